@@ -1,0 +1,52 @@
+# One command, `make test`, does everything on a fresh machine with python3, make and Go.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: help test check lint types layers unit binaries generate check-generated lock format clean
+.DEFAULT_GOAL := help
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
+
+test: lint check-generated binaries unit ## set up, lint, check types and generated files, run all tests
+
+lint: $(STAMP) ## style, types and layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+unit: $(STAMP) ## the tests alone (ARGS="-k name" chooses)
+	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+
+binaries: $(STAMP) ## build the Kubernetes programs that the tests run, once
+	$(BIN)/python -m coder_k8s.dev.binaries etcd kube-apiserver kubectl
+
+generate: $(STAMP) ## write CRDs, RBAC and the API reference anew
+	$(BIN)/python -m coder_k8s.manifests
+
+check-generated: $(STAMP) ## fail when a generated file is stale
+	$(BIN)/python -m coder_k8s.manifests --check
+
+format: $(STAMP) ## let ruff rewrite what it can
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+lock: $(STAMP) ## resolve the dependencies anew
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+	  --python-version 3.11 pyproject.toml -o requirements/runtime.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+	  --python-version 3.11 --group test --group build pyproject.toml -o requirements/test.txt
+
+$(STAMP): requirements/test.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "coder-k8s needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes -r requirements/test.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+clean: ## remove the virtual environment and caches of this folder
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
