@@ -1,0 +1,95 @@
+"""Brings owned objects to what we want, writing only when something is missing."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from coder_k8s.kube import errors, ownership
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.containment import contains
+from coder_k8s.kube.objects import Child, Key, Kind, Manifest, key_of
+
+
+class NotOurs(Exception):
+    """An object of the wanted name belongs to somebody else."""
+
+    def __init__(self, kind: Kind[Any], live: Child) -> None:
+        owner = live.controller
+        belongs = f"belongs to {owner.kind} {owner.name}" if owner else "has no owner"
+        super().__init__(f"{kind.name} {live.key} exists and {belongs}")
+        self.kind = kind
+        self.live = live
+
+
+class Applier:
+    """Writes children of one controller.
+
+    A digest of the manifest, kept as an annotation on the child, tells whether we want anything else than last time,
+    also something less; containment of the manifest in the live object tells whether anybody changed it. Only if one
+    of them says so there is a write: a create where there is nothing, else a server-side apply, which costs the
+    server more than a create even when it changes nothing.
+    """
+
+    def __init__(self, client: Client, writer: str, annotation: str) -> None:
+        self._client = client
+        self._writer = writer
+        self._annotation = annotation
+        self._refusals: dict[tuple[Kind[Child], Key], tuple[str, str]] = {}
+
+    async def apply(
+        self, kind: Kind[Child], cache: Cache[Child], want: Manifest, ours: Callable[[Child], bool] | None = None
+    ) -> Child:
+        """The live object, brought to `want`; `ours` tells our objects from others, by default by their controller."""
+        ours = ours or _same_controller(want)
+        key, want = key_of(want), self._stamp(want)
+        live = cache.get(key)
+        if live is None:
+            try:
+                return self._wrote(kind, cache, want, await self._client.create(kind, want))
+            except errors.AlreadyExists:
+                live = await self._client.get(kind, key)  # the cache has yet to hear of it
+        if not ours(live):
+            raise NotOurs(kind, live)
+        if live.deleting or self._settled(kind, live, want):
+            return live
+        if ownership.is_stale(live.metadata, self._client.field_manager):
+            await self._take_over(kind, key)
+        want["metadata"]["uid"] = live.metadata.uid  # a namesake made meanwhile is not what we looked at
+        return self._wrote(kind, cache, want, await self._client.apply(kind, want))
+
+    def _settled(self, kind: Kind[Child], live: Child, want: Manifest) -> bool:
+        """Nothing to write: all is there, or the server has already told us that this is all we get."""
+        digest = want["metadata"]["annotations"][self._annotation]
+        if self._refusals.get((kind, live.key)) == (digest, live.metadata.resource_version):
+            return True
+        return live.metadata.annotations.get(self._annotation) == digest and contains(live.manifest, want)
+
+    def _wrote(self, kind: Kind[Child], cache: Cache[Child], want: Manifest, live: Child) -> Child:
+        """A webhook or an unforeseen normal form may answer with something else: asking again would change nothing."""
+        self._refusals.pop((kind, live.key), None)
+        if not contains(live.manifest, want):
+            digest = want["metadata"]["annotations"][self._annotation]
+            self._refusals[kind, live.key] = (digest, live.metadata.resource_version)
+        cache.written(live, self._writer)
+        return live
+
+    def _stamp(self, want: Manifest) -> Manifest:
+        metadata = want["metadata"]
+        annotations = {**metadata.get("annotations", {}), self._annotation: _digest(want)}
+        return {**want, "metadata": {**metadata, "annotations": annotations}}
+
+    async def _take_over(self, kind: Kind[Child], key: Key) -> None:
+        manifest = await self._client.get_manifest(kind, key)
+        await self._client.patch(kind, key, ownership.migrate(manifest, self._client.field_manager))
+
+
+def _digest(want: Manifest) -> str:
+    return hashlib.sha256(msgspec.json.encode(want, order="deterministic")).hexdigest()[:16]
+
+
+def _same_controller(want: Manifest) -> Callable[[Child], bool]:
+    controller = next(owner["uid"] for owner in want["metadata"]["ownerReferences"] if owner.get("controller"))
+    return lambda live: live.controller is not None and live.controller.uid == controller

@@ -1,0 +1,12 @@
+"""Kinds of Kubernetes itself."""
+
+from coder_k8s.kube.objects import Child, Glimpse, Kind
+
+CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", Child)
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", Child)
+SECRET = Kind("", "v1", "Secret", "secrets", Child)
+SERVICE = Kind("", "v1", "Service", "services", Child)
+SERVICE_ACCOUNT = Kind("", "v1", "ServiceAccount", "serviceaccounts", Child)
+
+CONFIG_MAP_METADATA = Kind("", "v1", "ConfigMap", "configmaps", Glimpse, metadata_only=True)
+SECRET_METADATA = Kind("", "v1", "Secret", "secrets", Glimpse, metadata_only=True)

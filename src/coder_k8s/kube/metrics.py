@@ -1,0 +1,71 @@
+"""The metric names that dashboards made for controller-runtime already know, and a few of our own."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    """Every metric of the runtime, in one registry that the process or a test owns."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry = registry or CollectorRegistry()
+
+        controller = ["controller"]
+        self.reconciles = Counter(
+            "controller_runtime_reconcile", "Reconciles by outcome.", [*controller, "result"], registry=registry
+        )
+        self.reconcile_errors = Counter(
+            "controller_runtime_reconcile_errors", "Reconciles that raised.", controller, registry=registry
+        )
+        self.terminal_errors = Counter(
+            "controller_runtime_terminal_reconcile_errors",
+            "Reconciles that wait for the object to change.",
+            controller,
+            registry=registry,
+        )
+        self.reconcile_seconds = Histogram(
+            "controller_runtime_reconcile_time_seconds",
+            "How long one reconcile takes.",
+            controller,
+            buckets=DURATIONS,
+            registry=registry,
+        )
+        self.active_workers = Gauge(
+            "controller_runtime_active_workers", "Workers that are reconciling now.", controller, registry=registry
+        )
+        self.max_workers = Gauge(
+            "controller_runtime_max_concurrent_reconciles", "Workers there are.", controller, registry=registry
+        )
+
+        queue = ["name", "controller"]
+        self.queue_depth = Gauge("workqueue_depth", "Keys that wait.", queue, registry=registry)
+        self.queue_adds = Counter("workqueue_adds", "Keys put into the queue.", queue, registry=registry)
+        self.queue_retries = Counter("workqueue_retries", "Keys put back after a failure.", queue, registry=registry)
+        self.queue_seconds = Histogram(
+            "workqueue_queue_duration_seconds", "How long a key waits.", queue, buckets=DURATIONS, registry=registry
+        )
+        self.work_seconds = Histogram(
+            "workqueue_work_duration_seconds",
+            "How long a key is worked on.",
+            queue,
+            buckets=DURATIONS,
+            registry=registry,
+        )
+
+        self.requests = Counter(
+            "rest_client_requests", "Requests to the API server.", ["code", "method"], registry=registry
+        )
+        self.leader = Gauge(
+            "leader_election_master_status", "Whether this process holds the Lease.", ["name"], registry=registry
+        )
+        self.watch_age = Gauge(
+            "coder_k8s_watch_age_seconds", "Time since a watch last gave a sign of life.", ["kind"], registry=registry
+        )
+        self.cached_objects = Gauge("coder_k8s_cached_objects", "Objects held in memory.", ["kind"], registry=registry)
+        self.undecodable = Counter(
+            "coder_k8s_undecodable_objects", "Objects that could not be read.", ["kind"], registry=registry
+        )
+        self.events_dropped = Counter(
+            "coder_k8s_events_dropped", "Events that were not written.", ["reason"], registry=registry
+        )

@@ -1,0 +1,42 @@
+"""Moves fields that we wrote in the old way to server-side apply.
+
+Every writer of an object has an entry in `managedFields`. A field goes away when its last owner stops sending it, but
+only an entry of operation `Apply` can stop sending: what a create or an update of ours left behind as `Update` stays
+for ever. So before the first apply to such an object its `Update` entries of our own name become part of our `Apply`
+entry.
+"""
+
+from typing import Any
+
+from coder_k8s.kube.objects import Manifest, Meta
+
+
+def is_stale(meta: Meta, manager: str) -> bool:
+    """Whether fields of ours are held by something else than server-side apply."""
+    return any(
+        entry.manager == manager and entry.operation == "Update" and not entry.subresource
+        for entry in meta.managed_fields
+    )
+
+
+def migrate(manifest: Manifest, manager: str) -> list[Manifest]:
+    """The JSON patch that gives our fields to our `Apply` entry, refused if the object changed meanwhile."""
+    entries = manifest["metadata"].get("managedFields", [])
+    ours = [entry for entry in entries if entry["manager"] == manager and not entry.get("subresource")]
+    fields: Manifest = {}
+    for entry in ours:
+        fields = _union(fields, entry.get("fieldsV1", {}))
+    applied = {**ours[-1], "operation": "Apply", "fieldsV1": fields}
+    return [
+        {
+            "op": "replace",
+            "path": "/metadata/managedFields",
+            "value": [*(entry for entry in entries if entry not in ours), applied],
+        },
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": manifest["metadata"]["resourceVersion"]},
+    ]
+
+
+def _union(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Field sets are trees of names; their union is the merge of the trees."""
+    return {name: _union(one.get(name, {}), other.get(name, {})) for name in sorted({*one, *other})}
