@@ -1,0 +1,128 @@
+"""The Kubernetes programs behind tests and the dev cluster: found, or built once from source.
+
+`KUBEBUILDER_ASSETS` (the envtest convention) wins where it holds a program. Anything else is built
+from the Go module in `kube/` into a per-user cache, one folder per version, and never again while
+that version stands. A file lock keeps two callers from building at the same time.
+"""
+
+import argparse
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+MODULE = Path(__file__).parent / "kube"
+
+PACKAGES = {
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+}
+
+BUILD_FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false")
+
+
+class BinariesMissing(Exception):
+    """A program is neither at hand nor can it be built; the message says what to do."""
+
+
+def program(name: str, say: Callable[[str], None] = print) -> Path:
+    """The path of a program, built first if it must be."""
+    if (given := _given(name)) is not None:
+        return given
+    built = _cache() / version(name) / name
+    if not built.exists():
+        with _lock(built.parent.parent / ".lock"):
+            if not built.exists():  # another process may have built it while we waited
+                _build(name, built, say)
+    return built
+
+
+def version(name: str) -> str:
+    """The version of a program that the Go module pins."""
+    package = PACKAGES[name]
+    pins = (MODULE / "go.mod").read_text()
+    for module, pinned in re.findall(r"^\s+(\S+) (v\S+)(?: // indirect)?$", pins, re.MULTILINE):
+        if package == module or package.startswith(module + "/"):
+            return str(pinned)
+    raise BinariesMissing(f"{MODULE / 'go.mod'} pins no version of {package}")
+
+
+def _given(name: str) -> Path | None:
+    if folder := os.environ.get("KUBEBUILDER_ASSETS"):
+        path = Path(folder) / name
+        if path.exists():
+            return path
+    return None
+
+
+def _cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "coder-k8s" / "kube"
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _build(name: str, target: Path, say: Callable[[str], None]) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise BinariesMissing(
+            f"{name} is needed and not here. Either put Go on PATH (https://go.dev/doc/install), and it is"
+            " built once into the cache, or set KUBEBUILDER_ASSETS to a folder that holds it."
+        )
+    say(f"building {name} {version(name)} once, into {target.parent} ...")
+    started = time.monotonic()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_suffix(".part")
+    done = subprocess.run(  # noqa: S603 - our own module, fixed arguments
+        [go, "build", *BUILD_FLAGS, "-ldflags", _linker_flags(), "-o", unfinished, PACKAGES[name]],
+        cwd=MODULE,
+        env=os.environ | {"CGO_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise BinariesMissing(f"building {name} failed:\n{done.stderr.strip()}")
+    unfinished.replace(target)
+    say(f"built {name} in {time.monotonic() - started:.0f} s")
+
+
+def _linker_flags() -> str:
+    """Without these, `/version` says v0.0.0 and clients decide wrongly by it."""
+    kubernetes = version("kube-apiserver")
+    major, minor, _ = kubernetes.removeprefix("v").split(".", 2)
+    stamps = {"gitVersion": kubernetes, "gitMajor": major, "gitMinor": minor}
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return " ".join(["-s -w", *(f"-X {package}.{name}={stamps[name]}" for package in packages for name in stamps)])
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Make sure of the named programs, so that later callers find them at hand."""
+    parser = argparse.ArgumentParser(prog="python -m coder_k8s.dev.binaries", description=main.__doc__)
+    parser.add_argument("name", nargs="+", choices=sorted(PACKAGES))
+    for name in parser.parse_args(arguments).name:
+        try:
+            program(name, say=partial(print, flush=True))
+        except BinariesMissing as missing:
+            sys.exit(str(missing))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

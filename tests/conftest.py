@@ -1,0 +1,117 @@
+"""One API server for the whole run, however many workers share it.
+
+The process that owns the run (pytest itself, or xdist's controller) is the parent of the API server, so that it lives
+exactly as long as the run. Only workers know which tests were chosen: one whose tests need the cluster leaves a
+note, and the owner looks for it when that worker has collected. A run of pure tests starts nothing.
+"""
+
+import fcntl
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.dev.binaries import BinariesMissing
+from coder_k8s.dev.cluster import Cluster, ClusterAccess
+from coder_k8s.dev.processes import free_port
+from tests.support.operator import install_crds, write_operator_kubeconfig
+
+SHARED = pytest.StashKey[ClusterAccess]()
+WANTED = "wanted"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    given: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if given is not None:
+        config.stash[SHARED] = ClusterAccess(Path(given["cluster_folder"]), given["cluster_port"])
+        return
+    folder = tempfile.TemporaryDirectory(prefix="coder-k8s-", ignore_cleanup_errors=True)
+    config.add_cleanup(folder.cleanup)
+    config.stash[SHARED] = ClusterAccess(Path(folder.name), free_port())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    shared = node.config.stash[SHARED]
+    node.workerinput |= {"cluster_folder": str(shared.folder), "cluster_port": shared.port}
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist tells the owner that this worker has collected
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.option.collectonly:
+        return
+    if any("cluster" in getattr(item, "fixturenames", ()) for item in session.items):
+        (session.config.stash[SHARED].folder / WANTED).touch()
+        if not hasattr(session.config, "workerinput"):
+            launch_shared_cluster(session.config)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any) -> None:
+    if (node.config.stash[SHARED].folder / WANTED).exists():
+        launch_shared_cluster(node.config)
+
+
+def launch_shared_cluster(config: pytest.Config) -> None:
+    """Set the cluster going, once; the first test that uses it waits for it."""
+    shared = config.stash[SHARED]
+    if isinstance(shared, Cluster):
+        return
+    try:
+        cluster = Cluster(shared.folder, port=shared.port)
+    except BinariesMissing as missing:
+        raise pytest.UsageError(str(missing)) from missing
+    config.stash[SHARED] = cluster
+    config.add_cleanup(cluster.stop)
+    cluster.launch()
+
+
+@pytest.fixture(scope="session")
+def cluster(pytestconfig: pytest.Config) -> ClusterAccess:
+    """The cluster of this run. It is shared: use `fresh_cluster` to harm one."""
+    shared = pytestconfig.stash[SHARED]
+    shared.wait_ready()
+    return shared
+
+
+@pytest.fixture
+def fresh_cluster() -> Iterator[Cluster]:
+    """A cluster of one's own, to kill, pause or compact."""
+    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def namespace(cluster: ClusterAccess) -> Iterator[str]:
+    """A namespace of one's own. Nothing finishes its deletion here: what a test leaves in it stays."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    status, _ = cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    assert status == 201
+    yield name
+    cluster.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="session")
+def crds(cluster: ClusterAccess) -> None:
+    """The generated custom resource definitions, in the shared cluster."""
+    with one_worker_at_a_time(cluster):
+        install_crds(cluster)
+
+
+@pytest.fixture(scope="session")
+def operator_kubeconfig(cluster: ClusterAccess, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """By this a process is the operator: its own ServiceAccount, with the generated roles only."""
+    with one_worker_at_a_time(cluster):
+        return write_operator_kubeconfig(cluster, tmp_path_factory.mktemp("operator") / "kubeconfig")
+
+
+@contextmanager
+def one_worker_at_a_time(cluster: ClusterAccess) -> Iterator[None]:
+    """Two applies that both create the same object would conflict."""
+    with (cluster.folder / "install.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

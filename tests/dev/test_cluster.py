@@ -1,0 +1,116 @@
+import http
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from coder_k8s.dev import binaries
+from coder_k8s.dev.cluster import Cluster, ClusterAccess, KubectlFailed
+from coder_k8s.dev.processes import ProcessFailed, poll
+from tests.support import alive
+
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+
+# Starts a cluster as a run of tests would, tells the pids of its programs, and waits to be killed.
+OWNER = """
+import sys, time
+from pathlib import Path
+from coder_k8s.dev.cluster import Cluster
+with Cluster(Path(sys.argv[1])) as cluster:
+    print(*(component.pid for component in cluster.components), flush=True)
+    time.sleep(60)
+"""
+
+
+def test_ready(cluster: ClusterAccess) -> None:
+    assert cluster.request("GET", "/readyz") == (http.HTTPStatus.OK, b"ok")
+
+
+@pytest.mark.skipif("KUBEBUILDER_ASSETS" in os.environ, reason="the programs were given")
+def test_programs_know_their_version(cluster: ClusterAccess) -> None:
+    versions = json.loads(cluster.kubectl("version", "--output=json"))
+
+    assert versions["serverVersion"]["gitVersion"] == binaries.version("kube-apiserver")
+    assert versions["clientVersion"]["gitVersion"] == binaries.version("kubectl")
+
+
+def test_kubectl_reads_its_input_and_tells_what_went_wrong(cluster: ClusterAccess, namespace: str) -> None:
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "given"}, "data": {"a": "1"}}
+    cluster.kubectl("apply", "-n", namespace, "-f", "-", input=json.dumps(manifest))
+
+    assert cluster.kubectl("get", "configmap", "given", "-n", namespace, "-o", "jsonpath={.data.a}") == "1"
+    with pytest.raises(KubectlFailed, match='configmaps "absent" not found'):
+        cluster.kubectl("get", "configmap", "absent", "-n", namespace)
+
+
+def test_token_of_a_service_account_is_known_and_may_nothing(
+    cluster: ClusterAccess, namespace: str, tmp_path: Path
+) -> None:
+    cluster.kubectl("create", "serviceaccount", "nobody", "-n", namespace)
+    token = cluster.kubectl("create", "token", "nobody", "-n", namespace).strip()
+    kubeconfig = cluster.write_kubeconfig(tmp_path / "nobody", {"token": token}, namespace)
+    assert kubeconfig.stat().st_mode & 0o777 == 0o600
+
+    whoami = cluster.kubectl("--kubeconfig", kubeconfig, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
+    assert whoami == f"system:serviceaccount:{namespace}:nobody"
+    with pytest.raises(
+        KubectlFailed, match=f'"system:serviceaccount:{namespace}:nobody" cannot list resource "secrets"'
+    ):
+        cluster.kubectl("--kubeconfig", kubeconfig, "get", "secrets")
+
+
+def test_killed_apiserver_comes_back_at_its_place_with_its_data(fresh_cluster: Cluster) -> None:
+    url = fresh_cluster.url
+    fresh_cluster.kubectl("create", "configmap", "kept", "--from-literal=a=1")
+
+    fresh_cluster.kill_apiserver()
+    assert not fresh_cluster.ready()
+    with pytest.raises(ConnectionRefusedError):
+        fresh_cluster.request("GET", "/readyz")
+
+    fresh_cluster.start_apiserver()
+    assert fresh_cluster.url == url
+    assert fresh_cluster.kubectl("get", "configmap", "kept", "-o", "jsonpath={.data.a}") == "1"
+
+
+def test_history_is_gone_after_compaction_and_restart(fresh_cluster: Cluster) -> None:
+    old = json.loads(fresh_cluster.request("GET", CONFIGMAPS)[1])["metadata"]["resourceVersion"]
+    for name in "abc":
+        fresh_cluster.request("POST", CONFIGMAPS, {"metadata": {"name": name}})
+
+    assert fresh_cluster.compact() > int(old)
+    fresh_cluster.kill_apiserver()
+    fresh_cluster.start_apiserver()
+
+    watch = urlencode({"watch": "true", "resourceVersion": old, "timeoutSeconds": 1})
+    status, answer = fresh_cluster.request("GET", f"{CONFIGMAPS}?{watch}")
+    assert http.HTTPStatus.GONE in (status, json.loads(answer)["object"]["code"])
+
+
+def test_paused_apiserver_answers_when_resumed(fresh_cluster: Cluster) -> None:
+    fresh_cluster.pause_apiserver()
+    with pytest.raises(TimeoutError):
+        fresh_cluster.request("GET", "/readyz", timeout=0.5)
+    fresh_cluster.resume_apiserver()
+    assert fresh_cluster.request("GET", "/readyz") == (http.HTTPStatus.OK, b"ok")
+
+
+def test_bad_flag_fails_the_start_with_the_log_and_leaves_nothing_running(scratch: Path) -> None:
+    cluster = Cluster(scratch, apiserver_args=["--no-such-flag"])
+    with pytest.raises(ProcessFailed, match=r"(?s)kube-apiserver ended with 1; .*unknown flag: --no-such-flag"):
+        cluster.start()
+    assert not any(component.running for component in cluster.components)
+
+
+def test_cluster_dies_with_its_owner(scratch: Path) -> None:
+    command = [sys.executable, "-c", OWNER, str(scratch)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        pids = [int(pid) for pid in owner.stdout.readline().split()]
+        assert [alive(pid) for pid in pids] == [True, True]
+        owner.kill()
+    assert poll(lambda: not any(alive(pid) for pid in pids), timeout=5)

@@ -1,0 +1,50 @@
+"""What the fixtures promise to the tests of every other part."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coder_k8s.dev.cluster import ClusterAccess, KubectlFailed
+from tests.support import eventually
+
+
+def test_crds_are_served(cluster: ClusterAccess, crds: None) -> None:
+    for plural in ("codercontrolplanes", "coderprovisioners", "coderworkspaceproxies"):
+        status, answer = cluster.request("GET", f"/apis/coder.com/v1alpha1/{plural}")
+        assert (status, json.loads(answer)["apiVersion"]) == (200, "coder.com/v1alpha1")
+
+
+def test_operator_is_its_service_account_with_its_roles_only(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path
+) -> None:
+    def can(*question: str) -> bool:
+        try:
+            return cluster.kubectl("--kubeconfig", operator_kubeconfig, "auth", "can-i", *question).strip() == "yes"
+        except KubectlFailed:
+            return False
+
+    assert can("watch", "codercontrolplanes.coder.com", "--all-namespaces")
+    assert can("update", "leases.coordination.k8s.io", "-n", "coder-system")
+    assert not can("delete", "nodes")
+    assert not can("*", "*")
+
+
+async def test_eventually_returns_the_first_true_answer() -> None:
+    answers = iter([None, 0, "ready", "later"])
+    assert await eventually(lambda: next(answers)) == "ready"
+
+
+async def test_eventually_awaits_and_takes_a_failed_assertion_as_not_yet() -> None:
+    answers = iter([1, 2, 3])
+
+    async def check() -> bool:
+        assert next(answers) == 3
+        return True
+
+    assert await eventually(check)
+
+
+async def test_eventually_gives_up_with_the_last_answer() -> None:
+    with pytest.raises(AssertionError, match=r"still \[\] after 0\.05 s"):
+        await eventually(list, timeout=0.05)

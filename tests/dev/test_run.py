@@ -1,0 +1,94 @@
+"""The cluster that a run of tests shares, seen from runs of pytest of our own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coder_k8s.dev.processes import poll
+from tests.support import alive
+
+ROOT = Path(__file__).parents[2]
+
+PURE = """
+import tempfile
+from pathlib import Path
+
+def test_no_cluster():
+    folders = list(Path(tempfile.gettempdir()).glob("coder-k8s-*"))
+    assert [list(folder.iterdir()) for folder in folders] == [[]]
+"""
+
+SHARING = """
+import pytest
+
+@pytest.mark.parametrize("number", range(4))
+def test_uses_the_cluster(cluster, namespace, worker_id, number):
+    assert cluster.request("GET", "/api/v1/namespaces/" + namespace)[0] == 200
+    with open("seen", "a") as seen:
+        print(worker_id, cluster.url, cluster.folder, file=seen)
+"""
+
+STUCK = """
+import time
+from pathlib import Path
+
+def test_stuck(cluster):
+    programs = Path("/proc").glob("[0-9]*/cmdline")
+    pids = [path.parent.name for path in programs if f"={cluster.folder}" in path.read_text()]
+    Path("part").write_text(" ".join(pids))
+    Path("part").rename("pids")
+    time.sleep(100)
+"""
+
+
+@pytest.fixture
+def run(scratch: Path) -> Callable[..., "subprocess.Popen[str]"]:
+    """Start pytest with our conftest, on a test file of its own."""
+
+    def start(tests: str, *options: str) -> subprocess.Popen[str]:
+        (scratch / "test_sample.py").write_text(tests)
+        alone = ["-p", "tests.conftest", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", "."]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        environment |= {"PYTHONPATH": str(ROOT), "TMPDIR": str(scratch)}
+        command = [sys.executable, "-m", "pytest", *alone, *options]
+        return subprocess.Popen(command, cwd=scratch, env=environment, stdout=subprocess.PIPE, text=True)
+
+    return start
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_run_of_pure_tests_starts_no_cluster(run: Callable[..., "subprocess.Popen[str]"], workers: str) -> None:
+    with run(PURE, "-n", workers) as pure:
+        output, _ = pure.communicate(timeout=30)
+    assert pure.returncode == 0, output
+
+
+def test_workers_share_a_cluster_that_ends_with_the_run(
+    run: Callable[..., "subprocess.Popen[str]"], scratch: Path
+) -> None:
+    with run(SHARING, "-n", "2") as sharing:
+        output, _ = sharing.communicate(timeout=60)
+    assert sharing.returncode == 0, output
+
+    seen = [line.split() for line in (scratch / "seen").read_text().splitlines()]
+    assert {worker for worker, *_ in seen} == {"gw0", "gw1"}
+    [(_, folder)] = {(url, folder) for _, url, folder in seen}
+    assert not Path(folder).exists()
+    assert not any(f"={folder}" in path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline"))
+
+
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_cluster_dies_with_a_killed_run(
+    run: Callable[..., "subprocess.Popen[str]"], scratch: Path, workers: str
+) -> None:
+    pids = scratch / "pids"
+    with run(STUCK, "-n", workers) as stuck:
+        assert poll(pids.exists, timeout=60)
+        stuck.kill()
+        programs = [int(pid) for pid in pids.read_text().split()]
+        assert len(programs) == 2
+        assert poll(lambda: not any(alive(pid) for pid in programs), timeout=5)
