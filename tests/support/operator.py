@@ -1,8 +1,13 @@
 """The generated manifests, installed as an administrator would."""
 
+from http import HTTPStatus
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.processes import poll
 
 CONFIG = Path(__file__).parents[2] / "config"
 NAMESPACE = "coder-system"
@@ -11,20 +16,23 @@ SERVICE_ACCOUNT = "coder-k8s"
 
 def install_crds(cluster: ClusterAccess) -> None:
     """The custom resource definitions, served when this returns."""
-    files = _files("crd")
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", *files)
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", *files)
+    files = [path for path in sorted((CONFIG / "crd").glob("*.yaml")) if path.name != "kustomization.yaml"]
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", *(f"--filename={path}" for path in files))
+    crds = [yaml.safe_load(path.read_text()) for path in files]
+    # Established is not enough: for a moment after it the API server answers 429, as storage is still prepared.
+    assert poll(lambda: all(_served(cluster, crd) for crd in crds), timeout=30), "the CRDs are not served"
+
+
+def _served(cluster: ClusterAccess, crd: dict[str, Any]) -> bool:
+    spec = crd["spec"]
+    resources = (f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}" for version in spec["versions"])
+    return all(cluster.request("GET", f"{resource}?limit=1")[0] == HTTPStatus.OK for resource in resources)
 
 
 def write_operator_kubeconfig(cluster: ClusterAccess, path: Path) -> Path:
     """A kubeconfig by which a process is the operator: its ServiceAccount with the generated roles, nothing more."""
-    for kind, name in ("namespace", NAMESPACE), ("serviceaccount", SERVICE_ACCOUNT):
-        manifest = cluster.kubectl("create", kind, name, "-n", NAMESPACE, "--dry-run=client", "-o", "yaml")
-        cluster.kubectl("apply", "--server-side", "-f", "-", input=manifest)
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-n", NAMESPACE, *_files("rbac"))
-    token = cluster.kubectl("create", "token", SERVICE_ACCOUNT, "-n", NAMESPACE, "--duration=8h").strip()
+    namespace = cluster.kubectl("create", "namespace", NAMESPACE, "--dry-run=client", "--output=yaml")
+    cluster.kubectl("apply", "--server-side", "--filename=-", input=namespace)
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "--kustomize", CONFIG / "rbac")
+    token = cluster.kubectl("create", "token", SERVICE_ACCOUNT, "--namespace", NAMESPACE, "--duration=8h").strip()
     return cluster.write_kubeconfig(path, {"token": token}, NAMESPACE)
-
-
-def _files(folder: str) -> list[str]:
-    return [f"--filename={path}" for path in sorted((CONFIG / folder).glob("*.yaml"))]
