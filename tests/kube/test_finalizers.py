@@ -1,0 +1,86 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube import config, errors, finalizers
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.kinds import CONFIG_MAP
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Child
+
+OURS = "coder.com/ours"
+THEIRS = "example.com/theirs"
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+async def client(cluster: ClusterAccess, metrics: Metrics) -> AsyncIterator[Client]:
+    async with Http(config.load(cluster.kubeconfig), "test", metrics) as http:
+        yield Client(http, "test")
+
+
+@pytest.fixture
+async def seen(client: Client, namespace: str) -> Child:
+    return await client.create(CONFIG_MAP, {"metadata": {"namespace": namespace, "name": "thing"}})
+
+
+def requests(metrics: Metrics) -> float:
+    samples = [sample for metric in metrics.requests.collect() for sample in metric.samples]
+    return sum(sample.value for sample in samples if sample.name.endswith("_total"))
+
+
+async def test_add_and_remove_beside_those_of_others(client: Client, seen: Child) -> None:
+    theirs = await finalizers.add(client, CONFIG_MAP, seen, THEIRS)
+    both = await finalizers.add(client, CONFIG_MAP, theirs, OURS)
+    assert both.metadata.finalizers == [THEIRS, OURS]
+    assert both.metadata.resource_version != seen.metadata.resource_version
+
+    left = await finalizers.remove(client, CONFIG_MAP, both, OURS)
+    assert left is not None
+    assert left.metadata.finalizers == [THEIRS]
+    assert (await client.get(CONFIG_MAP, seen.key)).metadata.finalizers == [THEIRS]
+
+
+async def test_no_request_when_there_is_nothing_to_do(client: Client, seen: Child, metrics: Metrics) -> None:
+    held = await finalizers.add(client, CONFIG_MAP, seen, OURS)
+    before = requests(metrics)
+    assert await finalizers.add(client, CONFIG_MAP, held, OURS) is held
+    assert await finalizers.remove(client, CONFIG_MAP, seen, OURS) is seen
+    assert requests(metrics) == before
+
+
+async def test_a_finalizer_that_another_added_meanwhile_is_not_lost(client: Client, seen: Child) -> None:
+    await finalizers.add(client, CONFIG_MAP, seen, THEIRS)
+    with pytest.raises(errors.Conflict):
+        await finalizers.add(client, CONFIG_MAP, seen, OURS)
+
+    fresh = await client.get(CONFIG_MAP, seen.key)
+    held = await finalizers.add(client, CONFIG_MAP, fresh, OURS)
+    await client.merge(CONFIG_MAP, seen.key, {"data": {"changed": "by another"}})
+    with pytest.raises(errors.Conflict):
+        await finalizers.remove(client, CONFIG_MAP, held, OURS)
+    assert (await client.get(CONFIG_MAP, seen.key)).metadata.finalizers == [THEIRS, OURS]
+
+
+async def test_the_last_one_removed_lets_the_object_go(client: Client, seen: Child) -> None:
+    held = await finalizers.add(client, CONFIG_MAP, seen, OURS)
+    await client.delete(CONFIG_MAP, held)
+    deleting = await client.get(CONFIG_MAP, seen.key)
+    assert deleting.deleting
+
+    await finalizers.remove(client, CONFIG_MAP, deleting, OURS)
+    with pytest.raises(errors.NotFound):
+        await client.get(CONFIG_MAP, seen.key)
+    assert await finalizers.remove(client, CONFIG_MAP, deleting, OURS) is None
+
+
+async def test_adding_to_what_is_gone_fails(client: Client, seen: Child) -> None:
+    await client.delete(CONFIG_MAP, seen)
+    with pytest.raises(errors.NotFound):
+        await finalizers.add(client, CONFIG_MAP, seen, OURS)
