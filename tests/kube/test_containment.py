@@ -1,0 +1,93 @@
+"""What the server adds is no difference; what somebody takes away or changes is one."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coder_k8s.kube.containment import contains
+
+
+@pytest.mark.parametrize(
+    ("want", "live"),
+    [
+        pytest.param({"a": 1}, {"a": 1, "b": 2}, id="a default beside ours"),
+        pytest.param({"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}, id="a default inside ours"),
+        pytest.param({"value": ""}, {}, id="an empty string is not written out"),
+        pytest.param({"tolerations": []}, {}, id="nor is an empty list"),
+        pytest.param({"securityContext": {"a": None}}, {}, id="nor is nothing"),
+        pytest.param({"paused": False}, {}, id="nor is no"),
+        pytest.param(
+            {"containers": [{"name": "coder"}]},
+            {"containers": [{"name": "istio"}, {"name": "coder", "image": "x"}]},
+            id="a sidecar",
+        ),
+        pytest.param(
+            {"ports": [{"containerPort": 80}, {"containerPort": 80, "protocol": "UDP"}]},
+            {"ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 80, "protocol": "UDP"}]},
+            id="ports are known by number and protocol",
+        ),
+        pytest.param({"finalizers": ["a"]}, {"finalizers": ["b", "a"]}, id="another's finalizer"),
+        pytest.param(
+            {"rules": [{"verbs": ["get"]}]}, {"rules": [{"verbs": ["get"], "apiGroups": [""]}]}, id="a filled-in item"
+        ),
+        pytest.param({"limits": {"cpu": "1000m"}}, {"limits": {"cpu": "1"}}, id="normal form of a quantity"),
+        pytest.param({"requests": {"memory": "1024Mi"}}, {"requests": {"memory": "1Gi"}}, id="in binary"),
+        pytest.param({"limits": {"cpu": 2}}, {"limits": {"cpu": "2"}}, id="as a number"),
+        pytest.param({"sizeLimit": "1e3k"}, {"sizeLimit": "1e3k"}, id="an odd one is compared as it is"),
+        pytest.param({"divisor": "1e3"}, {"divisor": "1k"}, id="with an exponent"),
+    ],
+)
+def test_contained(want: Any, live: Any) -> None:
+    assert contains(live, want)
+
+
+@pytest.mark.parametrize(
+    ("want", "live"),
+    [
+        pytest.param({"a": 1}, {"a": 2}, id="changed"),
+        pytest.param({"a": 1}, {}, id="taken away"),
+        pytest.param({"replicas": 0}, {"replicas": 1}, id="none wanted, one there"),
+        pytest.param({"a": False}, {"a": True}, id="switched on"),
+        pytest.param({"a": {"b": 1}}, {"a": "b"}, id="another type"),
+        pytest.param({"args": ["x"]}, {"args": ["x", "y"]}, id="a word more in a plain list"),
+        pytest.param({"args": ["x", "y"]}, {"args": ["y", "x"]}, id="another order in a plain list"),
+        pytest.param(
+            {"rules": [{"verbs": ["get"]}]}, {"rules": [{"verbs": ["get"]}, {"verbs": ["*"]}]}, id="a rule more"
+        ),
+        pytest.param({"containers": [{"name": "coder"}]}, {"containers": [{"name": "other"}]}, id="another container"),
+        pytest.param(
+            {"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "A", "value": "2"}]}, id="another value"
+        ),
+        pytest.param({"limits": {"cpu": "1"}}, {"limits": {"cpu": "2"}}, id="another quantity"),
+        pytest.param({"value": "1000m"}, {"value": "1"}, id="what looks like a quantity and is a word"),
+        pytest.param({"limits": {"cpu": "1..2"}}, {"limits": {"cpu": "1"}}, id="not a quantity at all"),
+    ],
+)
+def test_not_contained(want: Any, live: Any) -> None:
+    assert not contains(live, want)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(JSON)
+def test_everything_contains_itself(value: Any) -> None:
+    assert contains(value, value)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), JSON), st.dictionaries(st.sampled_from("xyz"), JSON))
+def test_fields_of_others_do_not_matter(want: dict[str, Any], others: dict[str, Any]) -> None:
+    assert contains(want | others, want)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.integers(min_value=1), min_size=1), st.data())
+def test_every_change_is_seen(want: dict[str, int], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(want)))
+    assert not contains(want | {name: want[name] + 1}, want)
+    assert not contains({other: value for other, value in want.items() if other != name}, want)

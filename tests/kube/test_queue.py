@@ -1,0 +1,236 @@
+"""Each key once, one worker at a time, nothing lost."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from coder_k8s.kube.backoff import Backoff
+from coder_k8s.kube.queue import FAIRNESS, WorkQueue
+
+
+class FakeTimer:
+    def __init__(self, due: float, call: Callable[[], None]) -> None:
+        self.due = due
+        self.call = call
+        self.cancelled = False
+
+    def when(self) -> float:
+        return self.due
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeClock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.timers: list[FakeTimer] = []
+
+    def time(self) -> float:
+        return self.now
+
+    def call_at(self, when: float, callback: Any, *args: Any) -> FakeTimer:
+        timer = FakeTimer(when, lambda: callback(*args))
+        self.timers.append(timer)
+        return timer
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+        for timer in sorted(self.timers, key=FakeTimer.when):
+            if timer.due <= self.now and not timer.cancelled:
+                timer.cancelled = True
+                timer.call()
+        self.timers = [timer for timer in self.timers if not timer.cancelled]
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def queue(clock: FakeClock) -> WorkQueue[str]:
+    return WorkQueue(clock, Backoff(1.0, 60.0, jitter=lambda: 1.0))
+
+
+def take(queue: WorkQueue[str]) -> str | None:
+    """What a worker would get now, without waiting."""
+    if not len(queue):
+        return None
+    with pytest.raises(StopIteration) as got:
+        queue.get().send(None)
+    return str(got.value.value)
+
+
+def drain(queue: WorkQueue[str]) -> list[str]:
+    taken = []
+    while (key := take(queue)) is not None:
+        taken.append(key)
+        queue.done(key)
+    return taken
+
+
+def test_a_key_that_is_added_twice_is_handed_out_once(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    queue.add("b")
+    queue.add("a")
+    assert drain(queue) == ["a", "b"]
+
+
+def test_a_key_that_is_added_while_it_is_worked_on_waits_for_its_worker(queue: WorkQueue[str]) -> None:
+    queue.add("a")
+    assert take(queue) == "a"
+    queue.add("a")
+    assert take(queue) is None
+    queue.done("a")
+    assert drain(queue) == ["a"]
+
+
+async def test_a_waiting_worker_is_woken(queue: WorkQueue[str]) -> None:
+    worker = asyncio.ensure_future(queue.get())
+    await asyncio.sleep(0)
+    assert not worker.done()
+    queue.add("a")
+    assert await worker == "a"
+
+
+async def test_a_worker_that_stops_waiting_takes_no_key_along(queue: WorkQueue[str]) -> None:
+    worker = asyncio.ensure_future(queue.get())
+    await asyncio.sleep(0)
+    queue.add("a")
+    worker.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await worker
+    assert await queue.get() == "a"
+
+
+def test_what_a_user_did_goes_before_everything_else(queue: WorkQueue[str]) -> None:
+    for key in ("one", "two", "three"):
+        queue.add(key, fast=False)
+    queue.add("fresh")
+    queue.add("three")
+    assert drain(queue) == ["fresh", "three", "one", "two"]
+
+
+def test_the_slow_lane_moves_even_when_the_fast_one_is_never_empty(queue: WorkQueue[str]) -> None:
+    queue.add("slow", fast=False)
+    for number in range(2 * FAIRNESS):
+        queue.add(f"fast-{number}")
+    assert drain(queue).index("slow") == FAIRNESS
+
+
+def test_a_failing_key_waits_longer_from_time_to_time_up_to_a_cap(queue: WorkQueue[str], clock: FakeClock) -> None:
+    waits = []
+    for _ in range(9):
+        waits.append(queue.retry("a"))
+        clock.advance(waits[-1] - 0.01)
+        assert take(queue) is None
+        clock.advance(0.01)
+        assert drain(queue) == ["a"]
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    queue.forget("a")
+    assert queue.retry("a") == 1
+
+
+def test_back_off_is_spread_so_that_those_who_failed_together_do_not_return_together() -> None:
+    assert Backoff(1.0, 60.0, jitter=lambda: 0.0).delay(4) == 4.0
+    assert Backoff(1.0, 60.0, jitter=lambda: 0.999).delay(4) == pytest.approx(8.0, abs=0.01)
+    assert Backoff(1.0, 60.0, jitter=lambda: 1.0).delay(10_000) == 60.0
+
+
+def test_the_earliest_wish_to_look_again_counts(queue: WorkQueue[str], clock: FakeClock) -> None:
+    queue.add_after("a", 30)
+    queue.add_after("a", 10)
+    queue.add_after("a", 20)
+    clock.advance(10)
+    assert drain(queue) == ["a"]
+    clock.advance(60)
+    assert drain(queue) == []
+
+
+def test_a_pass_that_begins_answers_for_the_wishes_before_it(queue: WorkQueue[str], clock: FakeClock) -> None:
+    queue.add_after("a", 30)
+    queue.add("a")
+    assert drain(queue) == ["a"]
+    clock.advance(60)
+    assert drain(queue) == []
+
+
+def test_it_tells_how_long_a_key_waited(queue: WorkQueue[str], clock: FakeClock) -> None:
+    queue.add("a")
+    clock.advance(3)
+    take(queue)
+    assert queue.waited == 3
+
+
+KEYS = st.sampled_from("abc")
+
+
+class Work(RuleBasedStateMachine):
+    """Whatever happens: one worker per key, every request followed by a pass that began after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.queue = WorkQueue[str](self.clock, Backoff(1.0, 8.0, jitter=lambda: 0.5))
+        self.working: set[str] = set()
+        self.owed: set[str] = set()
+        self.later: set[str] = set()
+
+    @rule(key=KEYS, fast=st.booleans())
+    def change(self, key: str, fast: bool) -> None:
+        self.queue.add(key, fast=fast)
+        self.owed.add(key)
+
+    @rule(key=KEYS, delay=st.integers(0, 20))
+    def look_again(self, key: str, delay: int) -> None:
+        self.queue.add_after(key, delay)
+        self.later.add(key)
+
+    @rule()
+    def a_worker_takes_a_key(self) -> None:
+        key = take(self.queue)
+        if key is None:
+            return
+        assert key not in self.working, "two workers have one key"
+        assert key in self.owed | self.later, "nobody asked for this pass"
+        self.working.add(key)
+        self.owed.discard(key)
+        self.later.discard(key)
+
+    @precondition(lambda self: self.working)
+    @rule(data=st.data(), fails=st.booleans())
+    def a_worker_finishes(self, data: st.DataObject, fails: bool) -> None:
+        key = data.draw(st.sampled_from(sorted(self.working)))
+        if fails:
+            self.queue.retry(key)
+            self.later.add(key)
+        else:
+            self.queue.forget(key)
+        self.queue.done(key)
+        self.working.discard(key)
+
+    @rule(seconds=st.integers(1, 10))
+    def time_passes(self, seconds: int) -> None:
+        self.clock.advance(seconds)
+
+    @invariant()
+    def every_waiting_key_is_asked_for(self) -> None:
+        assert len(self.queue) <= len(self.owed | self.later)
+
+    def teardown(self) -> None:
+        for key in self.working:
+            self.queue.done(key)
+        self.clock.advance(1000)
+        assert set(drain(self.queue)) >= self.owed | self.later
+
+
+TestWork = Work.TestCase
+TestWork.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
