@@ -56,7 +56,7 @@ class Applier:
         if live.deleting or self._settled(kind, live, want):
             return live
         if ownership.is_stale(live.metadata, self._client.field_manager):
-            await self._take_over(kind, key)
+            await self._take_over(kind, live)
         want["metadata"]["uid"] = live.metadata.uid  # a namesake made meanwhile is not what we looked at
         return self._wrote(kind, cache, want, await self._client.apply(kind, want))
 
@@ -81,9 +81,11 @@ class Applier:
         annotations = {**metadata.get("annotations", {}), self._annotation: _digest(want)}
         return {**want, "metadata": {**metadata, "annotations": annotations}}
 
-    async def _take_over(self, kind: Kind[Child], key: Key) -> None:
-        manifest = await self._client.get_manifest(kind, key)
-        await self._client.patch(kind, key, ownership.migrate(manifest, self._client.field_manager))
+    async def _take_over(self, kind: Kind[Child], live: Child) -> None:
+        manifest = await self._client.get_manifest(kind, live.key)
+        if manifest["metadata"]["uid"] != live.metadata.uid:
+            raise errors.Conflict(409, "Conflict", f"{kind.name} {live.key} was replaced by another of its name")
+        await self._client.patch(kind, live.key, ownership.migrate(manifest, self._client.field_manager))
 
 
 def _digest(want: Manifest) -> str:

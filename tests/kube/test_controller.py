@@ -1,0 +1,216 @@
+"""One place, four outcomes; and a stop that waits for what is under way."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from coder_k8s.kube import errors
+from coder_k8s.kube.backoff import Backoff
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.controller import Controller, Terminal
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Key, Meta, Object, OwnerReference
+from coder_k8s.kube.queue import WorkQueue
+
+A, B = Key("ns", "a"), Key("ns", "b")
+
+
+class Passes:
+    """A reconcile that does what the test says, pass by pass, and tells of each."""
+
+    def __init__(self, *outcomes: float | Exception | None) -> None:
+        self._outcomes = list(outcomes)
+        self._seen: asyncio.Queue[Key] = asyncio.Queue()
+
+    async def __call__(self, key: Key) -> float | None:
+        outcome = self._outcomes.pop(0) if self._outcomes else None
+        self._seen.put_nowait(key)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def next(self) -> Key:
+        return await asyncio.wait_for(self._seen.get(), 5)
+
+    @property
+    def idle(self) -> bool:
+        return self._seen.empty()
+
+
+def controller(
+    reconcile: Callable[[Key], Awaitable[float | None]], metrics: Metrics | None = None, **options: float
+) -> Controller:
+    queue = WorkQueue[Key](backoff=Backoff(0.001, 0.01))
+    return Controller("demo", reconcile, metrics=metrics or Metrics(), queue=queue, workers=2, **options)
+
+
+@asynccontextmanager
+async def running(controller: Controller) -> AsyncIterator[asyncio.Event]:
+    stopping = asyncio.Event()
+    task = asyncio.create_task(controller.run(stopping))
+    try:
+        yield stopping
+    finally:
+        stopping.set()
+        await asyncio.wait_for(task, 5)
+
+
+def thing(name: str, version: int, owner: str = "") -> Object:
+    owners = [OwnerReference(api_version="v1", kind="X", name=owner, uid=owner, controller=True)] if owner else []
+    return Object(metadata=Meta(name=name, namespace="ns", resource_version=str(version), owner_references=owners))
+
+
+def value(metrics: Metrics, metric: str, **labels: str) -> float:
+    return metrics.registry.get_sample_value(metric, {"controller": "demo", **labels}) or 0.0
+
+
+async def test_done_is_not_looked_at_again() -> None:
+    passes, metrics = Passes(None), Metrics()
+    demo = controller(passes, metrics)
+    demo.queue.add(A)
+    async with running(demo):
+        assert await passes.next() == A
+    assert passes.idle
+    assert value(metrics, "controller_runtime_reconcile_total", result="success") == 1
+
+
+async def test_looks_again_when_asked() -> None:
+    passes, metrics = Passes(0.001, None), Metrics()
+    demo = controller(passes, metrics)
+    demo.queue.add(A)
+    async with running(demo):
+        assert [await passes.next(), await passes.next()] == [A, A]
+    assert value(metrics, "controller_runtime_reconcile_total", result="requeue_after") == 1
+
+
+async def test_a_failure_is_tried_again_until_it_succeeds() -> None:
+    passes, metrics = Passes(errors.Unreachable("gone"), ValueError("defect"), None), Metrics()
+    demo = controller(passes, metrics)
+    demo.queue.add(A)
+    async with running(demo):
+        assert [await passes.next() for _ in range(3)] == [A, A, A]
+    assert value(metrics, "controller_runtime_reconcile_errors_total") == 2
+    assert value(metrics, "workqueue_retries_total", name="demo") == 2
+
+
+async def test_giving_up_waits_for_a_change() -> None:
+    passes, metrics = Passes(Terminal("bad name"), None), Metrics()
+    demo, cache = controller(passes, metrics), Cache[Object]()
+    demo.watch(cache)
+    cache.seen("", thing("a", 1))
+    async with running(demo):
+        assert await passes.next() == A
+        cache.seen("", thing("a", 2))
+        assert await passes.next() == A
+    assert value(metrics, "controller_runtime_terminal_reconcile_errors_total") == 1
+
+
+async def test_obeys_the_server_about_when_to_come_back() -> None:
+    passes, metrics = Passes(errors.Throttled(429, "", "slow down", 0.001), None), Metrics()
+    demo = controller(passes, metrics)
+    demo.queue.add(A)
+    async with running(demo):
+        assert [await passes.next(), await passes.next()] == [A, A]
+    assert value(metrics, "controller_runtime_reconcile_errors_total") == 0
+
+
+async def test_a_pass_that_hangs_is_ended_and_tried_again() -> None:
+    seen: asyncio.Queue[Key] = asyncio.Queue()
+
+    async def hang(key: Key) -> None:
+        seen.put_nowait(key)
+        await asyncio.Event().wait()
+
+    demo = controller(hang, timeout=0.01)
+    demo.queue.add(A)
+    async with running(demo):
+        for _ in range(3):
+            assert await asyncio.wait_for(seen.get(), 5) == A
+
+
+async def test_one_key_has_one_worker_and_two_keys_have_two() -> None:
+    entered: asyncio.Queue[Key] = asyncio.Queue()
+    leave = asyncio.Event()
+
+    async def work(key: Key) -> None:
+        entered.put_nowait(key)
+        await leave.wait()
+
+    demo = controller(work)
+    async with running(demo):
+        demo.queue.add(A)
+        assert await entered.get() == A
+        demo.queue.add(A)
+        demo.queue.add(B)
+        assert await entered.get() == B
+        assert entered.empty()
+        leave.set()
+        assert await entered.get() == A
+
+
+async def test_stopping_finishes_what_is_under_way_and_begins_nothing_new() -> None:
+    entered, finish = asyncio.Event(), asyncio.Event()
+    finished: list[Key] = []
+
+    async def work(key: Key) -> None:
+        entered.set()
+        await finish.wait()
+        finished.append(key)
+
+    demo = Controller("demo", work, metrics=Metrics(), workers=1)
+    demo.queue.add(A)
+    demo.queue.add(B)
+    stopping = asyncio.Event()
+    task = asyncio.create_task(demo.run(stopping))
+    await entered.wait()
+    stopping.set()
+    finish.set()
+    await asyncio.wait_for(task, 5)
+    assert finished == [A]
+
+
+async def test_a_child_wakes_its_owner_the_old_one_too() -> None:
+    passes = Passes()
+    demo, children = controller(passes), Cache[Object]()
+    demo.watch(children, lambda child: [Key("ns", child.controller.name)] if child.controller else [])
+    async with running(demo):
+        children.seen("", thing("child", 1, owner="a"))
+        assert await passes.next() == A
+        children.seen("", thing("child", 2, owner="b"))
+        assert {await passes.next(), await passes.next()} == {A, B}
+        children.gone("", thing("child", 3))
+        assert await passes.next() == B
+
+
+async def test_a_write_wakes_every_controller_but_its_own() -> None:
+    cache = Cache[Object]()
+    ours, theirs = Passes(), Passes()
+    demo, other = controller(ours), Controller("other", theirs, metrics=Metrics())
+    demo.watch(cache)
+    other.watch(cache)
+    async with running(demo), running(other):
+        cache.written(thing("a", 1), "demo")
+        assert await theirs.next() == A
+        cache.seen("", thing("b", 2))
+        assert await ours.next() == B
+
+
+@pytest.mark.parametrize(
+    ("trouble", "traceback"), [(errors.Unreachable("no route"), False), (KeyError("defect"), True)]
+)
+async def test_only_a_defect_of_ours_deserves_a_traceback(
+    trouble: Exception, traceback: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    passes = Passes(trouble, None)
+    demo = controller(passes)
+    demo.queue.add(A)
+    with caplog.at_level(logging.INFO):
+        async with running(demo):
+            await passes.next()
+            await passes.next()
+    (record,) = caplog.records
+    assert (record.exc_info is not None) == traceback
+    assert record.__dict__["object"] == "a"
