@@ -1,0 +1,1 @@
+"""coderd: its HTTP API, and the operator's own user in its database."""

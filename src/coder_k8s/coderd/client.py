@@ -1,0 +1,231 @@
+"""The calls of coderd's API that the operator makes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from coder_k8s.coderd.connections import Connections, Reply
+from coder_k8s.coderd.errors import (
+    Conflict,
+    NotSupported,
+    Problem,
+    Unauthorized,
+    Unavailable,
+    refusal,
+)
+from coder_k8s.coderd.types import (
+    BuildInfo,
+    CreatedKey,
+    Entitlements,
+    KeyDaemons,
+    License,
+    Organization,
+    ProvisionerDaemon,
+    ProvisionerJob,
+    ProvisionerKey,
+    ProxyRegistration,
+    Regions,
+    User,
+    WorkspaceProxy,
+)
+
+T = TypeVar("T")
+
+_KEYS = "/api/v2/organizations/{}/provisionerkeys"
+_PROXIES = "/api/v2/workspaceproxies"
+
+
+class Client:
+    """coderd at one URL, seen with one token; cheap to make, holds no connection of its own."""
+
+    def __init__(self, connections: Connections, url: str, token: str = "") -> None:
+        self._connections = connections
+        self._url = url.rstrip("/")
+        self._token = token
+
+    async def healthy(self) -> None:
+        """Return when coderd serves; that says nothing about its database."""
+        _checked("/healthz", await self._send("GET", "/healthz"), (self._token,))
+
+    async def build_info(self) -> BuildInfo:
+        """Which version answers."""
+        return await self._call(BuildInfo, "GET", "/api/v2/buildinfo")
+
+    async def me(self) -> User:
+        """The user of the token, which proves that the token works."""
+        return await self._call(User, "GET", "/api/v2/users/me")
+
+    async def entitlements(self) -> Entitlements:
+        """What the licences allow."""
+        return await self._call(Entitlements, "GET", "/api/v2/entitlements")
+
+    async def licenses(self) -> list[License]:
+        """The stored licences, valid or not."""
+        return await self._call(list[License], "GET", "/api/v2/licenses")
+
+    async def add_license(self, jwt: str) -> License:
+        """Store a licence; `Conflict` when it is stored already."""
+        route, secrets = "/api/v2/licenses", (self._token, jwt)
+        reply = await self._send("POST", route, body={"license": jwt})
+        if reply.status == 500 and "duplicate key" in _problem(reply).detail:
+            raise Conflict("coderd has this license already")
+        return _decode(License, route, _checked(route, reply, secrets))
+
+    async def delete_license(self, license_id: int) -> None:
+        """Forget a licence."""
+        await self._do("DELETE", "/api/v2/licenses/{}", str(license_id))
+
+    async def refresh_entitlements(self) -> None:
+        """Have the licences read anew; coderd allows it once a minute."""
+        await self._do("POST", "/api/v2/licenses/refresh-entitlements")
+
+    async def organizations(self) -> list[Organization]:
+        """All organizations."""
+        return await self._call(list[Organization], "GET", "/api/v2/organizations")
+
+    async def organization(self, name: str) -> Organization:
+        """The organization of that name or id, or the `default` one."""
+        return await self._call(Organization, "GET", "/api/v2/organizations/{}", name)
+
+    async def provisioner_keys(self, organization: str) -> list[ProvisionerKey]:
+        """The keys of an organization."""
+        return await self._call(list[ProvisionerKey], "GET", _KEYS, organization)
+
+    async def create_provisioner_key(self, organization: str, name: str, tags: Mapping[str, str]) -> str:
+        """Make a key and return its secret, which cannot be had again."""
+        body = {"name": name, "tags": dict(tags)}
+        return (await self._call(CreatedKey, "POST", _KEYS, organization, body=body)).key
+
+    async def delete_provisioner_key(self, organization: str, name: str) -> None:
+        """Delete a key by name."""
+        await self._do("DELETE", _KEYS + "/{}", organization, name)
+
+    async def look_up_provisioner_key(self, secret: str) -> ProvisionerKey | None:
+        """The key that a secret belongs to; None when coderd knows no such key."""
+        route = "/api/v2/provisionerkeys/{}"
+        reply = await self._send("GET", route, secret, headers={"Coder-Provisioner-Daemon-Key": secret})
+        if reply.status in (400, 401) and _problem(reply).message == "provisioner daemon key invalid":
+            return None
+        return _decode(ProvisionerKey, route, _checked(route, reply, (self._token, secret)))
+
+    async def key_daemons(self, organization: str) -> list[KeyDaemons]:
+        """The keys of an organization, coderd's own included, with their daemons."""
+        return await self._call(list[KeyDaemons], "GET", _KEYS + "/daemons", organization)
+
+    async def provisioner_daemons(self, organization: str, *, offline: bool = True) -> list[ProvisionerDaemon]:
+        """The provisioner daemons of an organization."""
+        query = {"limit": "1000", "offline": str(offline).lower()}
+        route = "/api/v2/organizations/{}/provisionerdaemons"
+        return await self._call(list[ProvisionerDaemon], "GET", route, organization, query=query)
+
+    async def provisioner_jobs(
+        self, organization: str, status: Sequence[str] = ("pending", "running"), tags: Mapping[str, str] | None = None
+    ) -> list[ProvisionerJob]:
+        """The jobs in those states that ask for those tags."""
+        query = {"limit": "1000", "status": ",".join(status)}
+        if tags:
+            query["tags"] = msgspec.json.encode(tags).decode()
+        route = "/api/v2/organizations/{}/provisionerjobs"
+        return await self._call(list[ProvisionerJob], "GET", route, organization, query=query)
+
+    async def workspace_proxies(self) -> list[WorkspaceProxy]:
+        """All workspace proxies, coderd itself first."""
+        return (await self._call(Regions, "GET", _PROXIES)).regions
+
+    async def workspace_proxy(self, name: str) -> WorkspaceProxy:
+        """The workspace proxy of that name or id."""
+        return await self._call(WorkspaceProxy, "GET", _PROXIES + "/{}", name)
+
+    async def create_workspace_proxy(self, name: str, display_name: str, icon: str) -> ProxyRegistration:
+        """Register a workspace proxy; the answer has its token."""
+        body = {"name": name, "display_name": display_name, "icon": icon}
+        return await self._call(ProxyRegistration, "POST", _PROXIES, body=body)
+
+    async def update_workspace_proxy(
+        self, proxy_id: str, name: str, display_name: str, icon: str, *, regenerate_token: bool = False
+    ) -> ProxyRegistration:
+        """Change a workspace proxy, and its token when asked to; coderd wants all fields each time."""
+        body = {
+            "id": proxy_id,
+            "name": name,
+            "display_name": display_name,
+            "icon": icon,
+            "regenerate_token": regenerate_token,
+        }
+        return await self._call(ProxyRegistration, "PATCH", _PROXIES + "/{}", proxy_id, body=body)
+
+    async def delete_workspace_proxy(self, name: str) -> None:
+        """Deregister a workspace proxy by name or id."""
+        await self._do("DELETE", _PROXIES + "/{}", name)
+
+    async def _call(
+        self,
+        kind: type[T],
+        method: str,
+        route: str,
+        *names: str,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+    ) -> T:
+        """Make a call that is answered by a value."""
+        reply = await self._send(method, route, *names, body=body, query=query)
+        return _decode(kind, route, _checked(route, reply, (self._token,)))
+
+    async def _do(self, method: str, route: str, *names: str) -> None:
+        """Make a call whose answer says nothing of interest."""
+        _checked(route, await self._send(method, route, *names), (self._token,))
+
+    async def _send(
+        self,
+        method: str,
+        route: str,
+        *names: str,
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        query: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """Fill the names into the route and send the request."""
+        sent = {"Coder-Session-Token": self._token, **(headers or {})}
+        if not all(value.isascii() and value.isprintable() for value in sent.values()):
+            raise Unauthorized(f"{route}: the token has characters that no token has")
+        if body is not None:
+            sent["Content-Type"] = "application/json"
+        path = route.format(*(quote(name, safe="") for name in names))
+        url = f"{self._url}{path}?{urlencode(query)}" if query else self._url + path
+        content = None if body is None else msgspec.json.encode(body)
+        try:
+            return await self._connections.exchange(method, url, sent, content)
+        except Unavailable as error:
+            error.add_note(f"{method} {route}")
+            raise
+
+
+def _checked(route: str, reply: Reply, secrets: tuple[str, ...]) -> bytes:
+    """The content of a good answer; raises what any other answer means."""
+    if 200 <= reply.status < 300:
+        return reply.body
+    if 300 <= reply.status < 400:
+        raise Unavailable(f"{route}: answered by a redirect, which is not followed: give the URL of coderd itself")
+    if reply.status == 405:
+        raise NotSupported(f"{route}: coderd does not know this method")
+    raise refusal(reply.status, reply.headers.get("Retry-After"), _problem(reply), secrets)
+
+
+def _decode(kind: type[T], route: str, body: bytes) -> T:
+    """Read an answer; Go sends null for a list that it never filled."""
+    try:
+        return msgspec.json.decode(b"[]" if body.strip() == b"null" else body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        reason = str(error)
+    raise Unavailable(f"{route}: the answer cannot be read: {reason}")
+
+
+def _problem(reply: Reply) -> Problem:
+    """What an error answer says; anything that is not coderd's own form comes from something in between."""
+    try:
+        return msgspec.json.decode(reply.body, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    raise Unavailable(f"HTTP {reply.status} that is not from coderd")

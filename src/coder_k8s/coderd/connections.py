@@ -1,0 +1,137 @@
+"""The process's one pool of connections to coderd servers."""
+
+import socket
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import aiohttp
+import msgspec
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
+
+from coder_k8s.coderd.errors import Unavailable
+
+
+class Endpoint(NamedTuple):
+    """A host and a port."""
+
+    host: str
+    port: int
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a call may cost: seconds to connect, seconds in all, bytes of the answer, connections per server."""
+
+    connect: float = 5
+    total: float = 15
+    body: int = 8 * 1024 * 1024
+    connections: int = 8
+
+
+class Reply(NamedTuple):
+    """An answer, completely read."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Connections:
+    """Makes HTTP exchanges, within limits, and connects to where it is told.
+
+    A server that hangs holds only connections of its own, so the pool has no limit across servers.
+    """
+
+    def __init__(self, connect_to: Mapping[Endpoint, Endpoint] | None = None, limits: Limits | None = None) -> None:
+        self._connect_to = connect_to or {}
+        self._limits = limits or Limits()
+        self._session: aiohttp.ClientSession
+
+    async def __aenter__(self) -> Self:
+        limits = self._limits
+        resolver = _ConnectTo(self._connect_to)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, limit_per_host=limits.connections, resolver=resolver),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=limits.total, sock_connect=limits.connect),
+            headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "coder-k8s"},
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._session.close()
+
+    async def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
+        """Send a request and read its answer.
+
+        The error is raised outside of the handlers because aiohttp's own exceptions hold the request with its token.
+        """
+        try:
+            return await self._exchange(method, url, headers, body)
+        except TimeoutError:
+            reason = f"no answer within {self._limits.total:g} s"
+        except aiohttp.ClientConnectorError as error:
+            reason = f"cannot connect: {error.strerror or type(error.os_error).__name__}"
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            reason = type(error).__name__
+        raise Unavailable(reason)
+
+    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
+        target = URL(url, encoded=True)
+        async with self._session.request(method, target, headers=headers, data=body, allow_redirects=False) as response:
+            content = bytearray()
+            async for chunk in response.content.iter_chunked(1 << 16):
+                content += chunk
+                if len(content) > self._limits.body:
+                    raise Unavailable(f"the answer is larger than {self._limits.body} bytes")
+            return Reply(response.status, response.headers, bytes(content))
+
+
+class _ConnectTo(AbstractResolver):
+    """Resolves host names, sending some of them elsewhere; TLS and the Host header keep the original name."""
+
+    def __init__(self, routes: Mapping[Endpoint, Endpoint]) -> None:
+        self._routes = routes
+        self._resolver = aiohttp.DefaultResolver()
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        asked = Endpoint(host, port)
+        return await self._resolver.resolve(*self._routes.get(asked, asked), family)
+
+    async def close(self) -> None:
+        await self._resolver.close()
+
+
+def parse_connect_to(entries: Iterable[str]) -> dict[Endpoint, Endpoint]:
+    """Read entries of the form HOST:PORT=ADDR:PORT; HOST is a name, for an address needs no detour."""
+    routes = {}
+    for entry in entries:
+        asked, equals, target = entry.partition("=")
+        if not equals:
+            raise ValueError(f"{entry!r} is not of the form HOST:PORT=ADDR:PORT")
+        source = _endpoint(asked)
+        if _is_address(source.host):
+            raise ValueError(f"{source.host!r} is an address: only a host name can be connected to elsewhere")
+        routes[source] = _endpoint(target)
+    return routes
+
+
+def _endpoint(text: str) -> Endpoint:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} is not of the form HOST:PORT")
+    return Endpoint(host.removeprefix("[").removesuffix("]").lower(), int(port))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

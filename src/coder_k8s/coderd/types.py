@@ -1,0 +1,177 @@
+"""What coderd answers: only the fields that the operator reads; all others are ignored."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+
+class BuildInfo(msgspec.Struct, frozen=True):
+    """Which coderd answers."""
+
+    version: str
+    deployment_id: str = ""
+    provisioner_api_version: str = ""
+
+
+class Role(msgspec.Struct, frozen=True):
+    """A site-wide role of a user."""
+
+    name: str
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who a token belongs to."""
+
+    id: str
+    username: str
+    status: str
+    login_type: str
+    roles: list[Role]
+    organization_ids: list[str]
+
+
+class Feature(msgspec.Struct, frozen=True):
+    """Whether a licensed feature may be used: entitled, grace_period or not_entitled."""
+
+    entitlement: str
+    enabled: bool
+    limit: int | None = None
+    actual: int | None = None
+
+
+class Entitlements(msgspec.Struct, frozen=True):
+    """What all licences together allow; the truth about a licence is here, not in the list of licences."""
+
+    features: dict[str, Feature]
+    has_license: bool
+    trial: bool
+    refreshed_at: datetime
+    warnings: list[str]
+    errors: list[str]
+
+
+class License(msgspec.Struct, frozen=True):
+    """A stored licence with its claims, which coderd lists without verifying them."""
+
+    id: int
+    uuid: str
+    uploaded_at: datetime
+    claims: dict[str, Any]
+
+
+class Organization(msgspec.Struct, frozen=True):
+    """An organization; `default` in a path names the default one."""
+
+    id: str
+    name: str
+    display_name: str
+    is_default: bool
+
+
+class ProvisionerKey(msgspec.Struct, frozen=True):
+    """A key that external provisioner daemons log in with; its secret is shown only once, on creation."""
+
+    id: str
+    name: str
+    organization: str
+    created_at: datetime
+    tags: dict[str, str]
+
+
+class CreatedKey(msgspec.Struct, frozen=True):
+    """The secret of a new provisioner key."""
+
+    key: str
+
+    def __repr__(self) -> str:
+        return "CreatedKey()"
+
+
+class DaemonJob(msgspec.Struct, frozen=True):
+    """The job that a daemon works on."""
+
+    id: str
+    status: str
+
+
+class ProvisionerDaemon(msgspec.Struct, frozen=True):
+    """A provisioner daemon as coderd sees it: idle, busy or offline."""
+
+    id: str
+    name: str
+    key_id: str
+    created_at: datetime
+    version: str
+    api_version: str
+    tags: dict[str, str]
+    last_seen_at: datetime | None = None
+    status: str | None = None
+    key_name: str | None = None
+    current_job: DaemonJob | None = None
+
+
+class KeyDaemons(msgspec.Struct, frozen=True):
+    """A key and the daemons that were seen on it lately."""
+
+    key: ProvisionerKey
+    daemons: list[ProvisionerDaemon]
+
+
+class ProvisionerJob(msgspec.Struct, frozen=True):
+    """A job for provisioner daemons, with its place in the queue."""
+
+    id: str
+    created_at: datetime
+    status: str
+    type: str
+    tags: dict[str, str]
+    queue_position: int
+    queue_size: int
+    worker_id: str | None = None
+    available_workers: list[str] = []
+
+
+class ProxyReport(msgspec.Struct, frozen=True):
+    """What coderd found wrong with a workspace proxy; a list may be null."""
+
+    errors: list[str] | None = None
+    warnings: list[str] | None = None
+
+
+class ProxyStatus(msgspec.Struct, frozen=True):
+    """The result of coderd's last look at a workspace proxy: ok, unreachable, unhealthy or unregistered."""
+
+    status: str = ""
+    report: ProxyReport = ProxyReport()
+    checked_at: datetime | None = None
+
+
+class WorkspaceProxy(msgspec.Struct, frozen=True):
+    """A workspace proxy; the first of the list is coderd itself, named `primary`."""
+
+    id: str
+    name: str
+    display_name: str
+    icon_url: str
+    healthy: bool
+    path_app_url: str = ""
+    version: str = ""
+    deleted: bool = False
+    status: ProxyStatus = ProxyStatus()
+
+
+class Regions(msgspec.Struct, frozen=True):
+    """The list of workspace proxies."""
+
+    regions: list[WorkspaceProxy]
+
+
+class ProxyRegistration(msgspec.Struct, frozen=True):
+    """A workspace proxy with its session token, which is empty unless a new one was made."""
+
+    proxy: WorkspaceProxy
+    proxy_token: str
+
+    def __repr__(self) -> str:
+        return f"ProxyRegistration(proxy={self.proxy!r})"
