@@ -168,8 +168,11 @@ async def test_an_object_of_ours_that_the_cache_missed_is_adopted(world: World) 
     assert (live.metadata.uid, live.manifest["data"]) == (made.metadata.uid, {"a": "2"})
 
 
-async def test_a_namesake_made_since_we_looked_is_not_touched(world: World) -> None:
+@pytest.mark.parametrize("changes", [0, 1], ids=["as created", "applied to since"])
+async def test_a_namesake_made_since_we_looked_is_not_touched(world: World, changes: int) -> None:
     made = await world.apply(CONFIG_MAP, world.owned(data={"a": "1"}))
+    for change in range(changes):
+        made = await world.apply(CONFIG_MAP, world.owned(data={"a": f"changed {change}"}))
     await world.other.delete(CONFIG_MAP, made)
     theirs = await world.other.create(CONFIG_MAP, world.named("child") | {"data": {"a": "theirs"}})
     with pytest.raises(errors.Conflict):

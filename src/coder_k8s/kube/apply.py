@@ -27,10 +27,10 @@ class NotOurs(Exception):
 class Applier:
     """Writes children of one controller.
 
-    A digest of the manifest, kept as an annotation on the child, tells whether we want anything else than last time,
-    also something less; containment of the manifest in the live object tells whether anybody changed it. Only if one
-    of them says so there is a write: a create where there is nothing, else a server-side apply, which costs the
-    server more than a create even when it changes nothing.
+    Every child carries a digest of the manifest that it was made from, as an annotation. So a live object that
+    contains the manifest, digest included, is as we want it: nobody changed it, and we do not want less than last
+    time. Then there is no write. Else it is a create where there is nothing yet, and a server-side apply otherwise,
+    which costs the server more than a create even when it changes nothing.
     """
 
     def __init__(self, client: Client, writer: str, annotation: str) -> None:
@@ -57,15 +57,14 @@ class Applier:
             return live
         if ownership.is_stale(live.metadata, self._client.field_manager):
             await self._take_over(kind, live)
-        want["metadata"]["uid"] = live.metadata.uid  # a namesake made meanwhile is not what we looked at
-        return self._wrote(kind, cache, want, await self._client.apply(kind, want))
+        return self._wrote(kind, cache, want, await self._change(kind, live, want))
 
     def _settled(self, kind: Kind[Child], live: Child, want: Manifest) -> bool:
         """Nothing to write: all is there, or the server has already told us that this is all we get."""
         digest = want["metadata"]["annotations"][self._annotation]
         if self._refusals.get((kind, live.key)) == (digest, live.metadata.resource_version):
             return True
-        return live.metadata.annotations.get(self._annotation) == digest and contains(live.manifest, want)
+        return contains(live.manifest, want)
 
     def _wrote(self, kind: Kind[Child], cache: Cache[Child], want: Manifest, live: Child) -> Child:
         """A webhook or an unforeseen normal form may answer with something else: asking again would change nothing."""
@@ -81,11 +80,25 @@ class Applier:
         annotations = {**metadata.get("annotations", {}), self._annotation: _digest(want)}
         return {**want, "metadata": {**metadata, "annotations": annotations}}
 
+    async def _change(self, kind: Kind[Child], live: Child, want: Manifest) -> Child:
+        """Apply to the very object that we looked at, not to a namesake made meanwhile."""
+        want["metadata"]["uid"] = live.metadata.uid
+        try:
+            return await self._client.apply(kind, want)
+        except errors.Invalid as refusal:
+            if "metadata.uid" in refusal.message:
+                raise _replaced(kind, live) from refusal
+            raise
+
     async def _take_over(self, kind: Kind[Child], live: Child) -> None:
         manifest = await self._client.get_manifest(kind, live.key)
         if manifest["metadata"]["uid"] != live.metadata.uid:
-            raise errors.Conflict(409, "Conflict", f"{kind.name} {live.key} was replaced by another of its name")
+            raise _replaced(kind, live)
         await self._client.patch(kind, live.key, ownership.migrate(manifest, self._client.field_manager))
+
+
+def _replaced(kind: Kind[Child], live: Child) -> errors.Conflict:
+    return errors.Conflict(409, "Conflict", f"{kind.name} {live.key} was replaced by another of its name")
 
 
 def _digest(want: Manifest) -> str:
