@@ -1,0 +1,33 @@
+"""What users write: the kinds of `coder.com/v1alpha1`.
+
+The annotation is the single source: wire format, schema, defaults, checks and reference follow from it. The text under
+a field is its description.
+"""
+
+from .conditions import CommonCondition, ControlPlaneCondition, ProvisionerCondition, WorkspaceProxyCondition
+from .controlplane import CONTROL_PLANE, CONTROL_PLANE_RESOURCE, CoderControlPlane
+from .provisioner import PROVISIONER, PROVISIONER_RESOURCE, CoderProvisioner
+from .shared import GROUP, VERSION
+from .workspaceproxy import (
+    WORKSPACE_PROXY,
+    WORKSPACE_PROXY_RESOURCE,
+    CoderWorkspaceProxy,
+)
+
+RESOURCES = (CONTROL_PLANE_RESOURCE, PROVISIONER_RESOURCE, WORKSPACE_PROXY_RESOURCE)
+
+__all__ = [
+    "CONTROL_PLANE",
+    "GROUP",
+    "PROVISIONER",
+    "RESOURCES",
+    "VERSION",
+    "WORKSPACE_PROXY",
+    "CoderControlPlane",
+    "CoderProvisioner",
+    "CoderWorkspaceProxy",
+    "CommonCondition",
+    "ControlPlaneCondition",
+    "ProvisionerCondition",
+    "WorkspaceProxyCondition",
+]

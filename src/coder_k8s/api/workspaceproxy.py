@@ -1,0 +1,115 @@
+"""CoderWorkspaceProxy: a workspace proxy of a Coder deployment."""
+
+from typing import Annotated, ClassVar
+
+from coder_k8s.kube.objects import Kind, Object
+
+from .conditions import WorkspaceProxyCondition
+from .markers import Check, Column, Resource, Schema
+from .shared import (
+    GROUP,
+    SERVICE_NAME,
+    URL,
+    VERSION,
+    ControlPlaneRef,
+    NotEmpty,
+    ObjectName,
+    Part,
+    Pods,
+    Replicas,
+    SecretKey,
+    Service,
+    Status,
+    Text,
+    TokenSecret,
+    columns,
+)
+
+
+class ProxyBootstrap(Part, kw_only=True, frozen=True):
+    """Where and as what the operator registers the proxy."""
+
+    coder_url: Annotated[URL, NotEmpty]
+    """URL of the Coder deployment."""
+    credentials_secret_ref: TokenSecret
+    """Session token of a user who may manage workspace proxies."""
+    proxy_name: Annotated[
+        str,
+        Schema(maxLength=128),
+        Check("self != 'primary'", "primary is the Coder deployment itself: choose another name"),
+    ] = ""
+    """Name of the proxy in Coder. Default: the name of the object."""
+    display_name: Text = ""
+    """Name that people see."""
+    icon: Text = ""
+    """Path or URL of the icon that people see, such as `/emojis/1f5fa.png`."""
+    generated_token_secret_name: ObjectName = ""
+    """Secret to keep the token of the proxy in. Default: `<name>-proxy-token`."""
+
+
+class WorkspaceProxySpec(Pods, kw_only=True, frozen=True):
+    """The workspace proxy that is wanted."""
+
+    checks: ClassVar[tuple[Check, ...]] = (
+        Check(
+            "[has(self.proxySessionTokenSecretRef), has(self.bootstrap), has(self.controlPlaneRef)]"
+            ".filter(given, given).size() == 1",
+            "set exactly one of proxySessionTokenSecretRef, bootstrap and controlPlaneRef",
+        ),
+        Check(
+            "!has(self.proxySessionTokenSecretRef) || (has(self.primaryAccessURL) && self.primaryAccessURL != '')",
+            "proxySessionTokenSecretRef does not say where Coder is: set primaryAccessURL too",
+        ),
+    )
+
+    image: Text = ""
+    """Container image. Default: that of the control plane of `controlPlaneRef`, else `ghcr.io/coder/coder:latest`."""
+    replicas: Replicas = 1
+    """Number of pods."""
+    service: Service = Service()
+    """The Service, named `wsproxy-<name>`."""
+    primary_access_url: URL = ""
+    """Access URL of the Coder deployment. Default: `bootstrap.coderURL`, or the URL of the control plane."""
+    proxy_session_token_secret_ref: TokenSecret | None = None
+    """Token of a proxy that was registered by someone else."""
+    bootstrap: ProxyBootstrap | None = None
+    """Register the proxy at a Coder deployment that may be anywhere."""
+    control_plane_ref: ControlPlaneRef | None = None
+    """Register the proxy at this control plane, with the operator's own access."""
+    derp_only: bool = False
+    """Relay connections only, and serve no workspace applications."""
+
+
+class WorkspaceProxyStatus(Status, kw_only=True, frozen=True):
+    """The workspace proxy as it is."""
+
+    registered: bool = False
+    """Whether the operator registered the proxy."""
+    proxy_id: str = ""
+    """ID of the proxy in Coder."""
+    proxy_token_secret_ref: SecretKey | None = None
+    """Where the token of the proxy is."""
+
+
+class CoderWorkspaceProxy(Object, kw_only=True):
+    """A workspace proxy: its registration in Coder, its token in a Secret, its Deployment and Service."""
+
+    checks: ClassVar[tuple[Check, ...]] = (SERVICE_NAME,)
+
+    spec: WorkspaceProxySpec
+    """What is wanted."""
+    status: WorkspaceProxyStatus = WorkspaceProxyStatus()
+    """What is; written by the operator."""
+
+
+WORKSPACE_PROXY = Kind(GROUP, VERSION, "CoderWorkspaceProxy", "coderworkspaceproxies", CoderWorkspaceProxy)
+
+WORKSPACE_PROXY_RESOURCE = Resource(
+    WORKSPACE_PROXY,
+    short_name="cwp",
+    columns=columns(
+        Column("Registered", ".status.registered", "boolean", wide=True),
+        Column("Primary URL", ".spec.primaryAccessURL", wide=True),
+    ),
+    conditions=WorkspaceProxyCondition,
+)

@@ -1,0 +1,119 @@
+"""The API types as the generators see them: every field with its shape, its default and the text under it."""
+
+import ast
+import inspect
+import textwrap
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import msgspec
+
+from coder_k8s.api.markers import Check, Core, Schema
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An annotation, taken apart; `item` is the shape of the elements of a list or the values of a map."""
+
+    base: type
+    item: "Shape | None" = None
+    core: Core | None = None
+    checks: tuple[Check, ...] = ()
+    keywords: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def struct(self) -> "type[msgspec.Struct] | None":
+        """The type whose fields are to be written down, if this is one of ours."""
+        return self.base if issubclass(self.base, msgspec.Struct) and "type" not in self.keywords else None
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of an API type, under its wire name."""
+
+    name: str
+    shape: Shape
+    required: bool
+    default: Any
+    description: str
+
+
+def shape(annotation: Any) -> Shape:
+    """Take an annotation apart."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _marked(shape(arguments[0]), arguments[1:])
+    if origin in (Union, types.UnionType):
+        return shape(next(argument for argument in arguments if argument is not types.NoneType))
+    if origin in (list, dict):
+        return Shape(origin, None if arguments[-1] is Any else shape(arguments[-1]))
+    if annotation in (str, int, bool, datetime) or issubclass(annotation, msgspec.Struct):
+        return Shape(annotation)
+    raise TypeError(f"no schema for {annotation}")
+
+
+def _marked(bare: Shape, marks: tuple[Any, ...]) -> Shape:
+    keywords = dict(bare.keywords)
+    for mark in marks:
+        if isinstance(mark, Schema):
+            keywords |= mark.keywords
+    cores = [mark for mark in marks if isinstance(mark, Core)]
+    checks = tuple(mark for mark in marks if isinstance(mark, Check))
+    return Shape(bare.base, bare.item, next(iter(cores), bare.core), bare.checks + checks, keywords)
+
+
+def fields(struct: type[msgspec.Struct]) -> list[Field]:
+    """The fields of an API type: its own in the order of the source, then those that it inherits."""
+    texts = descriptions(struct)
+    inherited = {name for base in struct.__bases__ for name in getattr(base, "__struct_fields__", ())}
+    found = sorted(msgspec.structs.fields(struct), key=lambda item: item.name in inherited)
+    return [
+        Field(item.encode_name, shape(item.type), item.required, _default(item), texts[item.name])
+        for item in found
+        if item.name != "metadata"
+    ]
+
+
+def _default(item: msgspec.structs.FieldInfo) -> Any:
+    if item.required:
+        return None
+    return item.default if item.default_factory is msgspec.NODEFAULT else item.default_factory()
+
+
+def descriptions(cls: type) -> dict[str, str]:
+    """The text under each attribute of a class, by name; an attribute without one has that of its base class."""
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("coder_k8s.api"):
+            texts |= _own_descriptions(base)
+    return texts
+
+
+def _own_descriptions(cls: type) -> Iterator[tuple[str, str]]:
+    source = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    definition = next(node for node in ast.walk(source) if isinstance(node, ast.ClassDef))
+    for statement, following in zip(definition.body, definition.body[1:], strict=False):
+        match statement, following:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                yield name, inspect.cleandoc(text)
+
+
+def structs(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    """An API type and all those that its fields lead to."""
+    yield struct
+    for item in fields(struct):
+        for inner in (item.shape, item.shape.item):
+            if inner and inner.struct:
+                yield from structs(inner.struct)
+
+
+def cores(struct: type[msgspec.Struct]) -> set[Core]:
+    """Every type of Kubernetes that an API type embeds."""
+    shapes = [item.shape for part in structs(struct) for item in fields(part)]
+    return {inner.core for each in shapes for inner in (each, each.item) if inner and inner.core}

@@ -1,0 +1,49 @@
+"""Objects sent to the API server, and what it makes of them."""
+
+import json
+from copy import deepcopy
+from typing import Any
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, WORKSPACE_PROXY
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object
+
+KINDS = {resource.kind.name: resource.kind for resource in RESOURCES}
+
+MINIMAL: dict[str, Manifest] = {
+    CONTROL_PLANE.name: {},
+    PROVISIONER.name: {"spec": {"controlPlaneRef": {"name": "coder"}}},
+    WORKSPACE_PROXY.name: {"spec": {"controlPlaneRef": {"name": "coder"}}},
+}
+
+
+def minimal(kind: Kind[Object], name: str = "minimal") -> Manifest:
+    """The least that a user can write."""
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.name,
+        "metadata": {"name": name},
+        **deepcopy(MINIMAL[kind.name]),
+    }
+
+
+def altered(manifest: Manifest, path: str, value: Any) -> Manifest:
+    """The same object with one field set, or removed where the value is `None`."""
+    changed = deepcopy(manifest)
+    *parents, last = path.split(".")
+    inner = changed
+    for parent in parents:
+        inner = inner.setdefault(parent, {})
+    if value is None:
+        inner.pop(last, None)
+    else:
+        inner[last] = value
+    return changed
+
+
+def submit(cluster: ClusterAccess, namespace: str, manifest: Manifest, *, keep: bool = True) -> tuple[int, Any]:
+    """The status and the body with which the API server answers; an unknown field is an error."""
+    path = KINDS[manifest["kind"]].path(Key(namespace, ""))
+    dry_run = "" if keep else "&dryRun=All"
+    status, body = cluster.request("POST", f"{path}?fieldValidation=Strict{dry_run}", manifest)
+    return status, json.loads(body)

@@ -1,0 +1,244 @@
+"""What the real API server accepts, completes and refuses."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object
+
+from .admission import KINDS, altered, minimal, submit
+
+pytestmark = pytest.mark.usefixtures("crds")
+
+RECORDED: list[Manifest] = json.loads(Path(__file__).with_name("recorded.json").read_text())
+
+SERVICE = {"type": "ClusterIP", "port": 80}
+PROBE = {
+    "initialDelaySeconds": 0,
+    "periodSeconds": 10,
+    "timeoutSeconds": 1,
+    "successThreshold": 1,
+    "failureThreshold": 3,
+}
+CONTROL_PLANE_DEFAULTS: Manifest = {
+    "image": "ghcr.io/coder/coder:latest",
+    "replicas": 1,
+    "service": SERVICE,
+    "operatorAccess": {"disabled": False},
+    "serviceAccount": {"disableCreate": False},
+    "rbac": {"workspacePerms": True, "enableDeployments": True},
+    "tls": {},
+    "certs": {},
+    "readinessProbe": {"enabled": True, **PROBE},
+    "livenessProbe": {"enabled": False, **PROBE},
+    "envUseClusterAccessURL": True,
+}
+PROVISIONER_DEFAULTS: Manifest = {
+    "organizationName": "default",
+    "key": {"secretKey": "key"},
+    "replicas": 1,
+    "terminationGracePeriodSeconds": 600,
+    "workspacePermissions": True,
+    "enableDeployments": False,
+}
+WORKSPACE_PROXY_DEFAULTS: Manifest = {"replicas": 1, "service": SERVICE, "derpOnly": False}
+DEFAULTS = {
+    CONTROL_PLANE.name: CONTROL_PLANE_DEFAULTS,
+    PROVISIONER.name: PROVISIONER_DEFAULTS,
+    WORKSPACE_PROXY.name: WORKSPACE_PROXY_DEFAULTS,
+}
+
+NAME = "such as coder-token"
+SECRET = {"name": "s"}
+INGRESS = {"host": "coder.example.com"}
+GATEWAY = {"host": "coder.example.com", "parentRefs": [{"name": "gw"}]}
+BOOTSTRAP = {"coderURL": "https://coder.example.com", "credentialsSecretRef": SECRET}
+REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
+    (CONTROL_PLANE, "metadata.name", "coder.prod", "write '-' instead"),
+    (CONTROL_PLANE, "spec.replicas", -1, "greater than or equal to 0"),
+    (CONTROL_PLANE, "spec.replicas", 2**31, "int32"),
+    (CONTROL_PLANE, "spec.replicas", "2", "must be of type integer"),
+    (CONTROL_PLANE, "spec.image", "i" * 1025, "1024"),
+    (CONTROL_PLANE, "spec.service.type", "ExternalName", '"ClusterIP", "NodePort", "LoadBalancer"'),
+    (CONTROL_PLANE, "spec.service.port", 0, "greater than or equal to 1"),
+    (CONTROL_PLANE, "spec.service.port", 65536, "less than or equal to 65535"),
+    (
+        CONTROL_PLANE,
+        "spec.envFrom",
+        [{"configMapRef": SECRET, "secretRef": SECRET}],
+        "write configMapRef and secretRef",
+    ),
+    (CONTROL_PLANE, "spec.operatorAccess", {"disabled": True, "tokenSecretRef": SECRET}, "exclude each other"),
+    (CONTROL_PLANE, "spec.operatorAccess.generatedTokenSecretName", "n" * 64, "63"),
+    (CONTROL_PLANE, "spec.operatorAccess.generatedTokenSecretName", "My Token", NAME),
+    (CONTROL_PLANE, "spec.operatorAccess.tokenSecretRef", {"key": "token"}, "tokenSecretRef.name: Required value"),
+    (CONTROL_PLANE, "spec.operatorAccess.tokenSecretRef", {"name": "s", "key": "a/b"}, "such as tls.crt"),
+    (CONTROL_PLANE, "spec.licenseSecretRef", {"name": ""}, "at least 1 chars"),
+    (CONTROL_PLANE, "spec.licenseSecretRef", {"name": "UPPER"}, NAME),
+    (CONTROL_PLANE, "spec.serviceAccount.name", "-account", NAME),
+    (CONTROL_PLANE, "spec.rbac.extraRules", [{"resources": ["pods"]}], "verbs: Required value"),
+    (CONTROL_PLANE, "spec.rbac.workspaceNamespaces", ["a", "a"], "Duplicate value"),
+    (CONTROL_PLANE, "spec.rbac.workspaceNamespaces", ["a.b"], "such as coder-workspaces"),
+    (CONTROL_PLANE, "spec.rbac.workspaceNamespaces", [f"n{i}" for i in range(501)], "at most 500 items"),
+    (CONTROL_PLANE, "spec.tls.secretNames", ["coder_tls"], NAME),
+    (CONTROL_PLANE, "spec.tls.secretNames", [f"n{i}" for i in range(101)], "at most 100 items"),
+    (CONTROL_PLANE, "spec.certs.secrets", [SECRET], "secrets[0].key: Required value"),
+    (CONTROL_PLANE, "spec.certs.secrets", [{"name": "ca", "key": "../x"}], "such as tls.crt"),
+    (CONTROL_PLANE, "spec.readinessProbe.initialDelaySeconds", -1, "greater than or equal to 0"),
+    (CONTROL_PLANE, "spec.readinessProbe.periodSeconds", 0, "greater than or equal to 1"),
+    (CONTROL_PLANE, "spec.readinessProbe.timeoutSeconds", 0, "greater than or equal to 1"),
+    (CONTROL_PLANE, "spec.readinessProbe.failureThreshold", 0, "greater than or equal to 1"),
+    (CONTROL_PLANE, "spec.livenessProbe.successThreshold", 2, "less than or equal to 1"),
+    (CONTROL_PLANE, "spec.expose", {"ingress": INGRESS, "gateway": GATEWAY}, "expose by ingress or by gateway"),
+    (CONTROL_PLANE, "spec.expose.ingress", {}, "host: Required value"),
+    (CONTROL_PLANE, "spec.expose.ingress", {"host": "https://coder.example.com"}, "such as coder.example.com"),
+    (CONTROL_PLANE, "spec.expose.ingress", INGRESS | {"wildcardHost": "coder.example.com"}, "*.coder.example.com"),
+    (CONTROL_PLANE, "spec.expose.ingress", INGRESS | {"className": "a b"}, NAME),
+    (CONTROL_PLANE, "spec.expose.ingress", INGRESS | {"tls": {"secretName": "A"}}, NAME),
+    (CONTROL_PLANE, "spec.expose.gateway", {"host": "a.b"}, "parentRefs: Required value"),
+    (CONTROL_PLANE, "spec.expose.gateway", GATEWAY | {"parentRefs": []}, "at least 1 items"),
+    (CONTROL_PLANE, "spec.expose.gateway", GATEWAY | {"parentRefs": [SECRET] * 33}, "at most 32 items"),
+    (CONTROL_PLANE, "spec.expose.gateway", GATEWAY | {"parentRefs": [{"name": ""}]}, "at least 1 chars"),
+    (CONTROL_PLANE, "spec.extraEnv", [{"value": "x"}], "extraEnv[0].name: Required value"),
+    (CONTROL_PLANE, "spec.resources", {"limits": {"cpu": "two"}}, "should match"),
+    (CONTROL_PLANE, "spec.replica", 2, "unknown field"),
+    (PROVISIONER, "spec", None, "spec: Required value"),
+    (PROVISIONER, "spec.controlPlaneRef", None, "controlPlaneRef: Required value"),
+    (PROVISIONER, "spec.controlPlaneRef.name", "", "at least 1 chars"),
+    (PROVISIONER, "spec.replicas", -1, "greater than or equal to 0"),
+    (PROVISIONER, "spec.organizationName", "o" * 129, "128"),
+    (PROVISIONER, "spec.bootstrap", {}, "credentialsSecretRef: Required value"),
+    (PROVISIONER, "spec.key.name", "k" * 65, "64"),
+    (PROVISIONER, "spec.key.name", "Built-In", "choose another one"),
+    (PROVISIONER, "spec.key.secretName", "a_b", NAME),
+    (PROVISIONER, "spec.key.secretKey", "a b", "such as tls.crt"),
+    (PROVISIONER, "spec.key.rotation", {}, "interval: Required value"),
+    (PROVISIONER, "spec.key.rotation.interval", "30", "such as 720h"),
+    (PROVISIONER, "spec.key.rotation.interval", "0s", "such as 720h"),
+    (PROVISIONER, "spec.key.rotation.interval", "-5m", "such as 720h"),
+    (PROVISIONER, "spec.key.rotation.interval", "30 days", "such as 720h"),
+    (PROVISIONER, "spec.terminationGracePeriodSeconds", -1, "greater than or equal to 0"),
+    (WORKSPACE_PROXY, "metadata.name", "eu.west", "write '-' instead"),
+    (WORKSPACE_PROXY, "spec.controlPlaneRef", None, "set exactly one of"),
+    (WORKSPACE_PROXY, "spec.bootstrap", BOOTSTRAP, "set exactly one of"),
+    (WORKSPACE_PROXY, "spec", {"proxySessionTokenSecretRef": SECRET}, "set primaryAccessURL too"),
+    (
+        WORKSPACE_PROXY,
+        "spec",
+        {"proxySessionTokenSecretRef": SECRET, "primaryAccessURL": ""},
+        "set primaryAccessURL too",
+    ),
+    (WORKSPACE_PROXY, "spec.primaryAccessURL", "coder.example.com", "such as https://coder.example.com"),
+    (WORKSPACE_PROXY, "spec.primaryAccessURL", "ftp://coder.example.com", "such as https://coder.example.com"),
+    (WORKSPACE_PROXY, "spec.primaryAccessURL", "https:///path", "such as https://coder.example.com"),
+    (WORKSPACE_PROXY, "spec", {"bootstrap": BOOTSTRAP | {"coderURL": "coder"}}, "such as https://coder.example.com"),
+    (WORKSPACE_PROXY, "spec", {"bootstrap": BOOTSTRAP | {"coderURL": ""}}, "at least 1 chars"),
+    (WORKSPACE_PROXY, "spec", {"bootstrap": BOOTSTRAP | {"proxyName": "primary"}}, "choose another name"),
+    (WORKSPACE_PROXY, "spec.service.port", 0, "greater than or equal to 1"),
+]
+
+ACCEPTED: list[tuple[Kind[Object], str, Any]] = [
+    (CONTROL_PLANE, "spec.replicas", 0),
+    (CONTROL_PLANE, "spec.image", ""),
+    (CONTROL_PLANE, "spec.expose", {}),
+    (CONTROL_PLANE, "spec.expose.gateway", GATEWAY),
+    (CONTROL_PLANE, "spec.serviceAccount.name", ""),
+    (CONTROL_PLANE, "spec.tls.secretNames", ["one.tls", "one.tls"]),
+    (CONTROL_PLANE, "spec.operatorAccess", {"disabled": True}),
+    (CONTROL_PLANE, "spec.extraEnv", [{"name": "A"}, {"name": "A", "value": "again"}]),
+    (CONTROL_PLANE, "spec.resources", {"limits": {"cpu": 2, "memory": "1.5Gi"}}),
+    (PROVISIONER, "spec.organizationName", ""),
+    (PROVISIONER, "spec.key.name", ""),
+    (PROVISIONER, "spec.key.rotation.interval", "1h30m"),
+    (WORKSPACE_PROXY, "spec.primaryAccessURL", "http://[::1]:8080/sub"),
+    (WORKSPACE_PROXY, "spec", {"bootstrap": BOOTSTRAP}),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=str)
+def test_a_minimal_object_comes_back_with_every_default(
+    cluster: ClusterAccess, namespace: str, kind: Kind[Object]
+) -> None:
+    written = minimal(kind)
+    status, stored = submit(cluster, namespace, written)
+    assert status == 201, stored
+    assert stored["spec"] == written.get("spec", {}) | DEFAULTS[kind.name]
+    assert "status" not in stored
+
+
+@pytest.mark.parametrize(
+    ("reference", "key"), [("licenseSecretRef", "license"), ("operatorAccess.tokenSecretRef", "token")]
+)
+def test_a_secret_reference_has_a_default_key(cluster: ClusterAccess, namespace: str, reference: str, key: str) -> None:
+    status, stored = submit(cluster, namespace, altered(minimal(CONTROL_PLANE), f"spec.{reference}", SECRET))
+    assert status == 201, stored
+    found = stored["spec"]
+    for name in reference.split("."):
+        found = found[name]
+    assert found == {"name": "s", "key": key}
+
+
+@pytest.mark.parametrize(("kind", "path", "value", "message"), REJECTED)
+def test_a_bad_object_is_refused_with_a_hint(
+    cluster: ClusterAccess, kind: Kind[Object], path: str, value: Any, message: str
+) -> None:
+    status, answer = submit(cluster, "default", altered(minimal(kind), path, value), keep=False)
+    assert status in (400, 422), answer
+    assert message in answer["message"]
+
+
+@pytest.mark.parametrize(("kind", "path", "value"), ACCEPTED)
+def test_a_sensible_object_is_accepted(cluster: ClusterAccess, kind: Kind[Object], path: str, value: Any) -> None:
+    status, answer = submit(cluster, "default", altered(minimal(kind), path, value), keep=False)
+    assert status == 201, answer
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda item: item["metadata"]["name"])
+def test_what_the_go_operator_left_comes_back_unchanged_but_for_defaults(
+    cluster: ClusterAccess, namespace: str, recorded: Manifest
+) -> None:
+    status, stored = submit(cluster, namespace, {name: part for name, part in recorded.items() if name != "status"})
+    assert status == 201, stored
+    path = KINDS[recorded["kind"]].path(Key(namespace, recorded["metadata"]["name"]), "status")
+    status, answer = cluster.request("PUT", f"{path}?fieldValidation=Strict", stored | {"status": recorded["status"]})
+    assert status == 200, answer
+    completed = json.loads(answer)
+    assert completed["status"] == recorded["status"]
+    assert completed["spec"] == with_defaults(recorded["spec"], defaults_of(recorded))
+
+
+def defaults_of(recorded: Manifest) -> Manifest:
+    """The defaults of a kind, and those of the secret references that an object has."""
+    token = {"key": "token"}
+    return DEFAULTS[recorded["kind"]] | {
+        "proxySessionTokenSecretRef": token,
+        "bootstrap": {"credentialsSecretRef": token},
+    }
+
+
+def with_defaults(written: Manifest, defaults: Manifest) -> Manifest:
+    """What an object must look like once defaults are filled in; one for a missing reference does not count."""
+    missing = {name: value for name, value in defaults.items() if name not in written and not _is_reference(name)}
+    present = {
+        name: with_defaults(value, defaults[name]) if isinstance(value, dict) and name in defaults else value
+        for name, value in written.items()
+    }
+    return missing | present
+
+
+def _is_reference(name: str) -> bool:
+    return name.endswith("Ref") or name == "bootstrap"
+
+
+def test_an_object_stored_before_a_rule_existed_can_still_be_changed(cluster: ClusterAccess, namespace: str) -> None:
+    """A name is judged at creation only: a finalizer must go away from any object."""
+    kind = CONTROL_PLANE
+    status, stored = submit(cluster, namespace, minimal(kind, "plain"))
+    assert status == 201, stored
+    stored["metadata"]["labels"] = {"touched": "true"}
+    status, answer = cluster.request("PUT", kind.path(Key(namespace, "plain")), stored)
+    assert status == 200, answer
