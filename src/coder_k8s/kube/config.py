@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from coder_k8s.kube import kubeconfig as files
-from coder_k8s.kube.credentials import Clock, Credentials, Keeper, Login, Trust, Written
+from coder_k8s.kube.credentials import Clock, Credentials, Keeper, Login, Trust, Written, basic
 from coder_k8s.kube.exec_plugin import ExecPlugin
 from coder_k8s.kube.kubeconfig import Choice, Cluster, ConfigError, User
 
@@ -24,7 +24,8 @@ class Config:
     server: str
     namespace: str
     keeper: Keeper = field(repr=False)
-    proxy: str | None = field(default=None, repr=False)
+    proxy: str | None = None
+    proxy_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     server_name: str | None = None
 
     async def credentials(self, *, renew: bool = False) -> Credentials:
@@ -90,11 +91,13 @@ def _of_files(paths: list[Path], context: str | None, environ: Mapping[str, str]
         cluster.certificate_authority_data or cluster.certificate_authority,
         cluster.insecure_skip_tls_verify,
     )
+    proxy, proxy_headers = _proxy(cluster, choice.cluster_origin)
     return Config(
         server=server,
         namespace=choice.namespace,
         keeper=Keeper(_login(choice, environ, clock), trust if scheme == "https" else None, clock),
-        proxy=_proxy(cluster, choice.cluster_origin),
+        proxy=proxy,
+        proxy_headers=proxy_headers,
         server_name=cluster.tls_server_name,
     )
 
@@ -126,7 +129,13 @@ def _written(user: User, origin: str, clock: Clock) -> Written:
     )
 
 
-def _proxy(cluster: Cluster, origin: str) -> str | None:
-    if cluster.proxy_url is None or urlsplit(cluster.proxy_url).scheme in ("http", "https"):
-        return cluster.proxy_url
-    raise ConfigError(f"{origin}: its proxy-url must be of http or https; there is no support for socks5")
+def _proxy(cluster: Cluster, origin: str) -> tuple[str | None, Mapping[str, str]]:
+    """The proxy and the headers it wants: a password within its URL would come to light in error messages."""
+    if cluster.proxy_url is None:
+        return None, {}
+    url = urlsplit(cluster.proxy_url)
+    if url.scheme not in ("http", "https"):
+        raise ConfigError(f"{origin}: its proxy-url must be of http or https; there is no support for socks5")
+    login, _, address = url.netloc.rpartition("@")
+    headers = {"Proxy-Authorization": basic(*map(unquote, login.partition(":")[::2]))} if login else {}
+    return urlunsplit(url._replace(netloc=address)), headers

@@ -31,8 +31,12 @@ class Credentials:
 
 @dataclass(frozen=True, repr=False)
 class Identity:
-    """Who we say we are, until when: an `Authorization` header, a client certificate with its key, both or neither."""
+    """Who we say we are: an `Authorization` header, a client certificate with its key, both or neither.
 
+    After `until`, in seconds since the epoch, it must be asked for again.
+    """
+
+    origin: str
     until: float
     authorization: str | None = None
     certificate: bytes | None = None
@@ -59,14 +63,14 @@ class Written:
     async def __call__(self) -> Identity:
         certificate = read(self.certificate, self.origin) if self.certificate else None
         key = read(self.key, self.origin) if self.key else None
-        return Identity(self.clock() + REREAD, self._authorization(), certificate, key)
+        return Identity(self.origin, self.clock() + REREAD, self._authorization(), certificate, key)
 
     def _authorization(self) -> str | None:
         if self.token:
             origin = str(self.token) if isinstance(self.token, Path) else self.origin
             return bearer(read(self.token, self.origin), origin)
         if self.basic:
-            return "Basic " + base64.b64encode(":".join(self.basic).encode()).decode()
+            return basic(*self.basic)
         return None
 
 
@@ -90,7 +94,7 @@ class Trust:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if identity.certificate and identity.key:
-            _show(context, identity.certificate, identity.key, self.origin)
+            _show(context, identity.certificate, identity.key, identity.origin)
         return context
 
 
@@ -155,6 +159,10 @@ def bearer(token: bytes, origin: str) -> str:
     if len(words) != 1 or not token.isascii():
         raise ConfigError(f"{origin}: does not hold a token")
     return f"Bearer {words[0].decode()}"
+
+
+def basic(username: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
 
 
 def _show(context: ssl.SSLContext, certificate: bytes, key: bytes, origin: str) -> None:

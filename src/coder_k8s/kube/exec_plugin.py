@@ -5,6 +5,7 @@ import base64
 import os
 import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -58,9 +59,9 @@ class ExecPlugin:
         until = self._until(status.expiration_timestamp)
         if status.client_certificate_data and status.client_key_data:
             pair = status.client_certificate_data.encode(), status.client_key_data.encode()
-            return Identity(until, authorization, *pair)
+            return Identity(self.origin, until, authorization, *pair)
         written = await self.written()
-        return Identity(until, authorization, written.certificate, written.key)
+        return Identity(self.origin, until, authorization, written.certificate, written.key)
 
     def _until(self, expiration: datetime | None) -> float:
         """A little before they expire, but not so soon that a short life were none."""
@@ -96,7 +97,7 @@ class ExecPlugin:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env=environ,
-                start_new_session=True,  # so that whatever it starts ends with it
+                start_new_session=True,  # so that it can be ended with whatever it starts
             )
         except OSError as trouble:
             raise self._error(f"cannot be run: {trouble.strerror}. {self.exec.install_hint}") from trouble
@@ -104,11 +105,11 @@ class ExecPlugin:
             async with asyncio.timeout(self.timeout):
                 printed, complaint = await process.communicate()
         except TimeoutError:
+            await _end(process)
             raise self._error(f"did not end within {self.timeout:g} s") from None
-        finally:
-            if process.returncode is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+        except asyncio.CancelledError:
+            await _end(process)
+            raise
         if process.returncode != 0:
             raise self._error(f"ended with {process.returncode}: {complaint.decode(errors='replace')[-TAIL:]}")
         return printed
@@ -138,3 +139,9 @@ class ExecPlugin:
 
     def _error(self, what: str) -> ConfigError:
         return ConfigError(f"{self.origin}: exec plugin {self.exec.command} " + " ".join(what.split()))
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()

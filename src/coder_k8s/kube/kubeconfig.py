@@ -149,8 +149,8 @@ def _read(path: Path) -> _File:
 
     try:
         content = yaml.safe_load(path.read_bytes())
-    except (OSError, UnicodeDecodeError) as trouble:
-        raise ConfigError(f"{path}: cannot be read: {trouble}") from trouble
+    except OSError as trouble:
+        raise ConfigError(f"{path}: cannot be read: {trouble.strerror}") from trouble
     except yaml.YAMLError as trouble:
         # The library quotes the lines around the mistake, which may hold a token.
         mark = getattr(trouble, "problem_mark", None)

@@ -1,0 +1,221 @@
+import asyncio
+import base64
+import json
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.dev.certificates import Authority
+from coder_k8s.kube.config import Config, ConfigError, load
+from coder_k8s.kube.credentials import Written
+from coder_k8s.kube.exec_plugin import ExecPlugin
+from coder_k8s.kube.kubeconfig import Cluster, Exec
+from tests.kube import kubeconfigs
+from tests.support import alive, eventually
+
+V1 = "client.authentication.k8s.io/v1"
+V1BETA1 = "client.authentication.k8s.io/v1beta1"
+SECRET = "s3cr3t-t0k3n"
+
+
+def credential(version: str = V1, **status: Any) -> str:
+    return json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})
+
+
+class Plugin:
+    """A program that leaves a mark per run and then does what it is told; and a clock to let what it made expire."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "plugin"
+        self.marks = folder / "marks"
+        self.now = datetime(2026, 2, 3, 12, tzinfo=UTC).timestamp()
+
+    def does(self, body: str) -> None:
+        self.path.write_text(f"#!/bin/sh\necho run >> {self.marks}\n{body}\n")
+        self.path.chmod(stat.S_IRWXU)
+
+    def prints(self, text: str) -> None:
+        self.does(f"cat <<'END'\n{text}\nEND")
+
+    @property
+    def runs(self) -> int:
+        return len(self.marks.read_text().splitlines()) if self.marks.exists() else 0
+
+    def config(self, cluster: dict[str, Any] | None = None, **spec: Any) -> Config:
+        user = {"exec": {"apiVersion": V1, "command": "./plugin", "interactiveMode": "IfAvailable", **spec}}
+        path = kubeconfigs.write(self.folder / "config", cluster, user)
+        return load(path, environ={"PATH": "/usr/bin:/bin"}, clock=lambda: self.now)
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Plugin:
+    return Plugin(tmp_path)
+
+
+@pytest.mark.parametrize("version", [V1, V1BETA1])
+async def test_a_token(plugin: Plugin, version: str) -> None:
+    plugin.prints(credential(version, token=SECRET))
+    credentials = await plugin.config(apiVersion=version).credentials()
+    assert credentials.authorization == f"Bearer {SECRET}"
+
+
+async def test_what_the_plugin_is_told(plugin: Plugin, tmp_path: Path) -> None:
+    plugin.does(f"printenv KUBERNETES_EXEC_INFO > info; echo \"$1,$2,$COLOUR\" > told; echo '{credential(token='t')}'")
+    plugin.path.write_text(plugin.path.read_text().replace("printenv", f"cd {tmp_path}; printenv"))
+    cluster = {
+        "server": "https://one.example",
+        "certificate-authority": "ca.crt",
+        "extensions": [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}],
+    }
+    Authority(tmp_path, "ca", datetime.now(UTC))
+    env = [{"name": "COLOUR", "value": "blue"}]
+
+    await plugin.config(cluster, args=["a b", "c"], env=env).credentials()
+    assert (tmp_path / "told").read_text() == "a b,c,blue\n"
+    info = {"apiVersion": V1, "kind": "ExecCredential", "spec": {"interactive": False}}
+    assert json.loads((tmp_path / "info").read_text()) == info
+
+    await plugin.config(cluster, provideClusterInfo=True).credentials()
+    assert json.loads((tmp_path / "info").read_text())["spec"]["cluster"] == {
+        "server": "https://one.example",
+        "certificate-authority-data": base64.b64encode((tmp_path / "ca.crt").read_bytes()).decode(),
+        "config": {"audience": "x"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("expires", "fresh", "stale"),
+    [
+        pytest.param("2026-02-03T13:00:00Z", 3569, 3571, id="an hour: half a minute early"),
+        pytest.param("2026-02-03T12:00:20Z", 9, 11, id="20 seconds: not before half of them"),
+        pytest.param("2026-02-03T14:00:00+01:00", 3569, 3571, id="in another time zone"),
+    ],
+)
+async def test_run_again_shortly_before_the_credentials_expire(
+    plugin: Plugin, expires: str, fresh: float, stale: float
+) -> None:
+    plugin.prints(credential(token="old", expirationTimestamp=expires))
+    config = plugin.config()
+    start = plugin.now
+    assert (await config.credentials()).authorization == "Bearer old"
+    plugin.prints(credential(token="new"))
+    plugin.now = start + fresh
+    assert (await config.credentials()).authorization == "Bearer old"
+    plugin.now = start + stale
+    assert (await config.credentials()).authorization == "Bearer new"
+    plugin.now = start + 1e9
+    assert (await config.credentials()).authorization == "Bearer new"
+    assert plugin.runs == 2
+
+
+async def test_run_again_when_refused(plugin: Plugin) -> None:
+    plugin.prints(credential(token="old"))
+    config = plugin.config()
+    await config.credentials()
+    plugin.prints(credential(token="new"))
+    assert (await config.credentials(renew=True)).authorization == "Bearer new"
+
+
+async def test_many_requests_share_one_run_and_its_failure(plugin: Plugin) -> None:
+    plugin.prints(credential(token="t"))
+    config = plugin.config()
+    await asyncio.gather(*(config.credentials() for _ in range(10)))
+    assert plugin.runs == 1
+    await asyncio.gather(*(config.credentials(renew=True) for _ in range(10)))
+    assert plugin.runs == 2
+    plugin.does("exit 3")
+    answers = await asyncio.gather(*(config.credentials(renew=True) for _ in range(10)), return_exceptions=True)
+    assert {type(answer) for answer in answers} == {ConfigError}
+    assert plugin.runs == 3
+    plugin.prints(credential(token="again"))
+    assert (await config.credentials()).authorization == "Bearer again"
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        pytest.param("exit 3", "plugin ended with 3:$", id="fails without a word"),
+        pytest.param(
+            f"echo {SECRET}; echo please >&2; echo log in >&2; exit 1", "ended with 1: please log in$", id="complains"
+        ),
+        pytest.param("head -c 5000 /dev/zero | tr '\\0' x >&2; exit 1", "ended with 1: x{300}$", id="complains a lot"),
+        pytest.param(f"echo {SECRET}", "printed no ExecCredential", id="a bare token"),
+        pytest.param("", "printed no ExecCredential", id="nothing"),
+        pytest.param(f"echo '{credential(V1BETA1, token=SECRET)}'", f"{V1BETA1}, not {V1}", id="another version"),
+        pytest.param(f"echo '{credential()}'", "neither a token nor a client certificate", id="empty status"),
+        pytest.param(f"echo '{credential(clientKeyData=SECRET)}'", "without its certificate", id="key alone"),
+        pytest.param(f"echo '{credential(token=SECRET + ' x')}'", "does not hold a token", id="token of two words"),
+        pytest.param(
+            f"echo '{credential(clientKeyData=SECRET, clientCertificateData=SECRET)}'", "not a PEM pair", id="no PEM"
+        ),
+    ],
+)
+async def test_errors_name_the_user_and_not_what_was_printed(plugin: Plugin, body: str, complaint: str) -> None:
+    plugin.does(body)
+    with pytest.raises(ConfigError, match=complaint) as raised:
+        await plugin.config().credentials()
+    message = str(raised.value)
+    assert message.startswith(f"{plugin.folder}/config: user 'one': ")
+    assert SECRET not in message
+    assert "\n" not in message
+
+
+async def test_a_missing_plugin_comes_with_its_hint(plugin: Plugin) -> None:
+    config = plugin.config(command="no-such-plugin", installHint="Install it\nfrom example.com.")
+    complaint = "no-such-plugin cannot be run: No such file or directory. Install it from example.com."
+    with pytest.raises(ConfigError, match=complaint):
+        await config.credentials()
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint"),
+    [
+        ({"apiVersion": "client.authentication.k8s.io/v1alpha1"}, "v1alpha1; known are"),
+        ({"interactiveMode": "Always"}, "needs a terminal"),
+    ],
+)
+def test_refused_before_it_is_run(plugin: Plugin, spec: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        plugin.config(**spec)
+
+
+@pytest.mark.parametrize("then", ["wait", "exit 0"])
+async def test_one_that_hangs_is_ended_with_all_it_started(plugin: Plugin, tmp_path: Path, then: str) -> None:
+    plugin.does(f"sleep 100 & echo $! > {tmp_path}/child; {then}")
+    spec = Exec(api_version=V1, command=str(plugin.path))
+    written = Written("file", lambda: 0.0)
+    hanging = ExecPlugin(spec, "file", Cluster(), written, {"PATH": "/usr/bin:/bin"}, lambda: 0.0, timeout=0.5)
+    with pytest.raises(ConfigError, match=r"did not end within 0.5 s"):
+        await hanging()
+    child = int((tmp_path / "child").read_text())
+    await eventually(lambda: not alive(child))
+
+
+async def test_a_cancelled_request_leaves_no_process(plugin: Plugin, tmp_path: Path) -> None:
+    plugin.does(f"sleep 100 & echo $! > {tmp_path}/child.part; mv {tmp_path}/child.part {tmp_path}/child; wait")
+    request = asyncio.create_task(plugin.config().credentials())
+    await eventually((tmp_path / "child").exists)
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    child = int((tmp_path / "child").read_text())
+    await eventually(lambda: not alive(child))
+
+
+async def test_a_written_client_certificate_is_shown_beside_the_token(plugin: Plugin, tmp_path: Path) -> None:
+    pair = Authority(tmp_path, "ca", datetime.now(UTC)).client("client", "robot")
+    plugin.prints(credential(token="t"))
+    user = {
+        "client-certificate": str(pair.certificate),
+        "client-key": str(pair.key),
+        "exec": {"apiVersion": V1, "command": str(plugin.path)},
+    }
+    config = load(kubeconfigs.write(tmp_path / "config", user=user))
+    assert (await config.credentials()).authorization == "Bearer t"
+    pair.key.unlink()
+    with pytest.raises(ConfigError, match=r"client\.key"):
+        await config.credentials(renew=True)
