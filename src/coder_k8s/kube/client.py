@@ -1,6 +1,7 @@
 """The verbs of the Kubernetes API, on any kind."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -77,8 +78,8 @@ class Client:
             body = await self._http.send("GET", kind.path(Key(namespace, "")), query, _accept(kind, "List"))
             try:
                 page = _LIST.decode(body)
-            except msgspec.DecodeError as trouble:
-                raise _not_kubernetes(trouble) from trouble
+            except ValueError as trouble:
+                raise errors.not_kubernetes(trouble) from trouble
             yield Page(page.items or [], page.metadata.resource_version)
             if not page.metadata.proceed:
                 return
@@ -94,7 +95,7 @@ class Client:
         silence: float,
         labels: str = "",
         fields: str = "",
-    ) -> AsyncIterator[WatchEvent]:
+    ) -> AsyncGenerator[WatchEvent, None]:
         """What happened since a resourceVersion; ends after `seconds`, fails when silent for too long."""
         query = _query(
             watch="true",
@@ -105,10 +106,12 @@ class Client:
             fieldSelector=fields,
         )
         rest = b""
-        async for chunk in self._http.stream(kind.path(Key(namespace, "")), query, _accept(kind), silence):
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                yield _event(line)
+        chunks = self._http.stream(kind.path(Key(namespace, "")), query, _accept(kind), silence)
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield _event(line)
         if rest.strip():
             raise errors.Unreachable(f"the watch of {kind} was cut in the middle of an event")
 
@@ -177,26 +180,22 @@ def _json(content_type: str) -> dict[str, str]:
 def _decode(kind: Kind[T], body: bytes) -> T:
     try:
         return kind.type.decode(body)
-    except (msgspec.DecodeError, KeyError, TypeError) as trouble:
-        raise _not_kubernetes(trouble) from trouble
+    except (ValueError, KeyError, TypeError) as trouble:
+        raise errors.not_kubernetes(trouble) from trouble
 
 
 def _parse(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError as trouble:
-        raise _not_kubernetes(trouble) from trouble
+    except ValueError as trouble:
+        raise errors.not_kubernetes(trouble) from trouble
 
 
 def _event(line: bytes) -> WatchEvent:
     try:
         event = _EVENT.decode(line)
-    except msgspec.DecodeError as trouble:
-        raise _not_kubernetes(trouble) from trouble
+    except ValueError as trouble:
+        raise errors.not_kubernetes(trouble) from trouble
     if event.type == "ERROR":
         raise errors.of(500, event.object)
     return event
-
-
-def _not_kubernetes(trouble: Exception) -> errors.ServerError:
-    return errors.ServerError(200, "", f"the answer is not what Kubernetes sends: {trouble}")

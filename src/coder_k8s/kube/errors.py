@@ -109,7 +109,7 @@ def of(status: int, body: bytes | msgspec.Raw, retry_after: str | None = None) -
     """The typed error for an answer."""
     try:
         told = _STATUS.decode(body)
-    except msgspec.DecodeError:
+    except ValueError:  # not JSON, or not even text
         told = Status(message=f"HTTP {status} with a body that is not a Kubernetes Status")
     code, reason = told.code or status, told.reason or ""
     message = told.message or reason or f"HTTP {code}"
@@ -121,3 +121,8 @@ def of(status: int, body: bytes | msgspec.Raw, retry_after: str | None = None) -
     if reason == "AlreadyExists":
         return AlreadyExists(code, reason, message)
     return _ERRORS.get(code, ServerError)(code, reason, message)
+
+
+def not_kubernetes(trouble: Exception) -> ServerError:
+    """The error for an answer that no API server gives."""
+    return ServerError(200, "", f"the answer is not what Kubernetes sends: {trouble}")

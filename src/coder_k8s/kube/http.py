@@ -1,14 +1,14 @@
 """The one place that knows the HTTP library: requests with credentials, patience and typed errors."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Self
+from typing import NamedTuple, Self
 
 import aiohttp
 
 from coder_k8s.kube import errors
-from coder_k8s.kube.config import Config
+from coder_k8s.kube.config import Config, Credentials
 from coder_k8s.kube.metrics import Metrics
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
@@ -16,8 +16,19 @@ TRIES = 4
 PATIENCE = 10.0
 """A longer `Retry-After` than this is the caller's business: a worker must not sleep it away."""
 
+BROKEN = (aiohttp.ClientError, OSError)
 Query = Mapping[str, str]
-Sleep = Callable[[float], "asyncio.Future[None]"]
+Fence = Callable[[], None]
+
+
+class _Request(NamedTuple):
+    method: str
+    path: str
+    query: Query
+    headers: Query
+    body: bytes | None = None
+    fence: Fence | None = None
+    timeout: aiohttp.ClientTimeout = TIMEOUT
 
 
 class Http:
@@ -51,65 +62,92 @@ class Http:
         query: Query,
         headers: Query,
         body: bytes | None = None,
-        fence: Callable[[], None] | None = None,
+        fence: Fence | None = None,
     ) -> bytes:
         """The body of the answer; the fence is asked before every try whether it may still be sent."""
-        tries, renew = 1, False
+        request = _Request(method, path, query, headers, body, fence)
+        tries = 1
         while True:
             try:
-                if fence:
-                    fence()
-                async with self._answer(method, path, query, headers, body, renew=renew) as answer:
+                async with self._answer(request) as answer:
                     return await answer.read()
-            except errors.Unauthorized:
-                if renew:
-                    raise
-                renew = True
             except errors.Throttled as refusal:
                 if tries == TRIES or refusal.after > PATIENCE:
                     raise
                 tries += 1
                 await asyncio.sleep(refusal.after)
 
-    async def stream(self, path: str, query: Query, headers: Query, silence: float) -> AsyncIterator[bytes]:
+    async def stream(self, path: str, query: Query, headers: Query, silence: float) -> AsyncGenerator[bytes, None]:
         """The chunks of an endless answer; it is dead when it says nothing for longer than `silence`."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
-        async with self._answer("GET", path, query, headers, timeout=timeout) as answer:
+        async with self._answer(_Request("GET", path, query, headers, timeout=timeout)) as answer:
             async for chunk in answer.content.iter_any():
                 yield chunk
 
     @asynccontextmanager
-    async def _answer(
-        self,
-        method: str,
-        path: str,
-        query: Query,
-        headers: Query,
-        body: bytes | None = None,
-        *,
-        renew: bool = False,
-        timeout: aiohttp.ClientTimeout = TIMEOUT,  # noqa: ASYNC109 - the library's own kind, not seconds
-    ) -> AsyncIterator[aiohttp.ClientResponse]:
-        credentials = await self._config.credentials(renew=renew)
+    async def _answer(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        try:
+            async with await self._open(request) as answer:
+                yield answer
+        except BROKEN as trouble:
+            raise self._unreachable(request, trouble) from None
+
+    async def _open(self, request: _Request) -> aiohttp.ClientResponse:
+        try:
+            return await self._try(request, await self._config.credentials())
+        except errors.Unauthorized:
+            return await self._try(request, await self._config.credentials(renew=True))
+
+    async def _try(self, request: _Request, credentials: Credentials) -> aiohttp.ClientResponse:
+        """The beginning of an answer that is no refusal."""
+        headers = request.headers
         if credentials.authorization:
             headers = {**headers, "Authorization": credentials.authorization}
-        try:
-            async with self._session.request(
-                method,
-                self._config.server + path,
-                params=query,
-                headers=headers,
-                data=body,
-                ssl=credentials.ssl or True,
-                proxy=self._config.proxy,
-                server_hostname=self._config.server_name,
-                allow_redirects=False,
-                timeout=timeout,
-            ) as answer:
-                self._metrics.requests.labels(str(answer.status), method).inc()
-                if not answer.ok or answer.status >= 300:
-                    raise errors.of(answer.status, await answer.read(), answer.headers.get("Retry-After"))
-                yield answer
-        except (aiohttp.ClientError, TimeoutError, OSError) as trouble:
-            self._metrics.requests.labels("<error>", method).inc()
-            raise errors.Unreachable(f"{method} {path}: {trouble or type(trouble).__name__}") from trouble
+        answer = await self._session.request(
+            request.method,
+            self._config.server + request.path,
+            params=request.query,
+            headers=headers,
+            data=request.body,
+            ssl=credentials.ssl or True,
+            proxy=self._config.proxy,
+            server_hostname=self._config.server_name,
+            allow_redirects=False,
+            timeout=request.timeout,
+            middlewares=() if request.method == "GET" else (self._once(request),),
+        )
+        self._metrics.requests.labels(str(answer.status), request.method).inc()
+        if answer.status >= 300:
+            async with answer:
+                raise errors.of(answer.status, await answer.read(), answer.headers.get("Retry-After"))
+        return answer
+
+    def _once(self, request: _Request) -> aiohttp.ClientMiddlewareType:
+        """Asks the fence, and hides a broken connection from the library: it would send PUT and DELETE again itself."""
+
+        async def send(message: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+            if request.fence:
+                request.fence()
+            try:
+                return await handler(message)
+            except BROKEN as trouble:
+                raise self._unreachable(request, trouble) from None
+
+        return send
+
+    def _unreachable(self, request: _Request, trouble: Exception) -> errors.Unreachable:
+        self._metrics.requests.labels("<error>", request.method).inc()
+        return errors.Unreachable(f"{request.method} {request.path}: {_words(trouble)}")
+
+
+def _words(trouble: Exception) -> str:
+    """What happened, without the library's own words where they may hold the password of a proxy."""
+    match trouble:
+        case aiohttp.ClientConnectorError():
+            return f"cannot connect to {trouble.host}:{trouble.port}: {trouble.os_error}"
+        case aiohttp.ClientHttpProxyError():
+            return f"the proxy answered {trouble.status} {trouble.message}"
+        case OSError() | aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
+            return str(trouble) or type(trouble).__name__
+        case _:
+            return type(trouble).__name__

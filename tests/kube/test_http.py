@@ -1,0 +1,330 @@
+"""Whatever answers instead of the API server, the caller gets a typed error or what it asked for."""
+
+import time
+import traceback
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.dev.processes import free_port
+from coder_k8s.kube import errors
+from coder_k8s.kube.client import Client, WatchEvent
+from coder_k8s.kube.credentials import Keeper, Trust, Written
+from coder_k8s.kube.http import PATIENCE, TRIES, Http
+from coder_k8s.kube.kinds import CONFIG_MAP
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Child, Key
+from tests.support import eventually
+from tests.support.api import (
+    Answer,
+    Api,
+    config_map,
+    cut,
+    event,
+    listing,
+    plain_config,
+    refuse,
+    say,
+    status,
+    watch,
+)
+
+KEY = Key("default", "a")
+SEEN = Child.decode(b'{"metadata":{"name":"a","namespace":"default","uid":"u","resourceVersion":"1"}}')
+HTML = b"<!doctype html>\n<title>Sign in</title>\n"
+
+WRITES: dict[str, Callable[[Client], Any]] = {
+    "create": lambda client: client.create(CONFIG_MAP, config_map("a")),
+    "apply": lambda client: client.apply(CONFIG_MAP, config_map("a")),
+    "replace": lambda client: client.replace(CONFIG_MAP, config_map("a")),
+    "merge": lambda client: client.merge(CONFIG_MAP, KEY, {}),
+    "patch": lambda client: client.patch(CONFIG_MAP, KEY, []),
+    "patch_status": lambda client: client.patch_status(CONFIG_MAP, SEEN, {}),
+    "delete": lambda client: client.delete(CONFIG_MAP, SEEN),
+}
+EVERY_WRITE = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+def requests(metrics: Metrics, code: str, method: str = "GET") -> float:
+    labels = {"code": code, "method": method}
+    return metrics.registry.get_sample_value("rest_client_requests_total", labels) or 0
+
+
+@asynccontextmanager
+async def connected(api: Api, metrics: Metrics, fence: Callable[[], None] | None = None) -> AsyncIterator[Client]:
+    async with api, Http(api.config, "test", metrics) as http:
+        yield Client(http, "test", fence)
+
+
+async def watched(client: Client, silence: float = 5) -> list[WatchEvent]:
+    return [seen async for seen in client.watch(CONFIG_MAP, "default", "1", seconds=60, silence=silence)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "message"),
+    [
+        (refuse(400, "BadRequest", "no such field"), errors.Invalid, "no such field"),
+        (refuse(401, "Unauthorized", "who are you"), errors.Unauthorized, "who are you"),
+        (refuse(403, "Forbidden", "not you"), errors.Forbidden, "not you"),
+        (refuse(404, "NotFound", "not here"), errors.NotFound, "not here"),
+        (refuse(409, "Conflict", "changed"), errors.Conflict, "changed"),
+        (refuse(409, "AlreadyExists", "taken"), errors.AlreadyExists, "taken"),
+        (refuse(410, "Expired", "too old"), errors.Gone, "too old"),
+        (refuse(422, "Invalid", "too long"), errors.Invalid, "too long"),
+        (refuse(500, "InternalError", "etcd is gone"), errors.ServerError, "etcd is gone"),
+        (refuse(503, "ServiceUnavailable", "not yet"), errors.ServerError, "not yet"),
+        (refuse(504, "Timeout"), errors.ServerError, "Timeout"),
+        (say(HTML, 502), errors.ServerError, "HTTP 502 with a body that is not a Kubernetes Status"),
+        (say(b'{"message":"\xff"}', 500), errors.ServerError, "HTTP 500 with a body that is not a Kubernetes Status"),
+        (say(b"", 404), errors.NotFound, "HTTP 404"),
+        (say(HTML), errors.ServerError, "not what Kubernetes sends"),
+        (say(b'{"metadata":'), errors.ServerError, "not what Kubernetes sends"),
+        (say(b'{"metadata":{"name":"\xff"}}'), errors.ServerError, "not what Kubernetes sends"),
+        (say([1, 2, 3]), errors.ServerError, "not what Kubernetes sends"),
+        (say({"kind": "ConfigMap"}), errors.ServerError, "not what Kubernetes sends"),
+        (say(b"", 302, {"Location": "/elsewhere"}), errors.ServerError, "HTTP 302"),
+        (cut(), errors.Unreachable, "GET /api/v1/namespaces/default/configmaps/a"),
+        (cut(b'{"metadata":'), errors.Unreachable, "GET /api/v1/namespaces/default/configmaps/a"),
+        (cut(b'{"metadata":', status=500), errors.Unreachable, "GET /api/v1/namespaces/default/configmaps/a"),
+    ],
+)
+async def test_each_answer_has_its_error(
+    metrics: Metrics, answer: Answer, expected: type[errors.KubeError], message: str
+) -> None:
+    async with connected(Api(answer), metrics) as client:
+        with pytest.raises(errors.KubeError) as raised:
+            await client.get(CONFIG_MAP, KEY)
+    assert type(raised.value) is expected
+    assert message in str(raised.value)
+
+
+async def test_a_redirect_is_not_followed(metrics: Metrics) -> None:
+    api = Api(say(b"", 307, {"Location": "/elsewhere"}))
+    async with connected(api, metrics) as client:
+        with pytest.raises(errors.ServerError):
+            await client.get(CONFIG_MAP, KEY)
+    assert [seen.path for seen in api.requests] == ["/api/v1/namespaces/default/configmaps/a"]
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "header", "after"),
+    [
+        (429, b"", None, 1.0),
+        (429, b"", "7", 7.0),
+        (429, b"", "0", 0.0),
+        (503, b"", "3", 3.0),
+        (429, b'{"details":{"retryAfterSeconds":2}}', None, 2.0),
+        (503, b'{"details":{"retryAfterSeconds":2}}', None, 2.0),
+        (429, b'{"details":{"retryAfterSeconds":2}}', "4", 4.0),
+        (429, b"", "Wed, 21 Oct 2026 07:28:00 GMT", 1.0),
+    ],
+)
+def test_a_server_that_says_when_to_come_back_is_believed(
+    code: int, body: bytes, header: str | None, after: float
+) -> None:
+    refusal = errors.of(code, body, header)
+    assert isinstance(refusal, errors.Throttled)
+    assert refusal.after == after
+
+
+@pytest.mark.parametrize("code", [429, 503])
+@EVERY_WRITE
+async def test_what_was_not_processed_is_sent_again_when_it_is_time(
+    metrics: Metrics, code: int, write: Callable[[Client], Any]
+) -> None:
+    wait = 0.05
+    api = Api(refuse(code, after=wait), refuse(code, header="0"), say(config_map("a", 5)))
+    async with connected(api, metrics) as client:
+        await write(client)
+    first, second, third = api.requests
+    assert second.at - first.at >= wait
+    assert first.body == second.body == third.body
+    assert (requests(metrics, str(code), first.method), requests(metrics, "200", first.method)) == (2, 1)
+
+
+async def test_a_server_that_throttles_for_ever_is_left_alone_after_a_few_tries(metrics: Metrics) -> None:
+    api = Api(refuse(429, "TooManyRequests", "slow down", after=0.01))
+    async with connected(api, metrics) as client:
+        with pytest.raises(errors.Throttled, match="slow down") as raised:
+            await client.get(CONFIG_MAP, KEY)
+    assert raised.value.after == 0.01
+    assert len(api.requests) == TRIES
+
+
+@pytest.mark.parametrize("code", [429, 503])
+async def test_a_long_wait_is_left_to_the_caller(metrics: Metrics, code: int) -> None:
+    api = Api(refuse(code, header=str(int(PATIENCE) + 1)))
+    async with connected(api, metrics) as client:
+        with pytest.raises(errors.Throttled) as raised:
+            await client.get(CONFIG_MAP, KEY)
+    assert raised.value.after == PATIENCE + 1
+    assert len(api.requests) == 1
+
+
+@EVERY_WRITE
+async def test_the_fence_holds_a_write_back_before_anything_is_sent(
+    metrics: Metrics, write: Callable[[Client], Any]
+) -> None:
+    def fence() -> None:
+        raise errors.NotLeading("lost")
+
+    api = Api(say(config_map("a", 5)))
+    async with connected(api, metrics, fence) as client:
+        with pytest.raises(errors.NotLeading):
+            await write(client)
+        assert api.requests == []
+        await client.get(CONFIG_MAP, KEY)
+
+
+@EVERY_WRITE
+async def test_the_fence_is_asked_again_before_a_write_is_sent_again(
+    metrics: Metrics, write: Callable[[Client], Any]
+) -> None:
+    leading = [True, False]
+
+    def fence() -> None:
+        if not leading.pop(0):
+            raise errors.NotLeading("lost while waiting")
+
+    api = Api(refuse(429, after=0), say(config_map("a", 5)))
+    async with connected(api, metrics, fence) as client:
+        with pytest.raises(errors.NotLeading):
+            await write(client)
+    assert len(api.requests) == 1
+
+
+@EVERY_WRITE
+async def test_a_write_without_an_answer_is_not_sent_again(metrics: Metrics, write: Callable[[Client], Any]) -> None:
+    api = Api(say(config_map("a", 5)), cut(), say(config_map("a", 6)))
+    async with connected(api, metrics) as client:
+        await client.get(CONFIG_MAP, KEY)  # leaves a connection that the write uses again
+        with pytest.raises(errors.Unreachable):
+            await write(client)
+        assert len(api.requests) == 2
+        assert (await client.get(CONFIG_MAP, KEY)).metadata.resource_version == "6"
+
+
+async def test_a_refused_credential_is_read_anew_once(metrics: Metrics, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+
+    async def exchange(_: Any) -> Any:
+        token.write_text("new")
+        return await refuse(401, "Unauthorized")(_)
+
+    api = Api(exchange, say(config_map("a", 5)), refuse(401, "Unauthorized"))
+    async with api, Http(plain_config(api.port, token), "test", metrics) as http:
+        client = Client(http, "test")
+        assert (await client.get(CONFIG_MAP, KEY)).metadata.resource_version == "5"
+        with pytest.raises(errors.Unauthorized):
+            await client.get(CONFIG_MAP, KEY)
+    sent = [seen.headers["Authorization"] for seen in api.requests]
+    assert sent == ["Bearer old", "Bearer new", "Bearer new", "Bearer new"]
+
+
+async def test_a_watch_too_reads_a_refused_credential_anew(metrics: Metrics, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("old")
+
+    async def exchange(_: Any) -> Any:
+        token.write_text("new")
+        return await refuse(401, "Unauthorized")(_)
+
+    api = Api(exchange, watch(event("ADDED", config_map("a")), ending="end"))
+    async with api, Http(plain_config(api.port, token), "test", metrics) as http:
+        assert len(await watched(Client(http, "test"))) == 1
+    assert [seen.headers["Authorization"] for seen in api.requests] == ["Bearer old", "Bearer new"]
+
+
+async def test_trouble_is_told_without_a_secret(metrics: Metrics) -> None:
+    async with Api(refuse(407)) as refusing:
+        nobody = plain_config(free_port(), b"our-token")
+        behind_nobody = replace(nobody, proxy=f"http://me:our-password@127.0.0.1:{free_port()}")
+        tls = Keeper(Written("test", time.time), Trust("test"), time.time)
+        tunnel = f"http://me:our-password@127.0.0.1:{refusing.port}"
+        behind_refusal = replace(nobody, server="https://localhost", keeper=tls, proxy=tunnel)
+        for config in nobody, behind_nobody, behind_refusal:
+            async with Http(config, "test", metrics) as http:
+                with pytest.raises(errors.Unreachable, match="GET /api/v1/namespaces/default/configmaps/a") as raised:
+                    await Client(http, "test").get(CONFIG_MAP, KEY)
+            assert "our-" not in "".join(traceback.format_exception(raised.value))
+    assert requests(metrics, "<error>") == 3
+
+
+async def test_a_list_is_followed_through_its_pages(metrics: Metrics) -> None:
+    api = Api(listing(9, config_map("a"), proceed="more"), listing(9, config_map("b")))
+    async with connected(api, metrics) as client:
+        pages = [page async for page in client.list(CONFIG_MAP, "default", labels="app=x", fields="metadata.name=a")]
+    assert [len(page.items) for page in pages] == [1, 1]
+    assert [page.resource_version for page in pages] == ["9", "9"]
+    both = {"limit": "500", "labelSelector": "app=x", "fieldSelector": "metadata.name=a"}
+    assert [seen.query for seen in api.requests] == [both, {**both, "continue": "more"}]
+
+
+@pytest.mark.parametrize(
+    ("second", "expected"),
+    [
+        (refuse(410, "Expired", "the continue token is too old"), errors.Gone),
+        (cut(b'{"metadata":{"resourceVersion":"9"},"items":['), errors.Unreachable),
+        (say(HTML), errors.ServerError),
+        (say({"items": []}), errors.ServerError),
+    ],
+)
+async def test_half_a_list_is_no_list(metrics: Metrics, second: Answer, expected: type[errors.KubeError]) -> None:
+    async with connected(Api(listing(9, config_map("a"), proceed="more"), second), metrics) as client:
+        with pytest.raises(expected):
+            _ = [page async for page in client.list(CONFIG_MAP, "default")]
+
+
+async def test_an_event_may_come_in_pieces_and_several_at_once(metrics: Metrics) -> None:
+    lines = [event("ADDED", config_map(name)) for name in "abc"]
+    api = Api(watch(lines[0][:20], lines[0][20:] + lines[1] + lines[2][:-1], b"\n", ending="end"))
+    async with connected(api, metrics) as client:
+        events = await watched(client)
+    assert [Child.decode(seen.object).key.name for seen in events] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "message"),
+    [
+        (watch(b"garbage\n"), errors.ServerError, "not what Kubernetes sends"),
+        (watch(b'{"type":"ADDED"}\n'), errors.ServerError, "not what Kubernetes sends"),
+        (watch(HTML), errors.ServerError, "not what Kubernetes sends"),
+        (watch(event("ERROR", status(410, "Expired", "too old"))), errors.Gone, "too old"),
+        (watch(event("ERROR", status(500, "InternalError", "oh"))), errors.ServerError, "oh"),
+        (watch(event("ERROR", status(429, after=3))), errors.Throttled, "HTTP 429"),
+        (watch(event("ERROR", "what")), errors.ServerError, "not a Kubernetes Status"),
+        (watch(event("ADDED", config_map("a"))[:30], ending="cut"), errors.Unreachable, "GET /api"),
+        (watch(event("ADDED", config_map("a"))[:30], ending="end"), errors.Unreachable, "middle of an event"),
+        (watch(ending="hang"), errors.Unreachable, "GET /api"),
+        (refuse(410, "Expired", "too old"), errors.Gone, "too old"),
+        (refuse(429, after=3), errors.Throttled, "HTTP 429"),
+    ],
+)
+async def test_each_end_of_a_watch_has_its_error(
+    metrics: Metrics, answer: Answer, expected: type[errors.KubeError], message: str
+) -> None:
+    api = Api(answer)
+    async with connected(api, metrics) as client:
+        with pytest.raises(errors.KubeError) as raised:
+            await watched(client, silence=0.2)
+        assert type(raised.value) is expected
+        assert message in str(raised.value)
+        assert len(api.requests) == 1
+
+
+async def test_a_watch_that_is_given_up_leaves_no_connection_behind(metrics: Metrics) -> None:
+    api = Api(watch(event("ADDED", config_map("a")), b"garbage\n"))
+    async with connected(api, metrics) as client:
+        with pytest.raises(errors.ServerError) as _held:  # and with it every frame that a garbage collector would close
+            await watched(client)
+        await eventually(lambda: api.connections == 0, timeout=2)

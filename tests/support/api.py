@@ -1,0 +1,150 @@
+"""An API server that says what the test wants, also what no API server should say."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+import msgspec
+from aiohttp import web
+
+from coder_k8s.kube.config import Config
+from coder_k8s.kube.credentials import Content, Keeper, Written
+
+Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request as it arrived."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+    at: float = field(default_factory=time.monotonic)
+
+
+class Api:
+    """Gives its answers in order, whatever is asked, and the last one for ever."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.requests: list[Seen] = []
+        self.port = 0
+        self._answers = list(answers)
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._runner.cleanup()
+
+    @property
+    def config(self) -> Config:
+        return plain_config(self.port)
+
+    @property
+    def connections(self) -> int:
+        """How many are open now."""
+        server = self._runner.server
+        assert server is not None
+        return len(server.connections)
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        seen = Seen(request.method, request.path, dict(request.query), dict(request.headers), await request.read())
+        self.requests.append(seen)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        return await answer(request)
+
+
+def plain_config(port: int, token: Content | None = None) -> Config:
+    """A server on loopback that speaks HTTP without TLS."""
+    keeper = Keeper(Written("test", time.time, token=token), None, time.time)
+    return Config(f"http://127.0.0.1:{port}", "default", keeper)
+
+
+def say(content: object = b"", status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """A whole answer; anything but bytes goes as JSON."""
+    body = content if isinstance(content, bytes) else msgspec.json.encode(content)
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(body=body, status=status, headers=headers)
+
+    return answer
+
+
+def refuse(
+    code: int, reason: str = "", message: str = "", *, after: float | None = None, header: str | None = None
+) -> Answer:
+    """A refusal in Kubernetes' own words, with `Retry-After` in the body or as a header."""
+    return say(status(code, reason, message, after), code, {"Retry-After": header} if header else None)
+
+
+def status(code: int, reason: str = "", message: str = "", after: float | None = None) -> dict[str, Any]:
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+        "details": None if after is None else {"retryAfterSeconds": after},
+    }
+
+
+def cut(beginning: bytes = b"", status: int = 200) -> Answer:
+    """The beginning of an answer that promises more, or nothing at all, and then the end of the connection."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=status)
+        response.content_length = len(beginning) + 100
+        if beginning:
+            await response.prepare(request)
+            await response.write(beginning)
+        return _abort(request, response)
+
+    return answer
+
+
+def watch(*lines: bytes, ending: Literal["end", "cut", "hang"] = "hang") -> Answer:
+    """The events of a watch, chunk by chunk, and how it ends."""
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        for line in lines:
+            await response.write(line)
+        if ending == "hang":
+            await asyncio.Event().wait()
+        return _abort(request, response) if ending == "cut" else response
+
+    return answer
+
+
+def event(type: str, content: object) -> bytes:  # noqa: A002 - Kubernetes' own word
+    return msgspec.json.encode({"type": type, "object": content}) + b"\n"
+
+
+def listing(version: int, *items: dict[str, Any], proceed: str = "") -> Answer:
+    """A page of a list."""
+    return say({"metadata": {"resourceVersion": str(version), "continue": proceed}, "items": items})
+
+
+def config_map(name: str, version: int = 1, **data: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default", "resourceVersion": str(version)}, "data": data}
+
+
+def _abort(request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+    assert request.transport is not None
+    request.transport.close()
+    return response

@@ -1,0 +1,122 @@
+"""Somebody between us and the API server who sees everything and can be rude."""
+
+import asyncio
+import re
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from typing import Self
+from urllib.parse import urlsplit
+
+from coder_k8s.kube.config import Config
+from tests.support.api import plain_config
+
+REQUEST = re.compile(rb"(GET|POST|PUT|PATCH|DELETE) (\S+) HTTP/1.1\r\n")
+RESET_WHEN_CLOSED = struct.pack("ii", 1, 0)
+
+
+class Proxy:
+    """Speaks HTTP without TLS to us, and to the API server as the user of the given configuration."""
+
+    def __init__(self, upstream: Config) -> None:
+        self.requests: list[str] = []
+        self.answers = bytearray()
+        self._upstream = upstream
+        self._links: dict[asyncio.Task[None], _Link] = {}
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        tasks = list(self._links)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._server.wait_closed()
+
+    @property
+    def config(self) -> Config:
+        return plain_config(self._server.sockets[0].getsockname()[1])
+
+    @property
+    def lists(self) -> list[str]:
+        return [request for request in self.requests if "limit=" in request]
+
+    @property
+    def watches(self) -> list[str]:
+        return [request for request in self.requests if "watch=true" in request]
+
+    def reset(self) -> None:
+        """Break every open connection with a TCP reset."""
+        for link in self._links.values():
+            link.reset()
+
+    def freeze(self) -> None:
+        """Let nothing pass any more on the connections that are open now; new ones work."""
+        for link in self._links.values():
+            link.flowing.clear()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = _Link(reader, writer)
+        task = asyncio.create_task(self._serve(link))
+        self._links[task] = link
+        task.add_done_callback(self._links.pop)
+
+    async def _serve(self, link: "_Link") -> None:
+        context = (await self._upstream.credentials()).ssl
+        assert context is not None
+        target = urlsplit(self._upstream.server)
+        await link.join(str(target.hostname), target.port or 443, context, self._asked, self.answers.extend)
+
+    def _asked(self, data: bytes) -> None:
+        if match := REQUEST.match(data):
+            self.requests.append(b" ".join(match.groups()).decode())
+
+
+class _Link:
+    """One connection to us, joined with one to the API server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.flowing = asyncio.Event()
+        self.flowing.set()
+        self._reader = reader
+        self._writer = writer
+
+    async def join(
+        self,
+        host: str,
+        port: int,
+        context: ssl.SSLContext,
+        asked: Callable[[bytes], None],
+        answered: Callable[[bytes], None],
+    ) -> None:
+        try:
+            reader, writer = await asyncio.open_connection(host, port, ssl=context)
+        except OSError:
+            return self.reset()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._pump(self._reader, writer, asked))
+                group.create_task(self._pump(reader, self._writer, answered))
+        except* OSError:
+            pass
+        finally:
+            writer.transport.abort()
+            self._writer.transport.abort()
+
+    def reset(self) -> None:
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_WHEN_CLOSED)
+        self._writer.transport.abort()
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, note: Callable[[bytes], None]
+    ) -> None:
+        while data := await reader.read(1 << 16):
+            await self.flowing.wait()
+            note(data)
+            writer.write(data)
+            await writer.drain()
+        raise ConnectionError("one side has ended, so does the other")
