@@ -1,0 +1,19 @@
+"""A stand-in for coderd: a real HTTP server on loopback, with state, that answers as coderd does.
+
+Recorded, and replayed by `test_contract.py`: every answer without a licence, of coderd 2.30.0 and 2.36.1 (enterprise
+builds) and of 2.30.0's AGPL build: statuses, bodies, headers; the refusals of tokens, the database that is down, the
+rate limits, the queries that are refused, the daemons and jobs of the built-in provisioners.
+
+From reading coderd's source only, never seen: everything that needs a licence. That is the provisioner keys (create,
+list, delete, look-up of a key that exists, daemons per key), the workspace proxies, the licence that is accepted or is
+there already, and the entitlements of a licence. What coderd signs with its private key is here a licence with the
+signature of this stand-in (`make_license`).
+
+Invented, for tests to steer with: `Switches` and the methods of `State`, also under `/_control/` for another process.
+"""
+
+from tests.coderd_server.licensing import make_license
+from tests.coderd_server.server import CoderdServer
+from tests.coderd_server.state import State, Switches, User
+
+__all__ = ["CoderdServer", "State", "Switches", "User", "make_license"]

@@ -1,0 +1,24 @@
+"""Run the stand-in as a process: python -m tests.coderd_server --port N."""
+
+import argparse
+import asyncio
+
+from tests.coderd_server.server import CoderdServer
+from tests.coderd_server.state import User
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(description="A stand-in for coderd, steered under /_control/.")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--version", choices=("2.30.0", "2.36.1", "agpl"), default="2.36.1")
+    parser.add_argument("--token", help="a token of an owner, of the form 10-22 characters")
+    given = parser.parse_args()
+    async with CoderdServer(given.version, port=given.port) as server:
+        if given.token:
+            server.state.add_token(User("admin", ("owner",)), given.token)
+        print(server.url, flush=True)  # noqa: T201
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,131 @@
+"""Answers of coderd that are not what was asked for, and who gets them."""
+
+import hashlib
+import hmac
+import json
+from typing import Any
+
+from aiohttp import web
+
+from tests.coderd_server.state import State, User
+
+SIGNED_OUT = "You are signed out or your session has expired. Please sign in again to continue."
+NO_RIGHT = (
+    "You don't have permission to view this content. If you believe this is a mistake, please contact your "
+    "administrator or try signing in with different credentials."
+)
+HIDDEN = "Resource not found or you do not have access to this resource"
+DATABASE_DOWN = 'fetch object: pq: database "coder" is not currently accepting connections'
+INTERNAL = "An internal error occurred. Please try again or contact the system administrator."
+
+
+class Refused(Exception):
+    """Ends the handling of a request with an answer."""
+
+    def __init__(
+        self, status: int, message: str, detail: str = "", *, headers: dict[str, str] | None = None, **more: Any
+    ) -> None:
+        super().__init__(message)
+        body = {"message": message, **({"detail": detail} if detail else {}), **more}
+        self.answer = answer(body, status, headers)
+
+
+def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    """A JSON answer in coderd's form."""
+    kind = {"Content-Type": "application/json; charset=utf-8"}
+    return web.Response(body=json.dumps(body).encode() + b"\n", status=status, headers={**kind, **(headers or {})})
+
+
+def invalid_field(message: str, name: str, detail: str) -> Refused:
+    return Refused(400, message, validations=[{"field": name, "detail": detail}])
+
+
+def presented_token(request: web.Request) -> str:
+    """The token, from any of the places where coderd looks for it."""
+    return (
+        request.headers.get("Coder-Session-Token")
+        or request.headers.get("Authorization", "").removeprefix("Bearer ")
+        or request.cookies.get("coder_session_token")
+        or request.query.get("coder_session_token", "")
+    )
+
+
+def find_user(state: State, token: str) -> User | None:
+    """The user of a token that is good, if the database can tell."""
+    identifier, _, secret = token.partition("-")
+    known = state.tokens.get(identifier)
+    if state.switches.database_down or known is None:
+        return None
+    return known.user if known.hashed_secret == hashlib.sha256(secret.encode()).digest() else None
+
+
+def authenticate(state: State, request: web.Request) -> User:
+    """The user of the request, or the refusal that its token deserves."""
+    token = presented_token(request)
+    _check_shape(request, token)
+    identifier, _, secret = token.partition("-")
+    if state.switches.database_down:
+        detail = f"Internal error fetching API key by id. {DATABASE_DOWN}"
+        if state.is_old:
+            raise _unauthorized(request, INTERNAL, detail, "The access token is invalid")
+        raise Refused(500, INTERNAL, detail)
+    known = state.tokens.get(identifier)
+    if known is None:
+        raise _unauthorized(request, SIGNED_OUT, "API key is invalid.")
+    if not hmac.compare_digest(known.hashed_secret, hashlib.sha256(secret.encode()).digest()):
+        raise _unauthorized(request, SIGNED_OUT, "API key secret is invalid.")
+    if known.expires is not None and known.expires <= state.now():
+        when = known.expires.strftime("%Y-%m-%d %H:%M:%S.%f").rstrip("0").rstrip(".")
+        raise _unauthorized(request, SIGNED_OUT, f'API key expired at "{when} +0000 UTC".')
+    if known.user.status == "suspended":
+        message = 'User is not active (status = "suspended"). Contact an admin to reactivate your account.'
+        raise _unauthorized(request, message, "", "The access token is invalid")
+    return known.user
+
+
+def _check_shape(request: web.Request, token: str) -> None:
+    if not token:
+        detail = 'Cookie "coder_session_token" or query parameter must be provided.'
+        raise _unauthorized(request, SIGNED_OUT, detail)
+    parts = token.split("-")
+    if len(parts) != 2:
+        detail = f"incorrect amount of API key parts, expected 2 got {len(parts)}"
+        raise _unauthorized(request, SIGNED_OUT, f"Invalid API key format: {detail}")
+    for part, what, length in zip(parts, ("ID", "secret"), (10, 22), strict=True):
+        if len(part) != length:
+            detail = f"invalid API key {what} length, expected {length} got {len(part)}"
+            raise _unauthorized(request, SIGNED_OUT, f"Invalid API key format: {detail}")
+
+
+def _unauthorized(
+    request: web.Request, message: str, detail: str, described: str = "The access token has expired"
+) -> Refused:
+    resource = f"http://{request.host}/.well-known/oauth-protected-resource"
+    challenge = (
+        f'Bearer realm="coder", error="invalid_token", error_description="{described}", resource_metadata="{resource}"'
+    )
+    return Refused(401, message, detail, headers={"WWW-Authenticate": challenge})
+
+
+def check_rate(state: State, request: web.Request) -> None:
+    """Refuse what was asked too often: counted by path and address in 2.30, by path and user later."""
+    user = None if state.is_old else find_user(state, presented_token(request))
+    if not state.is_old and user is not None and "X-Coder-Bypass-Ratelimit" in request.headers:
+        if user.is_owner:
+            return
+        text = '"X-Coder-Bypass-Ratelimit" provided but user is not owner\n'
+        raise web.HTTPPreconditionRequired(text=text)
+    who = user.username if user else None
+    if state.switches.rate_limited or (who, request.path) in state.exhausted:
+        message = "You've been rate limited for sending more than 512 requests in 1m0s."
+        raise Refused(429, message, headers={"Retry-After": "60"})
+
+
+def require_owner(user: User) -> None:
+    if not user.is_owner:
+        raise Refused(403, "Forbidden.", NO_RIGHT)
+
+
+def require_feature(state: State, feature: str, title: str) -> None:
+    if state.entitlement(feature) == "not_entitled":
+        raise Refused(403, f"{title} is a Premium feature. Contact sales!")

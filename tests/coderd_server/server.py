@@ -1,0 +1,156 @@
+"""The stand-in as an HTTP server."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import web
+
+from tests.coderd_server import handlers
+from tests.coderd_server.answers import Refused, answer, check_rate
+from tests.coderd_server.handlers import STATE
+from tests.coderd_server.state import State, utc_now
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+CONTROLS = frozenset(
+    (
+        "add_key",
+        "connect_daemon",
+        "delete_key",
+        "disconnect_daemon",
+        "install_license",
+        "remove_licenses",
+        "revoke_token",
+        "set",
+        "set_daemon",
+        "set_proxy",
+    )
+)
+
+
+class CoderdServer:
+    """A stand-in on a free port of loopback, for as long as its context lasts."""
+
+    def __init__(self, version: str = "2.36.1", now: Callable[[], datetime] = utc_now, port: int = 0) -> None:
+        self.state = State(version, now)
+        self.port = port
+        self._runner = web.AppRunner(make_app(self.state), access_log=None, shutdown_timeout=0.1)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._runner.cleanup()
+
+
+def make_app(state: State) -> web.Application:
+    """The routes of this version of coderd."""
+    app = web.Application(middlewares=[control, behave])
+    app[STATE] = state
+    app.router.add_get("/healthz", handlers.healthz, allow_head=False)
+    common: dict[str, tuple[tuple[str, Handler], ...]] = {
+        "buildinfo": (("GET", handlers.build_info),),
+        "users/me": (("GET", handlers.me),),
+        "organizations": (("GET", handlers.list_organizations),),
+        "organizations/{organization}": (("GET", handlers.get_organization),),
+        "organizations/{organization}/provisionerdaemons": (("GET", handlers.list_daemons),),
+        "organizations/{organization}/provisionerjobs": (("GET", handlers.list_jobs),),
+    }
+    for route, methods in {**common, **(ENTERPRISE if state.is_enterprise else {})}.items():
+        for method, handler in methods:
+            app.router.add_route(method, f"/api/v2/{route}", handler)
+    app.router.add_route("*", "/api/v2/organizations/{organization}/{rest:.+}", handlers.unknown_in_organization)
+    return app
+
+
+ENTERPRISE: dict[str, tuple[tuple[str, Handler], ...]] = {
+    "entitlements": (("GET", handlers.entitlements),),
+    "licenses": (("GET", handlers.list_licenses), ("POST", handlers.add_license)),
+    "licenses/refresh-entitlements": (("POST", handlers.refresh_entitlements),),
+    "licenses/{id}": (("DELETE", handlers.delete_license),),
+    "organizations": (("GET", handlers.list_organizations), ("POST", handlers.refuse_organization)),
+    "organizations/{organization}": (
+        ("GET", handlers.get_organization),
+        ("PATCH", handlers.refuse_organization),
+        ("DELETE", handlers.refuse_organization),
+    ),
+    "organizations/{organization}/provisionerkeys": (("GET", handlers.list_keys), ("POST", handlers.create_key)),
+    "organizations/{organization}/provisionerkeys/daemons": (("GET", handlers.key_daemons),),
+    "organizations/{organization}/provisionerkeys/{name}": (("DELETE", handlers.delete_key),),
+    "provisionerkeys/{key}": (("GET", handlers.look_up_key),),
+    "workspaceproxies": (("GET", handlers.list_proxies), ("POST", handlers.create_proxy)),
+    "workspaceproxies/{name}": (
+        ("GET", handlers.get_proxy),
+        ("PATCH", handlers.change_proxy),
+        ("DELETE", handlers.delete_proxy),
+    ),
+    "workspaceproxies/me/register": (("POST", handlers.refuse_proxy_itself),),
+}
+
+
+@web.middleware
+async def control(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Let another process call the methods of the state: POST /_control/NAME with the arguments as JSON."""
+    state = request.app[STATE]
+    if request.path == "/_control/requests":
+        return answer({f"{method} {route}": count for (method, route), count in state.requests.items()})
+    if not request.path.startswith("/_control/"):
+        return await handler(request)
+    name = request.path.removeprefix("/_control/")
+    if name not in CONTROLS:
+        raise web.HTTPNotFound
+    arguments: dict[str, Any] = await request.json()
+    return answer(getattr(state, name)(**arguments))
+
+
+@web.middleware
+async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """What coderd does around every handler, and what goes wrong when a test wants it to."""
+    state = request.app[STATE]
+    resource = request.match_info.route.resource
+    state.requests[request.method, resource.canonical if resource else request.path] += 1
+    if state.switches.latency:
+        await asyncio.sleep(state.switches.latency)
+    if state.switches.cut:
+        assert request.transport is not None
+        request.transport.abort()
+        raise ConnectionResetError
+    try:
+        response = await respond(state, request, handler)
+    except Refused as refused:
+        response = refused.answer
+    except web.HTTPMethodNotAllowed:
+        response = web.Response(status=405)
+    except web.HTTPPreconditionRequired as error:
+        response = web.Response(status=428, text=error.text)
+    except web.HTTPNotFound:
+        response = answer({"message": "Route not found."}, 404)
+    if not response.body and "Content-Type" in response.headers:
+        del response.headers["Content-Type"]
+    response.headers["X-Coder-Build-Version"] = state.build_version
+    if request.path.startswith("/api/v2/") and response.status != 428:
+        left = "0" if response.status == 429 else "511"
+        response.headers.update({"X-Ratelimit-Limit": "512", "X-Ratelimit-Remaining": left, "X-Ratelimit-Reset": "0"})
+    return response
+
+
+async def respond(state: State, request: web.Request, handler: Handler) -> web.Response:
+    if request.path.startswith("/api/v2/"):
+        if state.switches.failing:
+            raise Refused(500, "Internal error.")
+        check_rate(state, request)
+    response = await handler(request)
+    assert isinstance(response, web.Response)
+    return response

@@ -1,0 +1,230 @@
+"""What the stand-in knows, and how a test changes it."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from tests.coderd_server.licensing import FEATURES, claims_of, entitlement, is_genuine, make_license
+
+BUILT_IN_KEY = "00000000-0000-0000-0000-000000000001"
+RANKS = ("not_entitled", "grace_period", "entitled")
+
+
+@dataclass(frozen=True)
+class User:
+    """A user of coderd; `sees_itself` is False for a token whose scope does not reach the user."""
+
+    username: str
+    roles: tuple[str, ...] = ()
+    name: str = ""
+    login_type: str = "password"
+    status: str = "active"
+    in_organization: bool = True
+    sees_itself: bool = True
+    id: str = field(default_factory=lambda: str(uuid4()))
+
+    @property
+    def is_owner(self) -> bool:
+        return "owner" in self.roles
+
+
+@dataclass(frozen=True)
+class Token:
+    """A session token, kept as coderd keeps it."""
+
+    user: User
+    hashed_secret: bytes
+    expires: datetime | None = None
+
+
+@dataclass(frozen=True)
+class StoredLicense:
+    """A licence in the database, genuine or not."""
+
+    id: int
+    uuid: str
+    jwt: str
+    uploaded_at: datetime
+
+
+@dataclass(frozen=True)
+class StoredKey:
+    """A provisioner key."""
+
+    id: str
+    name: str
+    organization: str
+    tags: dict[str, str]
+    secret: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A provisioner daemon: idle, busy or offline."""
+
+    id: str
+    name: str
+    key: str
+    status: str
+    tags: dict[str, str]
+    version: str
+    seen_at: datetime
+    current_job: dict[str, Any] | None = None
+    previous_job: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A workspace proxy."""
+
+    id: str
+    name: str
+    display_name: str
+    icon: str
+    token: str
+    status: str
+    created_at: datetime
+
+
+@dataclass
+class Switches:
+    """What goes wrong: seconds before each answer, 429, 500, no database, connections cut without an answer."""
+
+    latency: float = 0
+    rate_limited: bool = False
+    failing: bool = False
+    database_down: bool = False
+    cut: bool = False
+
+
+class State:
+    """One coderd: `version` is 2.30.0, 2.36.1 or agpl."""
+
+    def __init__(self, version: str, now: Callable[[], datetime]) -> None:
+        self.version = version
+        self.now = now
+        self.switches = Switches()
+        self.deployment_id = str(uuid4())
+        self.organization_id = str(uuid4())
+        self.started_at = now()
+        self.refreshed_at = now()
+        self.features: dict[str, str] = {}
+        self.tokens: dict[str, Token] = {}
+        self.licenses: list[StoredLicense] = []
+        self.keys: dict[str, StoredKey] = {}
+        self.daemons: dict[str, Daemon] = {}
+        self.jobs: list[dict[str, Any]] = []
+        self.proxies: dict[str, Proxy] = {}
+        self.exhausted: set[tuple[str | None, str]] = set()
+        self.requests: Counter[tuple[str, str]] = Counter()
+        self.owner = User("admin", ("owner",))
+        self.token = self.add_token(self.owner)
+
+    @property
+    def is_enterprise(self) -> bool:
+        return self.version != "agpl"
+
+    @property
+    def is_old(self) -> bool:
+        return self.version != "2.36.1"
+
+    @property
+    def build_version(self) -> str:
+        return "v2.30.0" if self.is_old else "v2.36.1"
+
+    def add_token(self, user: User, token: str | None = None, expires: datetime | None = None) -> str:
+        """Give a user a token."""
+        token = token or f"{uuid4().hex[:10]}-{uuid4().hex[:22]}"
+        identifier, _, secret = token.partition("-")
+        self.tokens[identifier] = Token(user, hashlib.sha256(secret.encode()).digest(), expires)
+        return token
+
+    def revoke_token(self, token: str) -> None:
+        """Make a token unknown."""
+        del self.tokens[token.partition("-")[0]]
+
+    def set(self, **switches: Any) -> None:
+        """Set some of the switches."""
+        self.switches = replace(self.switches, **switches)
+
+    def install_license(self, **claims: Any) -> str:
+        """Put a licence straight into the database, by default one for everything."""
+        jwt = make_license(self.now(), **claims)
+        self.add_license(jwt)
+        return jwt
+
+    def add_license(self, jwt: str, uuid: str | None = None) -> StoredLicense:
+        """Store a licence, whatever it is."""
+        identifier = 1 + max((each.id for each in self.licenses), default=0)
+        added = StoredLicense(identifier, uuid or claims_of(jwt)["jti"], jwt, self.now())
+        self.licenses.append(added)
+        return added
+
+    def remove_licenses(self) -> None:
+        """Lose every licence."""
+        self.licenses.clear()
+
+    def entitlement(self, feature: str) -> str:
+        """What the licences together say about a feature, unless a test said so in `features`."""
+        if feature in self.features:
+            return self.features[feature]
+        now = self.now()
+        given = [entitlement(claims_of(each.jwt), feature, now) for each in self.licenses if is_genuine(each.jwt, now)]
+        return max(given, key=RANKS.index, default="not_entitled")
+
+    def feature_names(self) -> list[str]:
+        """The features that this version knows."""
+        return list(FEATURES) if self.is_old else sorted((*FEATURES, "service_accounts"))
+
+    def add_key(self, name: str, tags: dict[str, str] | None = None) -> str:
+        """Make a provisioner key; names are kept in lower case and empty tags are dropped."""
+        secret = (uuid4().hex + uuid4().hex)[:43]
+        kept = {key: value for key, value in (tags or {}).items() if value}
+        key = StoredKey(str(uuid4()), name.lower(), self.organization_id, kept, secret, self.now())
+        self.keys[key.name] = key
+        return secret
+
+    def delete_key(self, name: str) -> None:
+        """Delete a provisioner key; the rows of its daemons go with it."""
+        key = self.keys.pop(name.lower())
+        self.daemons = {each.id: each for each in self.daemons.values() if each.key != key.id}
+
+    def connect_daemon(self, name: str, key: str | None = None, status: str = "idle", **fields: Any) -> str:
+        """Let a daemon log in with a key, or as one of coderd's own."""
+        stored = None if key is None else self.keys[key]
+        daemon = Daemon(
+            id=str(uuid4()),
+            name=name,
+            key=stored.id if stored else BUILT_IN_KEY,
+            status=status,
+            tags={"owner": "", "scope": "organization", **(stored.tags if stored else {})},
+            version=self.build_version,
+            seen_at=self.now(),
+        )
+        self.daemons[daemon.id] = replace(daemon, **fields)
+        return daemon.id
+
+    def set_daemon(self, daemon: str, status: str) -> None:
+        """Make a daemon idle, busy or offline."""
+        self.daemons[daemon] = replace(self.daemons[daemon], status=status)
+
+    def disconnect_daemon(self, daemon: str) -> None:
+        """Forget a daemon."""
+        del self.daemons[daemon]
+
+    def set_proxy(self, name: str, status: str) -> None:
+        """Let coderd find a workspace proxy ok, unreachable, unhealthy or unregistered."""
+        self.proxies[name] = replace(self.proxies[name], status=status)
+
+    def count(self, method: str, route: str) -> int:
+        """How often a route was asked."""
+        return self.requests[method, route]
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
