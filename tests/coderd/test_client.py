@@ -1,0 +1,302 @@
+"""Every call of the client against the stand-in, with and without a licence, on each version."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from coder_k8s.coderd import errors
+from coder_k8s.coderd.client import Client
+from coder_k8s.coderd.connections import Connections
+from coder_k8s.coderd.types import ProvisionerKey
+from tests.coderd_server import CoderdServer, User, make_license
+
+ENTERPRISE = ("2.30.0", "2.36.1")
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+class Clock:
+    """A time that a test moves."""
+
+    def __init__(self) -> None:
+        self.time = NOW
+
+    def __call__(self) -> datetime:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=ENTERPRISE)
+async def coderd(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[CoderdServer]:
+    async with CoderdServer(request.param, clock) as server:
+        yield server
+
+
+@pytest.fixture
+async def agpl() -> AsyncIterator[CoderdServer]:
+    async with CoderdServer("agpl") as server:
+        yield server
+
+
+@pytest.fixture
+async def connections() -> AsyncIterator[Connections]:
+    async with Connections() as pool:
+        yield pool
+
+
+@pytest.fixture
+def client(connections: Connections, coderd: CoderdServer) -> Client:
+    return Client(connections, coderd.url, coderd.state.token)
+
+
+async def test_build_info_and_health(client: Client, coderd: CoderdServer) -> None:
+    await client.healthy()
+    info = await client.build_info()
+    assert (info.version, info.deployment_id) == (coderd.state.build_version, coderd.state.deployment_id)
+
+
+async def test_who_the_token_belongs_to(client: Client) -> None:
+    user = await client.me()
+    assert (user.username, user.status, [role.name for role in user.roles]) == ("admin", "active", ["owner"])
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB", "two\nlines", "ümlaut"])
+async def test_a_token_that_is_none(connections: Connections, coderd: CoderdServer, text: str) -> None:
+    with pytest.raises(errors.Unauthorized):
+        await Client(connections, coderd.url, text).me()
+
+
+async def test_a_token_that_was_revoked_or_expired(client: Client, coderd: CoderdServer, clock: Clock) -> None:
+    coderd.state.add_token(coderd.state.owner, coderd.state.token, expires=NOW + timedelta(hours=1))
+    await client.me()
+    clock.time += timedelta(hours=2)
+    with pytest.raises(errors.Unauthorized, match="expired at"):
+        await client.me()
+    coderd.state.revoke_token(coderd.state.token)
+    with pytest.raises(errors.Unauthorized):
+        await client.me()
+
+
+async def test_a_suspended_user_has_a_living_token(connections: Connections, coderd: CoderdServer) -> None:
+    token = coderd.state.add_token(User("jo", status="suspended"))
+    with pytest.raises(errors.Forbidden, match="not active"):
+        await Client(connections, coderd.url, token).me()
+
+
+async def test_a_database_that_is_down_is_no_dead_token(client: Client, coderd: CoderdServer) -> None:
+    coderd.state.set(database_down=True)
+    for call in (client.me(), client.organizations(), client.look_up_provisioner_key("x" * 43)):
+        with pytest.raises(errors.Unavailable):
+            await call
+    await client.healthy()
+    await client.entitlements()
+    coderd.state.set(database_down=False)
+    await client.me()
+
+
+async def test_what_an_owner_may_and_a_member_may_not(connections: Connections, coderd: CoderdServer) -> None:
+    member = Client(connections, coderd.url, coderd.state.add_token(User("jo")))
+    with pytest.raises(errors.Forbidden):
+        await member.add_license("x")
+    with pytest.raises(errors.NotFound):
+        await member.provisioner_daemons("default")
+
+
+async def test_without_a_licence(client: Client) -> None:
+    entitlements = await client.entitlements()
+    assert not entitlements.has_license
+    assert entitlements.features["external_provisioner_daemons"].entitlement == "not_entitled"
+    assert await client.licenses() == []
+    for call in (
+        client.provisioner_keys("default"),
+        client.create_provisioner_key("default", "k", {}),
+        client.delete_provisioner_key("default", "k"),
+        client.key_daemons("default"),
+        client.workspace_proxies(),
+        client.workspace_proxy("p"),
+        client.create_workspace_proxy("p", "P", "/icon.svg"),
+        client.delete_workspace_proxy("p"),
+    ):
+        with pytest.raises(errors.NotLicensed, match="Contact sales"):
+            await call
+
+
+async def test_the_agpl_build_has_no_such_calls(connections: Connections, agpl: CoderdServer) -> None:
+    client = Client(connections, agpl.url, agpl.state.token)
+    assert (await client.me()).username == "admin"
+    assert await client.provisioner_jobs("default") == []
+    for call in (
+        client.entitlements(),
+        client.licenses(),
+        client.add_license("x"),
+        client.provisioner_keys("default"),
+        client.look_up_provisioner_key("x" * 43),
+        client.workspace_proxies(),
+    ):
+        with pytest.raises(errors.NotSupported):
+            await call
+
+
+async def test_a_licence_from_upload_to_deletion(client: Client, coderd: CoderdServer, clock: Clock) -> None:
+    jwt = make_license(NOW, trial=True)
+    added = await client.add_license(jwt)
+    assert [each.id for each in await client.licenses()] == [added.id]
+    assert added.claims["exp"] == int((NOW + timedelta(days=395)).timestamp())
+    entitlements = await client.entitlements()
+    assert (entitlements.has_license, entitlements.trial) == (True, True)
+    assert entitlements.features["custom_roles"].entitlement == "entitled"
+
+    with pytest.raises(errors.Conflict):
+        await client.add_license(jwt)
+    clock.time += timedelta(days=370)
+    assert (await client.entitlements()).features["custom_roles"].entitlement == "grace_period"
+    clock.time += timedelta(days=30)
+    assert not (await client.entitlements()).has_license
+
+    await client.delete_license(added.id)
+    assert await client.licenses() == []
+    with pytest.raises(errors.NotFound):
+        await client.delete_license(added.id)
+    assert coderd.state.count("POST", "/api/v2/licenses") == 2
+
+
+@pytest.mark.parametrize("jwt", ["", "abc", "a.b.c"])
+async def test_a_licence_that_coderd_refuses(client: Client, jwt: str) -> None:
+    with pytest.raises(errors.Invalid):
+        await client.add_license(jwt)
+
+
+async def test_a_licence_that_nobody_signed_is_listed_but_entitles_to_nothing(
+    client: Client, coderd: CoderdServer
+) -> None:
+    coderd.state.add_license(make_license(NOW).rpartition(".")[0] + ".bm90aGluZw")
+    [listed] = await client.licenses()
+    assert listed.claims["feature_set"] == "premium"
+    entitlements = await client.entitlements()
+    assert not entitlements.has_license
+    assert "verification error" in entitlements.errors[0]
+
+
+async def test_a_refresh_too_early_says_when(client: Client, clock: Clock) -> None:
+    clock.time += timedelta(seconds=20)
+    with pytest.raises(errors.RateLimited) as caught:
+        await client.refresh_entitlements()
+    assert caught.value.after == 40
+    clock.time += timedelta(seconds=41)
+    await client.refresh_entitlements()
+
+
+async def test_organizations(client: Client, coderd: CoderdServer) -> None:
+    [one] = await client.organizations()
+    for name in ("default", "coder", "CODER", one.id):
+        assert await client.organization(name) == one
+    for name in ("nope", "a/b", "..%2f", "ü"):
+        with pytest.raises(errors.NotFound):
+            await client.organization(name)
+
+
+async def test_a_provisioner_key_from_creation_to_deletion(client: Client, coderd: CoderdServer) -> None:
+    coderd.state.install_license()
+    secret = await client.create_provisioner_key("default", "Build Farm", {"env": "prod", "empty": ""})
+    [key] = await client.provisioner_keys("default")
+    assert (key.name, key.tags, key.organization) == ("build farm", {"env": "prod"}, coderd.state.organization_id)
+    assert await client.look_up_provisioner_key(secret) == key
+    with pytest.raises(errors.Conflict):
+        await client.create_provisioner_key("default", "build farm", {})
+    with pytest.raises(errors.Invalid):
+        await client.create_provisioner_key("default", "psk", {})
+    with pytest.raises(errors.Invalid):
+        await client.create_provisioner_key("default", "k" * 65, {})
+
+    await client.delete_provisioner_key("default", "Build Farm")
+    assert await client.look_up_provisioner_key(secret) is None
+    with pytest.raises(errors.NotFound):
+        await client.delete_provisioner_key("default", "Build Farm")
+    assert coderd.state.count("DELETE", "/api/v2/organizations/{organization}/provisionerkeys/{name}") == 2
+
+
+@pytest.mark.parametrize("secret", ["short", "x" * 43])
+async def test_a_key_that_coderd_does_not_know(client: Client, secret: str) -> None:
+    assert await client.look_up_provisioner_key(secret) is None
+
+
+async def test_daemons_as_coderd_sees_them(client: Client, coderd: CoderdServer) -> None:
+    coderd.state.install_license()
+    coderd.state.add_key("farm", {"env": "prod"})
+    coderd.state.connect_daemon("built-in-0")
+    daemon = coderd.state.connect_daemon("pod-1", "farm", "busy", current_job={"id": "j", "status": "running"})
+    gone = coderd.state.connect_daemon("pod-2", "farm", "offline")
+
+    seen = {each.id: each for each in await client.provisioner_daemons("default")}
+    assert len(seen) == 3
+    assert (seen[daemon].status, seen[daemon].key_name, seen[daemon].tags["env"]) == ("busy", "farm", "prod")
+    assert seen[daemon].current_job is not None
+    assert gone not in {each.id for each in await client.provisioner_daemons("default", offline=False)}
+    [farm] = await client.key_daemons("default")
+    assert (farm.key.name, [each.id for each in farm.daemons]) == ("farm", [daemon])
+
+    coderd.state.delete_key("farm")
+    assert await client.key_daemons("default") == []
+
+
+async def test_jobs_in_the_queue(client: Client, coderd: CoderdServer) -> None:
+    job: dict[str, Any] = {
+        "id": "j",
+        "created_at": "2026-11-15T19:28:23.274931Z",
+        "status": "pending",
+        "type": "workspace_build",
+        "tags": {"env": "prod", "owner": "", "scope": "organization"},
+        "queue_position": 1,
+        "queue_size": 1,
+    }
+    coderd.state.jobs = [job, {**job, "id": "done", "status": "succeeded"}]
+    [pending] = await client.provisioner_jobs("default")
+    assert (pending.id, pending.queue_position, pending.available_workers) == ("j", 1, [])
+    assert await client.provisioner_jobs("default", tags={"env": "dev"}) == []
+    assert len(await client.provisioner_jobs("default", ("succeeded",), {"env": "prod"})) == 1
+
+
+async def test_a_workspace_proxy_from_registration_to_deletion(client: Client, coderd: CoderdServer) -> None:
+    coderd.state.install_license()
+    made = await client.create_workspace_proxy("sydney", "Sydney", "/emojis/1.png")
+    assert made.proxy_token.startswith(made.proxy.id + ":")
+    assert (made.proxy.status.status, made.proxy.healthy) == ("unregistered", False)
+    assert [each.name for each in await client.workspace_proxies()] == ["primary", "sydney"]
+    with pytest.raises(errors.Conflict):
+        await client.create_workspace_proxy("Sydney", "Sydney", "/emojis/1.png")
+
+    kept = await client.update_workspace_proxy(made.proxy.id, "sydney", "Down under", "/emojis/2.png")
+    assert (kept.proxy.display_name, kept.proxy_token) == ("Down under", "")
+    new = await client.update_workspace_proxy(
+        made.proxy.id, "sydney", "Down under", "/emojis/2.png", regenerate_token=True
+    )
+    assert new.proxy_token not in ("", made.proxy_token)
+    coderd.state.set_proxy("sydney", "ok")
+    assert (await client.workspace_proxy("sydney")).healthy
+
+    await client.delete_workspace_proxy("sydney")
+    with pytest.raises(errors.NotFound):
+        await client.workspace_proxy("sydney")
+    assert made.proxy_token not in repr(made)
+
+
+async def test_being_asked_to_slow_down(client: Client, coderd: CoderdServer) -> None:
+    coderd.state.set(rate_limited=True)
+    with pytest.raises(errors.RateLimited) as caught:
+        await client.me()
+    assert caught.value.after == 60
+
+
+async def test_an_internal_error(client: Client, coderd: CoderdServer) -> None:
+    coderd.state.set(failing=True)
+    with pytest.raises(errors.Unavailable, match="HTTP 500"):
+        await client.me()
+
+
+def test_what_is_not_known_is_ignored() -> None:
+    assert ProvisionerKey.__struct_config__.forbid_unknown_fields is False
