@@ -1,6 +1,8 @@
 import asyncio
 import base64
 import json
+import os
+import signal
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 
 from coder_k8s.dev.certificates import Authority
+from coder_k8s.dev.processes import poll
 from coder_k8s.kube.config import Config, ConfigError, load
 from coder_k8s.kube.credentials import Written
 from coder_k8s.kube.exec_plugin import ExecPlugin
@@ -183,27 +186,50 @@ def test_refused_before_it_is_run(plugin: Plugin, spec: dict[str, Any], complain
         plugin.config(**spec)
 
 
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def hanging(plugin: Plugin) -> ExecPlugin:
+    spec = Exec(api_version=V1, command=str(plugin.path))
+    written = Written("file", lambda: 0.0)
+    return ExecPlugin(spec, "file", Cluster(), written, {"PATH": "/usr/bin:/bin"}, lambda: 0.0, timeout=0.5)
+
+
+async def test_one_that_leaves_a_daemon_behind_blocks_nobody(plugin: Plugin, tmp_path: Path) -> None:
+    plugin.does(f"setsid sleep 100 & echo $! > {tmp_path}/child; sleep 100")
+    before = open_files()
+    with pytest.raises(ConfigError, match=r"did not end within 0.5 s"):
+        async with asyncio.timeout(10):
+            await hanging(plugin)()
+    os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    await eventually(lambda: open_files() == before)
+
+
 @pytest.mark.parametrize("then", ["wait", "exit 0"])
 async def test_one_that_hangs_is_ended_with_all_it_started(plugin: Plugin, tmp_path: Path, then: str) -> None:
     plugin.does(f"sleep 100 & echo $! > {tmp_path}/child; {then}")
-    spec = Exec(api_version=V1, command=str(plugin.path))
-    written = Written("file", lambda: 0.0)
-    hanging = ExecPlugin(spec, "file", Cluster(), written, {"PATH": "/usr/bin:/bin"}, lambda: 0.0, timeout=0.5)
     with pytest.raises(ConfigError, match=r"did not end within 0.5 s"):
-        await hanging()
+        await hanging(plugin)()
     child = int((tmp_path / "child").read_text())
     await eventually(lambda: not alive(child))
 
 
-async def test_a_cancelled_request_leaves_no_process(plugin: Plugin, tmp_path: Path) -> None:
-    plugin.does(f"sleep 100 & echo $! > {tmp_path}/child.part; mv {tmp_path}/child.part {tmp_path}/child; wait")
+@pytest.mark.parametrize("steps", [*range(1, 8), None])
+async def test_a_cancelled_request_leaves_no_process(plugin: Plugin, tmp_path: Path, steps: int | None) -> None:
+    """Also when it is cancelled while the process starts, which takes some steps of the event loop."""
+    child = tmp_path / "child"
+    plugin.does(f"sleep 100 & echo $! > {child}.part; mv {child}.part {child}; wait")
     request = asyncio.create_task(plugin.config().credentials())
-    await eventually((tmp_path / "child").exists)
+    if steps is None:
+        await eventually(child.exists)
+    for _ in range(steps or 0):
+        await asyncio.sleep(0)
+    poll(child.exists, timeout=0.3)  # meanwhile the event loop stands still
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
         await request
-    child = int((tmp_path / "child").read_text())
-    await eventually(lambda: not alive(child))
+    await eventually(lambda: not child.exists() or not alive(int(child.read_text())))
 
 
 async def test_a_written_client_certificate_is_shown_beside_the_token(plugin: Plugin, tmp_path: Path) -> None:

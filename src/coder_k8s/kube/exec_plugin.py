@@ -17,6 +17,7 @@ from coder_k8s.kube.kubeconfig import Cluster, ConfigError, Exec
 
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 TIMEOUT = 30.0
+GRACE = 1.0
 MARGIN = 30.0
 """Seconds before they expire at which credentials are made anew."""
 TAIL = 300
@@ -87,18 +88,8 @@ class ExecPlugin:
         return status
 
     async def _run(self) -> bytes:
-        variables = {variable.name: variable.value for variable in self.exec.env}
-        environ = {**self.environ, **variables, "KUBERNETES_EXEC_INFO": self._info()}
         try:
-            process = await asyncio.create_subprocess_exec(
-                self.exec.command,
-                *self.exec.args,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env=environ,
-                start_new_session=True,  # so that it can be ended with whatever it starts
-            )
+            process = await self._start()
         except OSError as trouble:
             raise self._error(f"cannot be run: {trouble.strerror}. {self.exec.install_hint}") from trouble
         try:
@@ -113,6 +104,27 @@ class ExecPlugin:
         if process.returncode != 0:
             raise self._error(f"ended with {process.returncode}: {complaint.decode(errors='replace')[-TAIL:]}")
         return printed
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        """Begins, and is not stopped half-way: the library would then wait for whoever holds the pipes."""
+        variables = {variable.name: variable.value for variable in self.exec.env}
+        starting = asyncio.create_task(
+            asyncio.create_subprocess_exec(
+                self.exec.command,
+                *self.exec.args,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**self.environ, **variables, "KUBERNETES_EXEC_INFO": self._info()},
+                start_new_session=True,  # so that it can be ended with whatever it starts
+            )
+        )
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with suppress(OSError):
+                await _end(await starting)
+            raise
 
     def _info(self) -> str:
         spec: dict[str, Any] = {"interactive": False}
@@ -144,4 +156,7 @@ class ExecPlugin:
 async def _end(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
+    # One that left the group may hold the pipes, and their end is part of what is waited for.
+    with suppress(TimeoutError):
+        async with asyncio.timeout(GRACE):
+            await process.wait()
