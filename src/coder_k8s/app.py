@@ -1,0 +1,162 @@
+"""Wires one process together."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import uuid
+from importlib import metadata
+from typing import Any
+
+import uvloop
+from prometheus_client import ProcessCollector
+
+from coder_k8s import logs
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
+from coder_k8s.kube import errors
+from coder_k8s.kube.addresses import parse_address
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import Config, ConfigError, load
+from coder_k8s.kube.controller import Controller, Reconcile
+from coder_k8s.kube.discovery import NotReachable, missing, wait_for_server
+from coder_k8s.kube.election import Election, LeadershipLost
+from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.informer import Informer
+from coder_k8s.kube.manager import Manager, liveness, readiness
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Key
+from coder_k8s.kube.servers import CannotServe, Server, health_server, metrics_server
+from coder_k8s.settings import Settings, lease_namespace
+
+log = logging.getLogger(__name__)
+
+NAME = "coder-k8s"
+LEASE_NAME = "coder-k8s-controller.coder.com"
+PATIENCE = 10.0
+"""An API server that restarts is back within this."""
+
+CannotRun = (ConfigError, NotReachable, CannotServe)
+"""What one line to the administrator explains."""
+
+
+def main(settings: Settings) -> int:
+    """Run the operator until it is told to stop; returns the exit code of the process."""
+    logs.configure(settings.log_format, settings.log_level)
+    config = load(settings.kubeconfig, settings.context)
+    try:
+        uvloop.run(run(settings, config, identity=f"{socket.gethostname()}_{uuid.uuid4()}"))
+    except ExceptionGroup as failures:
+        explain(failures)
+        return 1
+    return 0
+
+
+async def run(settings: Settings, config: Config, identity: str) -> None:
+    """The whole life of the process."""
+    stopping = asyncio.Event()
+    stop_on_signals(stopping)
+    metrics = Metrics()
+    ProcessCollector(registry=metrics.registry)
+    async with Http(config, f"{NAME}/{metadata.version(NAME)}", metrics) as http:
+        await wait_for_server(http, config.server, stopping, PATIENCE)
+        log.info("starting", extra={"server": config.server, "identity": identity})
+        await report_missing(http)
+        await assemble(settings, http, metrics, identity).run(stopping)
+    log.info("stopped")
+
+
+def assemble(settings: Settings, http: Http, metrics: Metrics, identity: str) -> Manager:
+    """All parts of the process, and who knows whom."""
+    election = elect(settings, http, metrics, identity) if settings.leader_elect else None
+    client = Client(http, NAME, fence=election.check if election else None)
+    namespaces = settings.watch_namespaces or ("",)
+
+    planes = Informer(client, CONTROL_PLANE, namespaces, metrics=metrics)
+    provisioners = Informer(client, PROVISIONER, namespaces, metrics=metrics)
+    proxies = Informer(client, WORKSPACE_PROXY, namespaces, metrics=metrics)
+    informers: list[Informer[Any]] = [planes, provisioners, proxies]
+
+    def controller(name: str, reconcile: Reconcile) -> Controller:
+        return Controller(name, reconcile, metrics=metrics, workers=settings.workers)
+
+    for_planes = controller("codercontrolplane", controlplane.Reconciler(planes).reconcile)
+    for_planes.watch(planes)
+    for_provisioners = controller("coderprovisioner", provisioner.Reconciler(provisioners).reconcile)
+    for_provisioners.watch(provisioners)
+    for_proxies = controller("coderworkspaceproxy", workspaceproxy.Reconciler(proxies).reconcile)
+    for_proxies.watch(proxies)
+
+    return Manager(
+        servers=servers(settings, informers, metrics),
+        informers=informers,
+        election=election,
+        controllers=[for_planes, for_provisioners, for_proxies],
+        recorder=Recorder(client, NAME, identity, metrics),
+        grace=settings.shutdown_grace,
+    )
+
+
+def elect(settings: Settings, http: Http, metrics: Metrics, identity: str) -> Election:
+    return Election(
+        http,
+        Key(lease_namespace(settings), LEASE_NAME),
+        identity,
+        field_manager=NAME,
+        metrics=metrics,
+        lease_duration=int(settings.leader_election_lease_duration),
+        renew_deadline=settings.leader_election_renew_deadline,
+        retry_period=settings.leader_election_retry_period,
+    )
+
+
+def servers(settings: Settings, informers: list[Informer[Any]], metrics: Metrics) -> list[Server]:
+    wanted: list[Server] = []
+    limit = settings.watch_silence_limit
+    if address := parse_address(settings.health_probe_bind_address):
+        wanted.append(health_server(address, liveness(informers, limit), readiness(informers, limit)))
+    if address := parse_address(settings.metrics_bind_address):
+        wanted.append(metrics_server(address, metrics.registry))
+    return wanted
+
+
+def stop_on_signals(stopping: asyncio.Event) -> None:
+    """The first SIGTERM or SIGINT asks, the second insists."""
+
+    def stop(number: signal.Signals) -> None:
+        if stopping.is_set():
+            os._exit(1)
+        log.info("told to stop", extra={"signal": number.name})
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+
+
+async def report_missing(http: Http) -> None:
+    """The informers wait for kinds that are not installed; whoever reads the log should not have to."""
+    try:
+        absent = await missing(http, (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY))
+    except errors.KubeError as trouble:
+        log.warning("cannot ask which kinds are installed: %s", trouble)
+        return
+    if absent:
+        log.error(
+            "not installed: %s; waiting for `kubectl apply -k config/crd`", ", ".join(kind.name for kind in absent)
+        )
+
+
+def explain(failures: ExceptionGroup[Exception]) -> None:
+    """Losing the Lease is told in a line; anything else is a defect, told with where it happened."""
+    lost, defects = failures.split(LeadershipLost)
+    if defects is not None:
+        log.error("a part of the process failed", exc_info=defects)
+    elif lost is not None:
+        log.error("no longer leading, so this process ends: %s", _first(lost))
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

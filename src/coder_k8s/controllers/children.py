@@ -1,0 +1,71 @@
+"""The objects that belong to the objects of one controller."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from coder_k8s.kube import errors
+from coder_k8s.kube.apply import Applier
+from coder_k8s.kube.cache import Cache, Index
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object
+
+
+class Children:
+    """Finds, writes and removes children."""
+
+    def __init__(self, client: Client, applier: Applier, caches: Mapping[Kind[Child], Cache[Child]]) -> None:
+        self._client = client
+        self._applier = applier
+        self._caches = caches
+        self._by_owner: dict[Kind[Child], Index[Child]] = {kind: cache.index(_owner) for kind, cache in caches.items()}
+        self._by_label: dict[Kind[Child], Index[Child]] = {kind: cache.index(_labels) for kind, cache in caches.items()}
+
+    def get(self, kind: Kind[Child], key: Key) -> Child | None:
+        return self._caches[kind].get(key)
+
+    def owned(self, kind: Kind[Child], owner: Object) -> list[Child]:
+        """The children of a kind that an object controls."""
+        keys = sorted(self._by_owner[kind][owner.metadata.uid])
+        return [child for key in keys if (child := self.get(kind, key)) is not None]
+
+    def labelled(self, kind: Kind[Child], labels: Mapping[str, str]) -> list[Child]:
+        """The children of a kind that carry these labels, in any namespace."""
+        keys: frozenset[Key] = frozenset.intersection(*(self._by_label[kind][label] for label in labels.items()))
+        return [child for key in sorted(keys) if (child := self.get(kind, key)) is not None]
+
+    async def apply(self, kind: Kind[Child], want: Manifest, ours: Callable[[Child], bool] | None = None) -> Child:
+        return await self._applier.apply(kind, self._caches[kind], want, ours)
+
+    async def prune(self, kind: Kind[Child], owner: Object, keep: Iterable[str]) -> None:
+        """Delete what an older spec asked for."""
+        kept = set(keep)
+        for child in self.owned(kind, owner):
+            if child.metadata.name not in kept:
+                await self.delete(kind, child)
+
+    async def delete(self, kind: Kind[Any], child: Child) -> None:
+        """Delete the very object that was seen; one that is gone or going needs nothing."""
+        if child.deleting:
+            return
+        try:
+            await self._client.delete(kind, child)
+        except errors.NotFound:
+            return
+
+    async def release(self, kind: Kind[Child], owner: Object, child: Child) -> None:
+        """Let a child be, without an owner."""
+        others = [
+            {"apiVersion": other.api_version, "kind": other.kind, "name": other.name, "uid": other.uid}
+            for other in child.metadata.owner_references
+            if other.uid != owner.metadata.uid
+        ]
+        metadata = {"resourceVersion": child.metadata.resource_version, "ownerReferences": others or None}
+        await self._client.merge(kind, child.key, {"metadata": metadata})
+
+
+def _owner(child: Child) -> Iterable[str]:
+    return [child.controller.uid] if child.controller else []
+
+
+def _labels(child: Child) -> Iterable[tuple[str, str]]:
+    return child.metadata.labels.items()

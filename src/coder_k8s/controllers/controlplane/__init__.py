@@ -1,0 +1,5 @@
+"""The controller of CoderControlPlane."""
+
+from .reconcile import Reconciler
+
+__all__ = ["Reconciler"]

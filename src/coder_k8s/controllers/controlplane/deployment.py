@@ -1,0 +1,185 @@
+"""The Deployment of a CoderControlPlane."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from coder_k8s.api import CoderControlPlane
+from coder_k8s.api.controlplane import Probe
+from coder_k8s.api.shared import SecretKey
+from coder_k8s.controllers.labels import labels
+from coder_k8s.controllers.names import LABEL_LIMIT, hashed
+from coder_k8s.kube.objects import Manifest
+
+from .objects import HTTP_PORT, HTTPS_PORT, NAME, access_url, has_tls, metadata, service_account_name
+
+CHECKSUM = "coder.com/config-checksum"
+ACCESS_URL = "CODER_ACCESS_URL"
+TLS_FOLDER = "/etc/ssl/certs/coder"
+CA_FOLDER = "/etc/ssl/certs"
+
+
+class Surroundings(NamedTuple):
+    """What the pod template depends on besides the spec."""
+
+    inject_access_url: bool = True
+    checksum: str = ""
+
+
+def deployment(plane: CoderControlPlane, around: Surroundings) -> Manifest:
+    template: Manifest = {"metadata": {"labels": labels(NAME, plane)}, "spec": _pod(plane, around)}
+    if around.checksum:
+        template["metadata"]["annotations"] = {CHECKSUM: around.checksum}
+    return {
+        "metadata": metadata(plane),
+        "spec": {
+            "replicas": plane.spec.replicas,
+            "selector": {"matchLabels": labels(NAME, plane)},
+            "template": template,
+        },
+    }
+
+
+def defines(plane: CoderControlPlane, variable: str) -> bool:
+    """Whether the spec itself sets an environment variable."""
+    return any(entry["name"] == variable for entry in plane.spec.extra_env)
+
+
+def _pod(plane: CoderControlPlane, around: Surroundings) -> Manifest:
+    spec = plane.spec
+    volumes = [*_tls_volumes(plane), *_ca_volumes(plane), *spec.volumes]
+    return {
+        "serviceAccountName": service_account_name(plane),
+        "containers": [_container(plane, around)],
+        **_given(
+            volumes=volumes,
+            imagePullSecrets=spec.image_pull_secrets,
+            nodeSelector=spec.node_selector,
+            tolerations=spec.tolerations,
+            affinity=spec.affinity,
+            topologySpreadConstraints=spec.topology_spread_constraints,
+            securityContext=spec.pod_security_context,
+        ),
+    }
+
+
+def _container(plane: CoderControlPlane, around: Surroundings) -> Manifest:
+    spec = plane.spec
+    ports = [_port("http", HTTP_PORT), *([_port("https", HTTPS_PORT)] if has_tls(plane) else [])]
+    return {
+        "name": "coder",
+        "image": spec.image,
+        "args": [f"--http-address=0.0.0.0:{HTTP_PORT}", *spec.extra_args],
+        "env": _env(plane, around),
+        "ports": ports,
+        **_given(
+            envFrom=spec.env_from,
+            volumeMounts=[*_tls_mounts(plane), *_ca_mounts(plane), *spec.volume_mounts],
+            resources=spec.resources,
+            securityContext=spec.security_context,
+            readinessProbe=_probe(spec.readiness_probe),
+            livenessProbe=_probe(spec.liveness_probe),
+        ),
+    }
+
+
+def _env(plane: CoderControlPlane, around: Surroundings) -> list[dict[str, Any]]:
+    env: list[dict[str, Any]] = [
+        {"name": "KUBE_POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}},
+        _variable("CODER_DERP_SERVER_RELAY_URL", f"http://$(KUBE_POD_IP):{HTTP_PORT}"),
+    ]
+    if around.inject_access_url:
+        env.append(_variable(ACCESS_URL, access_url(plane)))
+    if folders := [f"{TLS_FOLDER}/{secret}" for secret in _tls_secrets(plane)]:
+        env += [
+            _variable("CODER_TLS_ENABLE", "true"),
+            _variable("CODER_TLS_ADDRESS", f"0.0.0.0:{HTTPS_PORT}"),
+            _variable("CODER_TLS_CERT_FILE", ",".join(f"{folder}/tls.crt" for folder in folders)),
+            _variable("CODER_TLS_KEY_FILE", ",".join(f"{folder}/tls.key" for folder in folders)),
+        ]
+    return _last_wins([*env, *plane.spec.extra_env])
+
+
+def _last_wins(env: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A variable that is given twice has its last value in a container, and server-side apply takes no duplicates."""
+    return list({entry["name"]: entry for entry in env}.values())
+
+
+def _tls_secrets(plane: CoderControlPlane) -> list[str]:
+    return list(dict.fromkeys(plane.spec.tls.secret_names))
+
+
+def _tls_volumes(plane: CoderControlPlane) -> list[dict[str, Any]]:
+    return [_secret_volume("tls", secret) for secret in _tls_secrets(plane)]
+
+
+def _tls_mounts(plane: CoderControlPlane) -> list[dict[str, Any]]:
+    return [
+        {"name": volume_name("tls", secret), "mountPath": f"{TLS_FOLDER}/{secret}", "readOnly": True}
+        for secret in _tls_secrets(plane)
+    ]
+
+
+def _ca_volumes(plane: CoderControlPlane) -> list[dict[str, Any]]:
+    names = dict.fromkeys(secret.name for secret in plane.spec.certs.secrets)
+    return [_secret_volume("ca-cert", name) for name in names]
+
+
+def _ca_mounts(plane: CoderControlPlane) -> list[dict[str, Any]]:
+    """One file per certificate; the file of a Secret with several keys has the key in its name."""
+    secrets = list(dict.fromkeys(plane.spec.certs.secrets))
+    mounts = {}
+    for secret in secrets:
+        path = f"{CA_FOLDER}/{_ca_file(secret, secrets)}"
+        while path in mounts:  # `a-b` with key `c`, and `a` with key `b-c` among others
+            path = f"{path.removesuffix('.crt')}-{hashed(secret.name, secret.key)}.crt"
+        mounts[path] = {
+            "name": volume_name("ca-cert", secret.name),
+            "mountPath": path,
+            "subPath": secret.key,
+            "readOnly": True,
+        }
+    return list(mounts.values())
+
+
+def _ca_file(secret: SecretKey, secrets: Iterable[SecretKey]) -> str:
+    alone = sum(other.name == secret.name for other in secrets) == 1
+    return f"{secret.name}.crt" if alone else f"{secret.name}-{secret.key}.crt"
+
+
+def volume_name(prefix: str, secret: str) -> str:
+    """A volume name for a Secret: a Secret's name may have dots and be long, a volume's may not."""
+    plain = f"{prefix}-{secret}"
+    if "." not in secret and len(plain) <= LABEL_LIMIT:
+        return plain
+    suffix = hashed(prefix, secret)
+    return f"{plain.replace('.', '-')[: LABEL_LIMIT - len(suffix) - 1].rstrip('-')}-{suffix}"
+
+
+def _secret_volume(prefix: str, secret: str) -> dict[str, Any]:
+    return {"name": volume_name(prefix, secret), "secret": {"secretName": secret}}
+
+
+def _probe(probe: Probe) -> Manifest:
+    if not probe.enabled:
+        return {}
+    return {
+        "httpGet": {"path": "/healthz", "port": "http"},
+        "initialDelaySeconds": probe.initial_delay_seconds,
+        "periodSeconds": probe.period_seconds,
+        "timeoutSeconds": probe.timeout_seconds,
+        "successThreshold": probe.success_threshold,
+        "failureThreshold": probe.failure_threshold,
+    }
+
+
+def _port(name: str, number: int) -> dict[str, Any]:
+    return {"name": name, "containerPort": number, "protocol": "TCP"}
+
+
+def _variable(name: str, value: str) -> dict[str, Any]:
+    return {"name": name, "value": value}
+
+
+def _given(**fields: Any) -> Manifest:
+    """What was said; the rest is left to Kubernetes' defaults."""
+    return {name: value for name, value in fields.items() if value}

@@ -1,0 +1,57 @@
+"""How Coder is reached from outside of the cluster, told as the condition `Exposed`."""
+
+from typing import Any
+
+from coder_k8s.api import CoderControlPlane
+from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.report import Report
+from coder_k8s.kube import errors
+from coder_k8s.kube.kinds import HTTP_ROUTE, INGRESS
+from coder_k8s.kube.objects import Child
+
+from .objects import http_route, ingress
+
+EXPOSED = ControlPlaneCondition.EXPOSED
+GATEWAY_API_POLL = 10.0
+
+
+class Exposure:
+    """Keeps the Ingress or the HTTPRoute, and removes what is no longer asked for."""
+
+    def __init__(self, children: Children) -> None:
+        self._children = children
+
+    async def ensure(self, plane: CoderControlPlane, report: Report) -> None:
+        expose = plane.spec.expose
+        by_ingress = expose.ingress if expose else None
+        by_gateway = expose.gateway if expose else None
+        # The new way in is there before the old one goes.
+        if by_ingress is not None:
+            await self._children.apply(INGRESS, ingress(plane, by_ingress))
+            report.add(EXPOSED, True, "Applied")
+        if by_gateway is not None:
+            try:
+                judge(await self._children.apply(HTTP_ROUTE, http_route(plane, by_gateway)), report)
+            except errors.NotFound:
+                report.add(EXPOSED, False, "GatewayAPIMissing", "the cluster has no Gateway API: install its CRDs")
+                report.again(GATEWAY_API_POLL)
+        await self._children.prune(INGRESS, plane, keep=[plane.metadata.name] if by_ingress else [])
+        await self._children.prune(HTTP_ROUTE, plane, keep=[plane.metadata.name] if by_gateway else [])
+
+
+def judge(route: Child, report: Report) -> None:
+    """A route is as good as its parents say; one that nobody has looked at yet is waited for."""
+    manifest = route.manifest
+    parents: list[dict[str, Any]] = (manifest.get("status") or {}).get("parents") or []
+    wanted = len(manifest["spec"]["parentRefs"])
+    for parent in parents:
+        accepted = next((found for found in parent.get("conditions", []) if found["type"] == "Accepted"), None)
+        if accepted and accepted["status"] != "True":
+            name = parent["parentRef"]["name"]
+            said = accepted.get("message") or accepted.get("reason", "")
+            return report.add(EXPOSED, False, "NotAccepted", f"Gateway {name} does not accept the route: {said}")
+    if len(parents) < wanted:
+        waiting = f"{len(parents)} of {wanted} Gateways have answered"
+        return report.add(EXPOSED, True, "Applied", waiting)
+    return report.add(EXPOSED, True, "Applied", "accepted")

@@ -1,0 +1,162 @@
+"""What is done about a CoderControlPlane: the boxes of the flowchart, in order."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.controllers import refusals
+from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.labels import labels, paused, selector
+from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.status import StatusWriter
+from coder_k8s.kube import errors, finalizers
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.kinds import DEPLOYMENT, SERVICE, SERVICE_ACCOUNT
+from coder_k8s.kube.objects import Child, Key, Manifest
+
+from . import pods, rollout, sources
+from .deployment import ACCESS_URL, CHECKSUM, Surroundings, defines, deployment
+from .exposure import Exposure
+from .objects import NAME, service, service_account, service_account_name, status_url
+from .rbac import FINALIZER, WorkspaceRBAC, wanted_elsewhere
+
+CONDITIONS = frozenset(ControlPlaneCondition)
+CLEANUP_BOUND = timedelta(minutes=5)
+
+
+class Reconciler:
+    """Brings one CoderControlPlane at a time to rest."""
+
+    def __init__(
+        self,
+        client: Client,
+        planes: Cache[CoderControlPlane],
+        children: Children,
+        environment: sources.Sources,
+        rbac: WorkspaceRBAC,
+        status: StatusWriter[CoderControlPlane],
+        recorder: Recorder,
+        now: Callable[[], datetime],
+        writer: str,
+    ) -> None:
+        self._client = client
+        self._planes = planes
+        self._children = children
+        self._sources = environment
+        self._rbac = rbac
+        self._exposure = Exposure(children)
+        self._status = status
+        self._recorder = recorder
+        self._now = now
+        self._writer = writer
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One pass of the flowchart; returns when to look again."""
+        plane = self._planes.get(key)
+        if plane is None:
+            return None
+        if paused(plane):
+            await self._status.pause(plane)
+            return None
+        if plane.deleting:
+            return await self._finalize(plane)
+
+        report = Report()
+        environment = await self._sources.environment(plane)
+        plane = await self._hold(plane)  # before the first Role in another namespace
+        await self._identify(plane, report)
+        await self._rbac.ensure(plane, report)
+        checksum, live = await self._deploy(plane, environment, report)
+        with refusals.told(report):
+            await self._children.apply(SERVICE, service(plane))
+        with refusals.told(report, ControlPlaneCondition.EXPOSED):
+            await self._exposure.ensure(plane, report)
+        found = await self._look(plane, live, environment, report)
+        if found.complete:  # pods of the last rollout need their account until they are gone
+            await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
+        plane = await self._let_go(plane)
+
+        await self._status.write(
+            plane,
+            report,
+            CONDITIONS,
+            url=status_url(plane),
+            phase="Ready" if found.ready else "Pending",
+            replicas=found.replicas,
+            ready_replicas=found.ready,
+            selector=selector(labels(NAME, plane)),
+            config_checksum=checksum,
+        )
+        return report.look_again
+
+    async def _identify(self, plane: CoderControlPlane, report: Report) -> None:
+        """The ServiceAccount; one that exists already is the user's own."""
+        if plane.spec.service_account.disable_create:
+            for account in self._children.owned(SERVICE_ACCOUNT, plane):
+                await self._children.release(SERVICE_ACCOUNT, plane, account)
+            return
+        with refusals.told(report):
+            await self._children.apply(SERVICE_ACCOUNT, service_account(plane))
+
+    async def _deploy(
+        self, plane: CoderControlPlane, environment: sources.Environment, report: Report
+    ) -> tuple[str, Child | None]:
+        """The Deployment, and the checksum of its environment to remember."""
+        live = self._children.get(DEPLOYMENT, plane.key)
+        template = live.manifest["spec"]["template"] if live else {}
+        annotation = template.get("metadata", {}).get("annotations", {}).get(CHECKSUM, "")
+        checksum = sources.judge(plane.status.config_checksum, environment, annotation)
+        around = Surroundings(_injects_access_url(plane, environment, template), checksum.annotation)
+        with refusals.told(report):
+            live = await self._children.apply(DEPLOYMENT, deployment(plane, around))
+        return checksum.recorded, live
+
+    async def _look(
+        self, plane: CoderControlPlane, live: Child | None, environment: sources.Environment, report: Report
+    ) -> rollout.Rollout:
+        found = rollout.rollout(live) if live else rollout.NOTHING
+        failing = await pods.failing(self._client, plane.metadata.namespace, labels(NAME, plane)) if found.stuck else ""
+        rollout.judge(found, report, environment.missing, failing)
+        return found
+
+    async def _hold(self, plane: CoderControlPlane) -> CoderControlPlane:
+        if not wanted_elsewhere(plane):
+            return plane
+        return self._known(await finalizers.add(self._client, CONTROL_PLANE, plane, FINALIZER))
+
+    async def _let_go(self, plane: CoderControlPlane) -> CoderControlPlane:
+        """A finalizer exists only while there is something that garbage collection cannot reach."""
+        if wanted_elsewhere(plane) or self._rbac.elsewhere(plane):
+            return plane
+        return self._known(await finalizers.remove(self._client, CONTROL_PLANE, plane, FINALIZER) or plane)
+
+    def _known(self, plane: CoderControlPlane) -> CoderControlPlane:
+        self._planes.written(plane, self._writer)
+        return plane
+
+    async def _finalize(self, plane: CoderControlPlane) -> float | None:
+        """Remove what garbage collection cannot reach; what cannot be removed in time is told and left."""
+        if FINALIZER not in plane.metadata.finalizers:
+            return None
+        try:
+            await self._rbac.remove_elsewhere(plane)
+        except errors.KubeError as trouble:
+            since = plane.metadata.deletion_timestamp
+            if since is None or self._now() - since < CLEANUP_BOUND:
+                raise
+            left = ", ".join(f"{kind.name} {child.key}" for kind, child in self._rbac.elsewhere(plane))
+            self._recorder.warning(CONTROL_PLANE, plane, "CleanupGivenUp", f"{left} could not be removed: {trouble}")
+        await finalizers.remove(self._client, CONTROL_PLANE, plane, FINALIZER)
+        return None
+
+
+def _injects_access_url(plane: CoderControlPlane, environment: sources.Environment, template: Manifest) -> bool:
+    """Whether the operator sets the access URL. While a source is missing nobody knows, and nothing changes."""
+    if not plane.spec.env_use_cluster_access_url or defines(plane, ACCESS_URL):
+        return False
+    if environment.missing:
+        return pods.has_variable(template, ACCESS_URL)
+    return not environment.defines_access_url

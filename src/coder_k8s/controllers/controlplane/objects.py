@@ -1,0 +1,119 @@
+"""What a CoderControlPlane is made of, besides its Deployment and its Roles."""
+
+from typing import Any
+
+import msgspec
+
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.api.controlplane import Gateway, Ingress
+from coder_k8s.controllers.labels import labels
+from coder_k8s.kube.objects import Manifest
+
+NAME = "coder-control-plane"
+HTTP_PORT = 8080
+HTTPS_PORT = 8443
+
+
+def metadata(plane: CoderControlPlane, name: str = "", **more: dict[str, str]) -> Manifest:
+    """The metadata of a child: named after the object unless said otherwise, labelled and owned."""
+    reference = CONTROL_PLANE.reference(plane)
+    extra = {field: values for field, values in more.items() if values and field != "labels"}
+    return {
+        "name": name or plane.metadata.name,
+        "namespace": plane.metadata.namespace,
+        "labels": {**more.get("labels", {}), **labels(NAME, plane)},
+        "ownerReferences": [msgspec.to_builtins(reference)],
+        **extra,
+    }
+
+
+def service_account_name(plane: CoderControlPlane) -> str:
+    return plane.spec.service_account.name or plane.metadata.name
+
+
+def service_account(plane: CoderControlPlane) -> Manifest:
+    account = plane.spec.service_account
+    return {
+        "metadata": metadata(plane, service_account_name(plane), labels=account.labels, annotations=account.annotations)
+    }
+
+
+def service(plane: CoderControlPlane) -> Manifest:
+    wanted = plane.spec.service
+    return {
+        "metadata": metadata(plane, annotations=wanted.annotations),
+        "spec": {"type": wanted.type, "selector": labels(NAME, plane), "ports": _ports(plane)},
+    }
+
+
+def has_tls(plane: CoderControlPlane) -> bool:
+    return bool(plane.spec.tls.secret_names)
+
+
+def http_port(plane: CoderControlPlane) -> int:
+    """The port of the Service behind which coderd speaks plain HTTP."""
+    return 80 if has_tls(plane) and plane.spec.service.port == 443 else plane.spec.service.port
+
+
+def status_url(plane: CoderControlPlane) -> str:
+    """The URL in the cluster, always with its port."""
+    return f"https://{_host(plane)}:443" if has_tls(plane) else f"http://{_host(plane)}:{plane.spec.service.port}"
+
+
+def access_url(plane: CoderControlPlane) -> str:
+    """The URL in the cluster as coderd shows it: a default port is left out."""
+    if has_tls(plane):
+        return f"https://{_host(plane)}"
+    port = plane.spec.service.port
+    return f"http://{_host(plane)}" + ("" if port == 80 else f":{port}")
+
+
+def ingress(plane: CoderControlPlane, wanted: Ingress) -> Manifest:
+    backend = {"service": {"name": plane.metadata.name, "port": {"number": http_port(plane)}}}
+    path = {"path": "/", "pathType": "Prefix", "backend": backend}
+    hosts = [host for host in (wanted.host, wanted.wildcard_host) if host]
+    spec: Manifest = {"rules": [{"host": host, "http": {"paths": [path]}} for host in hosts]}
+    if wanted.class_name:
+        spec["ingressClassName"] = wanted.class_name
+    if tls := _ingress_tls(wanted):
+        spec["tls"] = tls
+    return {"metadata": metadata(plane, annotations=wanted.annotations), "spec": spec}
+
+
+def http_route(plane: CoderControlPlane, wanted: Gateway) -> Manifest:
+    parents = [
+        {
+            "group": "gateway.networking.k8s.io",
+            "kind": "Gateway",
+            "name": parent.name,
+            **({"namespace": parent.namespace} if parent.namespace else {}),
+            **({"sectionName": parent.section_name} if parent.section_name else {}),
+        }
+        for parent in wanted.parent_refs
+    ]
+    backend = {"group": "", "kind": "Service", "name": plane.metadata.name, "port": http_port(plane), "weight": 1}
+    rule = {"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "backendRefs": [backend]}
+    hosts = [host for host in (wanted.host, wanted.wildcard_host) if host]
+    return {
+        "metadata": metadata(plane),
+        "spec": {"parentRefs": parents, "hostnames": hosts, "rules": [rule]},
+    }
+
+
+def _host(plane: CoderControlPlane) -> str:
+    return f"{plane.metadata.name}.{plane.metadata.namespace}.svc.cluster.local"
+
+
+def _ports(plane: CoderControlPlane) -> list[dict[str, Any]]:
+    http = {"name": "http", "port": http_port(plane), "protocol": "TCP", "targetPort": HTTP_PORT}
+    if not has_tls(plane):
+        return [http]
+    https = {"name": "https", "port": 443, "protocol": "TCP", "targetPort": HTTPS_PORT}
+    return [https, http] if plane.spec.service.port == 443 else [http, https]
+
+
+def _ingress_tls(wanted: Ingress) -> list[dict[str, Any]]:
+    if wanted.tls is None:
+        return []
+    pairs = ((wanted.host, wanted.tls.secret_name), (wanted.wildcard_host, wanted.tls.wildcard_secret_name))
+    return [{"hosts": [host], "secretName": secret} for host, secret in pairs if host and secret]

@@ -1,0 +1,174 @@
+"""What Coder may do in the cluster to run workspaces, told as the condition `WorkspaceRBACReady`.
+
+A Role in another namespace gives the pods there to this control plane's ServiceAccount, so the owner of that namespace
+must agree first: by a label on the Namespace, or by the administrator's list. The API server's own check against
+escalation applies to every Role: the operator cannot grant what it does not hold, because it has neither `escalate`
+nor `bind`.
+"""
+
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple
+
+from coder_k8s.api import CoderControlPlane
+from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.names import derived, hashed
+from coder_k8s.controllers.report import Report
+from coder_k8s.kube import errors
+from coder_k8s.kube.apply import NotOurs
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.kinds import ROLE, ROLE_BINDING
+from coder_k8s.kube.objects import Child, Glimpse, Key, Kind, Manifest
+
+from .objects import metadata, service_account_name
+
+READY = ControlPlaneCondition.WORKSPACE_RBAC_READY
+FINALIZER = "coder.com/workspace-rbac-cleanup"
+OPT_IN = "coder.com/workspaces-from"
+PLANE, PLANE_NAMESPACE = "coder.com/control-plane", "coder.com/control-plane-namespace"
+OWNER_UID = "coder.com/workspace-rbac-owner-uid"
+VERBS = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
+
+
+class Refusal(NamedTuple):
+    """Why a Role could not be written."""
+
+    reason: str
+    message: str
+
+
+def role_name(plane: CoderControlPlane) -> str:
+    return f"{binding_name(plane)}-workspace-perms"
+
+
+def binding_name(plane: CoderControlPlane) -> str:
+    return f"{service_account_name(plane)}-{hashed(plane.metadata.namespace, plane.metadata.name)}"
+
+
+def role(plane: CoderControlPlane, namespace: str) -> Manifest:
+    rules = [_everything("", "pods"), _everything("", "persistentvolumeclaims")]
+    if plane.spec.rbac.enable_deployments:
+        rules.append(_everything("apps", "deployments"))
+    return {"metadata": _metadata(plane, role_name(plane), namespace), "rules": [*rules, *plane.spec.rbac.extra_rules]}
+
+
+def role_binding(plane: CoderControlPlane, namespace: str) -> Manifest:
+    subject = {"kind": "ServiceAccount", "name": service_account_name(plane), "namespace": plane.metadata.namespace}
+    return {
+        "metadata": _metadata(plane, binding_name(plane), namespace),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role_name(plane)},
+        "subjects": [subject],
+    }
+
+
+class WorkspaceRBAC:
+    """Keeps Roles and RoleBindings where they are wanted and allowed, and nowhere else."""
+
+    def __init__(self, children: Children, namespaces: Cache[Glimpse] | None, allowed: Sequence[str]) -> None:
+        self._children = children
+        self._namespaces = namespaces
+        self._allowed = allowed
+
+    async def ensure(self, plane: CoderControlPlane, report: Report) -> None:
+        """Write what is wanted and allowed, remove the rest."""
+        refused: list[Refusal] = []
+        places = [plane.metadata.namespace] if plane.spec.rbac.workspace_perms else []
+        for namespace in wanted_elsewhere(plane):
+            refusal = self._refusal(plane, namespace)
+            refused += [refusal] if refusal else []
+            places += [] if refusal else [namespace]
+        for namespace in places:
+            refusal = await self._grant(plane, namespace)
+            refused += [refusal] if refusal else []
+        await self._withdraw(plane, keep=places)
+        _judge(plane, refused, report)
+
+    def elsewhere(self, plane: CoderControlPlane) -> list[tuple[Kind[Child], Child]]:
+        """What this control plane has in other namespaces, where no garbage collection reaches."""
+        return [
+            (kind, child) for kind, child in self._all(plane) if child.metadata.namespace != plane.metadata.namespace
+        ]
+
+    async def remove_elsewhere(self, plane: CoderControlPlane) -> None:
+        for kind, child in self.elsewhere(plane):
+            await self._children.delete(kind, child)
+
+    def _all(self, plane: CoderControlPlane) -> list[tuple[Kind[Child], Child]]:
+        return [
+            (kind, child)
+            for kind in (ROLE_BINDING, ROLE)  # a Role without a binding grants nothing, so the binding goes first
+            for child in self._children.labelled(kind, identity(plane))
+        ]
+
+    def _refusal(self, plane: CoderControlPlane, namespace: str) -> Refusal | None:
+        """Why nothing may be written to another namespace."""
+        by_list = any(fnmatchcase(namespace, pattern) for pattern in self._allowed)
+        if self._namespaces is None:
+            if by_list:
+                return None
+            return Refusal("NamespaceNotAllowed", f"{namespace} is not in the operator's --allow-workspace-namespaces")
+        found = self._namespaces.get(Key("", namespace))
+        if found is None or found.deleting:
+            return Refusal("NamespaceMissing", f"there is no namespace {namespace}")
+        if by_list or found.metadata.labels.get(OPT_IN) in (plane.metadata.namespace, "*"):
+            return None
+        return Refusal(
+            "NamespaceNotAllowed",
+            f"{namespace} has not agreed: its owner can label it {OPT_IN}={plane.metadata.namespace}",
+        )
+
+    async def _grant(self, plane: CoderControlPlane, namespace: str) -> Refusal | None:
+        def ours(live: Child) -> bool:
+            return identity(plane).items() <= live.metadata.labels.items()
+
+        try:
+            await self._children.apply(ROLE, role(plane, namespace), ours)
+            await self._children.apply(ROLE_BINDING, role_binding(plane, namespace), ours)
+        except NotOurs as taken:
+            return Refusal("NameTaken", str(taken))
+        except errors.Forbidden as refusal:
+            return Refusal("Forbidden", refusal.message)
+        except errors.Invalid as refusal:
+            return Refusal("Invalid", refusal.message)
+        return None
+
+    async def _withdraw(self, plane: CoderControlPlane, keep: Iterable[str]) -> None:
+        names = {role_name(plane), binding_name(plane)}
+        places = set(keep)
+        for kind, child in self._all(plane):
+            if child.metadata.namespace not in places or child.metadata.name not in names:
+                await self._children.delete(kind, child)
+
+
+def wanted_elsewhere(plane: CoderControlPlane) -> list[str]:
+    if not plane.spec.rbac.workspace_perms:
+        return []
+    return [name for name in plane.spec.rbac.workspace_namespaces if name != plane.metadata.namespace]
+
+
+def _judge(plane: CoderControlPlane, refused: Sequence[Refusal], report: Report) -> None:
+    if refused:
+        first = refused[0]
+        also = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        report.add(READY, False, first.reason, first.message + also, stalled=True)
+    elif not plane.spec.rbac.workspace_perms:
+        report.add(READY, False, "Disabled", "rbac.workspacePerms is off", settled=True)
+    else:
+        report.add(READY, True, "Applied")
+
+
+def identity(plane: CoderControlPlane) -> dict[str, str]:
+    """By what a Role is known to be this control plane's, also where it cannot have an owner."""
+    return {PLANE: derived(plane.metadata.name), PLANE_NAMESPACE: plane.metadata.namespace}
+
+
+def _metadata(plane: CoderControlPlane, name: str, namespace: str) -> Manifest:
+    made = metadata(plane, name, labels=identity(plane), annotations={OWNER_UID: plane.metadata.uid})
+    if namespace != plane.metadata.namespace:
+        del made["ownerReferences"]  # an owner in another namespace would have the object collected as garbage
+    return {**made, "namespace": namespace}
+
+
+def _everything(group: str, resource: str) -> Manifest:
+    return {"apiGroups": [group], "resources": [resource], "verbs": VERBS}

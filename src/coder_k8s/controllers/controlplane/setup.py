@@ -1,0 +1,109 @@
+"""How the controller of CoderControlPlane is put together, and what wakes it."""
+
+from collections.abc import Iterable, Sequence
+
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.labels import DIGEST, MANAGED
+from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.controllers.status import StatusWriter
+from coder_k8s.kube.apply import Applier
+from coder_k8s.kube.controller import Controller
+from coder_k8s.kube.kinds import (
+    CONFIG_MAP_METADATA,
+    DEPLOYMENT,
+    HTTP_ROUTE,
+    INGRESS,
+    NAMESPACE_METADATA,
+    ROLE,
+    ROLE_BINDING,
+    SECRET_METADATA,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
+from coder_k8s.kube.objects import Child, Glimpse, Key
+from coder_k8s.kube.rules import Rule
+
+from .flowchart import Reconciler
+from .rbac import PLANE, PLANE_NAMESPACE, VERBS, WorkspaceRBAC, identity, wanted_elsewhere
+from .sources import Sources, sources
+
+NAME = "codercontrolplane"
+CHILDREN = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS, HTTP_ROUTE)
+
+SEE = ("get", "list", "watch")
+KEEP = (*SEE, "create", "patch", "delete")
+RULES = (
+    Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), (*SEE, "patch")),
+    Rule((CONTROL_PLANE.group,), (f"{CONTROL_PLANE.plural}/status",), ("patch",)),
+    # An owner reference that blocks the owner's deletion asks for this right where that is enforced.
+    Rule((CONTROL_PLANE.group,), (f"{CONTROL_PLANE.plural}/finalizers",), ("update",)),
+    Rule(("",), (SERVICE.plural, SERVICE_ACCOUNT.plural), KEEP),
+    Rule((INGRESS.group,), (INGRESS.plural,), KEEP),
+    Rule((HTTP_ROUTE.group,), (HTTP_ROUTE.plural,), KEEP),
+    Rule((ROLE.group,), (ROLE.plural, ROLE_BINDING.plural), KEEP),
+    Rule(("",), (SECRET_METADATA.plural, CONFIG_MAP_METADATA.plural), SEE),
+    Rule(("",), (NAMESPACE_METADATA.plural,), SEE, cluster_scoped=True),
+    # What Coder gets to run workspaces: one can only grant what one holds.
+    Rule(("",), ("pods", "persistentvolumeclaims"), tuple(VERBS)),
+    Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), tuple(VERBS)),
+)
+
+
+def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> Controller:
+    """The controller, with its informers wired to it."""
+    planes = runtime.informer(CONTROL_PLANE)
+    secrets, config_maps = runtime.informer(SECRET_METADATA), runtime.informer(CONFIG_MAP_METADATA)
+    namespaces = runtime.informer(NAMESPACE_METADATA) if runtime.everywhere else None
+    caches = {kind: runtime.informer(kind, labels=MANAGED, optional=kind is HTTP_ROUTE) for kind in CHILDREN}
+
+    children = Children(runtime.client, Applier(runtime.client, NAME, DIGEST), caches)
+    reconciler = Reconciler(
+        runtime.client,
+        planes,
+        children,
+        Sources(runtime.client, secrets, config_maps),
+        WorkspaceRBAC(children, namespaces, allow_workspace_namespaces),
+        StatusWriter(runtime.client, CONTROL_PLANE, planes, runtime.recorder, NAME, runtime.now),
+        runtime.recorder,
+        runtime.now,
+        NAME,
+    )
+    controller = Controller(NAME, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)
+
+    mentions = planes.index(_mentions)
+
+    def of_child(child: Child) -> Iterable[Key]:
+        owner = child.controller
+        if owner is not None:
+            return [Key(child.metadata.namespace, owner.name)] if owner.kind == CONTROL_PLANE.name else []
+        labels = child.metadata.labels
+        return mentions[PLANE, labels.get(PLANE_NAMESPACE), labels.get(PLANE)]
+
+    def of_secret(secret: Glimpse) -> Iterable[Key]:
+        return mentions["Secret", secret.key]
+
+    def of_config_map(config_map: Glimpse) -> Iterable[Key]:
+        return mentions["ConfigMap", config_map.key]
+
+    def of_namespace(namespace: Glimpse) -> Iterable[Key]:
+        return mentions["Namespace", namespace.metadata.name]
+
+    controller.watch(planes)
+    for cache in caches.values():
+        controller.watch(cache, of_child)
+    controller.watch(secrets, of_secret)
+    controller.watch(config_maps, of_config_map)
+    if namespaces is not None:
+        controller.watch(namespaces, of_namespace)
+    return controller
+
+
+def _mentions(plane: CoderControlPlane) -> Iterable[tuple[object, ...]]:
+    """All that a control plane refers to, and by what its Roles elsewhere refer to it."""
+    labels = identity(plane)
+    yield PLANE, labels[PLANE_NAMESPACE], labels[PLANE]
+    for source in sources(plane):
+        yield source.kind, Key(plane.metadata.namespace, source.name)
+    for namespace in wanted_elsewhere(plane):
+        yield "Namespace", namespace

@@ -1,0 +1,137 @@
+"""The ConfigMaps and Secrets that the environment of the pods comes from.
+
+Only their metadata is kept by a watch; a value is read by name when its version is new, and only digests are kept.
+`status.configChecksum` records the digest of every source, so that after a restart of the operator one can still tell
+a source that changed, which rolls the pods, from one that is seen for the first time, which does not.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from coder_k8s.api import CoderControlPlane
+from coder_k8s.kube import errors
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.kinds import CONFIG_MAP, SECRET
+from coder_k8s.kube.objects import Child, Glimpse, Key, Kind
+
+from .deployment import ACCESS_URL
+
+KINDS: dict[str, Kind[Child]] = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
+
+
+class Source(NamedTuple):
+    """All keys of a ConfigMap or Secret, or one of them."""
+
+    kind: str
+    name: str
+    key: str = ""
+    prefix: str = ""
+    optional: bool = False
+
+    def __str__(self) -> str:
+        return "/".join(part for part in (self.kind, self.name, self.key) if part)
+
+
+class Environment(NamedTuple):
+    """What was found in the sources; a source that is not there has no digest."""
+
+    digests: Mapping[str, str] = {}
+    missing: tuple[str, ...] = ()
+    defines_access_url: bool = False
+
+
+class Checksum(NamedTuple):
+    """What the pod template carries, and what the status remembers."""
+
+    annotation: str
+    recorded: str
+
+
+def sources(plane: CoderControlPlane) -> Iterator[Source]:
+    """Every ConfigMap and Secret that `envFrom` and `extraEnv` name."""
+    for entry in plane.spec.env_from:
+        for field, kind in (("secretRef", "Secret"), ("configMapRef", "ConfigMap")):
+            if reference := entry.get(field):
+                yield Source(
+                    kind, reference.get("name", ""), "", entry.get("prefix", ""), reference.get("optional", False)
+                )
+    for entry in plane.spec.extra_env:
+        value_from: dict[str, Any] = entry.get("valueFrom", {})
+        for field, kind in (("secretKeyRef", "Secret"), ("configMapKeyRef", "ConfigMap")):
+            if reference := value_from.get(field):
+                yield Source(kind, reference.get("name", ""), reference["key"], "", reference.get("optional", False))
+
+
+def judge(previous: str, environment: Environment, annotation: str) -> Checksum:
+    """Whether the pods must be rolled: only when a source that was known has other content now.
+
+    A source that vanished keeps its digest, so that its return unchanged is no change either.
+    """
+    known = dict(entry.rsplit("=", 1) for entry in previous.split())
+    current = {name: digest or known.get(name, "") for name, digest in environment.digests.items()}
+    changed = any(known.get(name) and known[name] != digest for name, digest in current.items())
+    recorded = " ".join(f"{name}={digest}" for name, digest in sorted(current.items()))
+    return Checksum(_digest(recorded) if changed else annotation, recorded)
+
+
+class Sources:
+    """Reads sources, each version once."""
+
+    def __init__(self, client: Client, secrets: Cache[Glimpse], config_maps: Cache[Glimpse]) -> None:
+        self._client = client
+        self._glimpses = {"Secret": secrets, "ConfigMap": config_maps}
+        self._read: dict[tuple[str, Key], tuple[str, dict[str, str]]] = {}
+
+    async def environment(self, plane: CoderControlPlane) -> Environment:
+        digests: dict[str, str] = {}
+        missing: list[str] = []
+        defines = False
+        for source in sources(plane):
+            content = await self._content(source.kind, Key(plane.metadata.namespace, source.name))
+            digest = _digest_of(source, content, plane.metadata.uid)
+            digests[str(source)] = digest
+            if not digest and not source.optional:
+                missing.append(str(source))
+            if not source.key and content is not None:
+                defines = defines or ACCESS_URL in {source.prefix + key for key in content}
+        return Environment(digests, tuple(dict.fromkeys(missing)), defines)
+
+    async def _content(self, kind: str, key: Key) -> dict[str, str] | None:
+        """The digest of every value by its key; nothing when the object is not there."""
+        glimpse = self._glimpses[kind].get(key)
+        if glimpse is None:
+            self._read.pop((kind, key), None)
+            return None
+        version, content = self._read.get((kind, key), ("", {}))
+        if version != glimpse.metadata.resource_version:
+            try:
+                live = await self._client.get(KINDS[kind], key)
+            except errors.NotFound:
+                return None
+            content = {name: _digest(value) for name, value in _values(live).items()}
+            self._read[kind, key] = (live.metadata.resource_version, content)
+        return content
+
+
+def _values(live: Child) -> dict[str, bytes | str]:
+    manifest = live.manifest
+    data: dict[str, str] = manifest.get("data") or {}
+    binary: dict[str, str] = manifest.get("binaryData") or {}
+    if manifest.get("kind") == SECRET.name:
+        return {name: base64.b64decode(value) for name, value in data.items()}
+    return {**data, **{name: base64.b64decode(value) for name, value in binary.items()}}
+
+
+def _digest_of(source: Source, content: dict[str, str] | None, salt: str) -> str:
+    if content is None or (source.key and source.key not in content):
+        return ""
+    if source.key:
+        return _digest(salt + content[source.key])
+    return _digest(salt + " ".join(f"{name}={digest}" for name, digest in sorted(content.items())))
+
+
+def _digest(value: bytes | str) -> str:
+    return hashlib.sha256(value.encode() if isinstance(value, str) else value).hexdigest()[:16]

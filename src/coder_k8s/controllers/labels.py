@@ -1,0 +1,31 @@
+"""The labels and annotations by which objects of this operator are known."""
+
+from collections.abc import Mapping
+
+from coder_k8s.kube.objects import Object
+
+from .names import derived
+
+MANAGER = "coder-k8s"
+MANAGED = f"app.kubernetes.io/managed-by={MANAGER}"
+"""Selects everything that this operator makes."""
+
+DIGEST = "coder.com/applied-digest"
+PAUSED = "coder.com/paused"
+
+
+def labels(name: str, owner: Object) -> dict[str, str]:
+    """What every child of an object carries; also how a Deployment finds its pods."""
+    return {
+        "app.kubernetes.io/name": name,
+        "app.kubernetes.io/instance": derived(owner.metadata.name),
+        "app.kubernetes.io/managed-by": MANAGER,
+    }
+
+
+def selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+
+
+def paused(owner: Object) -> bool:
+    return owner.metadata.annotations.get(PAUSED) == "true"

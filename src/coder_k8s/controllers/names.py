@@ -1,0 +1,25 @@
+"""Names that follow from other names, stable for ever."""
+
+HASH_LENGTH = 8
+LABEL_LIMIT = 63
+
+
+def fnv1a32(data: bytes) -> str:
+    """FNV-1a in eight hexadecimal digits."""
+    value = 0x811C9DC5
+    for byte in data:
+        value = ((value ^ byte) * 0x01000193) & 0xFFFFFFFF
+    return f"{value:08x}"
+
+
+def hashed(*parts: str) -> str:
+    """A short hash of several words that no other words in other places share."""
+    return fnv1a32("\0".join(parts).encode())
+
+
+def derived(name: str, *, prefix: str = "", suffix: str = "", limit: int = LABEL_LIMIT) -> str:
+    """A name with something before or behind it; where that is too long, the name is cut and its hash follows."""
+    if len(prefix) + len(name) + len(suffix) <= limit:
+        return prefix + name + suffix
+    kept = name[: limit - len(prefix) - len(suffix) - HASH_LENGTH - 1].rstrip("-.")
+    return f"{prefix}{kept}-{hashed(name)}{suffix}"

@@ -1,0 +1,5 @@
+"""The controller of CoderProvisioner."""
+
+from .reconcile import Reconciler
+
+__all__ = ["Reconciler"]

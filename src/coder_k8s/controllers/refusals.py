@@ -1,0 +1,34 @@
+"""What the API server refuses for good is the user's to mend, not ours to try again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from coder_k8s.kube import errors
+from coder_k8s.kube.apply import NotOurs
+
+from .report import Report
+
+NAME_TAKEN_POLL = 60.0
+FORBIDDEN_POLL = 60.0
+
+
+@contextmanager
+def told(report: Report, condition: str = "") -> Iterator[None]:
+    """Turn a refusal into a stalled condition, so that the pass goes on with what else it can do."""
+    try:
+        yield
+    except NotOurs as taken:
+        _stall(report, condition, "NameTaken", f"{taken}: rename this object or remove the other")
+        report.again(NAME_TAKEN_POLL)  # nobody tells us when an object that is not ours goes
+    except errors.Invalid as refusal:
+        _stall(report, condition, "Invalid", refusal.message)
+    except errors.Forbidden as refusal:
+        _stall(report, condition, "Forbidden", refusal.message)
+        report.again(FORBIDDEN_POLL)
+
+
+def _stall(report: Report, condition: str, reason: str, message: str) -> None:
+    if condition:
+        report.add(condition, False, reason, message, stalled=True)
+    else:
+        report.stall(reason, message)

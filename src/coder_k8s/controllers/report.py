@@ -1,0 +1,80 @@
+"""What one pass found out, and the one status write that tells it.
+
+Every step adds the condition it owns. A condition that *settles* is one that this object need not wait for; when all of
+them settle the object is Ready. What only a human can mend stalls it. `Ready`, `Reconciling` and `Stalled` follow from
+that, so the very first status write has them, and they agree with each other by construction.
+"""
+
+from dataclasses import dataclass, field
+
+from coder_k8s.kube.conditions import Finding
+
+READY, RECONCILING, STALLED = "Ready", "Reconciling", "Stalled"
+
+
+@dataclass
+class Report:
+    """Collects findings, in the order of the flowchart."""
+
+    findings: list[Finding] = field(default_factory=list)
+    look_again: float | None = None
+    _open: list[Finding] = field(default_factory=list)
+    _culprits: list[Finding] = field(default_factory=list)
+    _moving: bool = False
+
+    def add(
+        self,
+        type: str,  # noqa: A002 - Kubernetes' own word
+        holds: bool | None,
+        reason: str,
+        message: str = "",
+        *,
+        settled: bool | None = None,
+        moving: bool = True,
+        stalled: bool = False,
+    ) -> None:
+        """A condition; unless said otherwise it settles when it holds, and is worked on until then."""
+        finding = Finding(type, holds, reason, message)
+        self.findings.append(finding)
+        if not (holds if settled is None else settled):
+            self._open.append(finding)
+            self._moving = self._moving or moving
+        if stalled:
+            self.stall(reason, message)
+
+    def stall(self, reason: str, message: str) -> None:
+        """Somebody must act before this can go on."""
+        self._culprits.append(Finding(STALLED, True, reason, message))
+
+    def again(self, seconds: float) -> None:
+        """Look again by then; the shortest wish wins."""
+        self.look_again = seconds if self.look_again is None else min(seconds, self.look_again)
+
+    @property
+    def settled(self) -> bool:
+        return not self._open and not self._culprits
+
+    def conclude(self) -> list[Finding]:
+        """All conditions: the summary first."""
+        return [*self._summary(), *self.findings]
+
+    def _summary(self) -> list[Finding]:
+        if self._culprits:
+            culprit = self._culprits[0]
+            return [
+                Finding(READY, False, culprit.reason, culprit.message),
+                Finding(RECONCILING, False, "Stalled", "waiting for somebody to act"),
+                Finding(STALLED, True, culprit.reason, culprit.message),
+            ]
+        if self._open:
+            first = self._open[0]
+            return [
+                Finding(READY, None if first.holds is None else False, first.reason, first.message),
+                Finding(RECONCILING, self._moving, first.reason, first.message),
+                Finding(STALLED, False, "Progressing"),
+            ]
+        return [
+            Finding(READY, True, "AllPartsReady"),
+            Finding(RECONCILING, False, "Settled"),
+            Finding(STALLED, False, "Settled"),
+        ]

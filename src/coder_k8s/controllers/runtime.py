@@ -1,0 +1,40 @@
+"""What every controller is given by the process that it lives in."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.informer import Informer
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Kind, Object
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """The connection to the cluster, shared by all controllers, with one informer per kind."""
+
+    client: Client
+    recorder: Recorder
+    metrics: Metrics
+    namespaces: Sequence[str] = ("",)
+    workers: int = 8
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    informers: dict[Kind[Any], Informer[Any]] = field(default_factory=dict)
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether the operator cares for the whole cluster, and may look at what is in no namespace."""
+        return "" in self.namespaces
+
+    def informer(self, kind: Kind[T], *, labels: str = "", optional: bool = False) -> Informer[T]:
+        """The informer of a kind; the first who asks says what it is to hold."""
+        if kind not in self.informers:
+            self.informers[kind] = Informer(
+                self.client, kind, self.namespaces, metrics=self.metrics, labels=labels, optional=optional
+            )
+        return self.informers[kind]

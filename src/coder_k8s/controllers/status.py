@@ -1,0 +1,111 @@
+"""The one status write of a pass."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from coder_k8s.api.shared import Status
+from coder_k8s.kube import errors
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.conditions import Finding, find, merge
+from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.objects import Kind, Manifest, Object
+from coder_k8s.kube.patch import merge_patch
+
+from .report import READY, RECONCILING, STALLED, Report
+
+TRIES = 5
+PAUSED = (
+    Finding(READY, None, "Paused", "coder.com/paused is set: nothing is written until it is removed"),
+    Finding(RECONCILING, False, "Paused"),
+    Finding(STALLED, False, "Paused"),
+)
+
+
+T = TypeVar("T", bound=Object)
+
+
+class StatusWriter(Generic[T]):
+    """Writes a status if it differs, whatever others write to the object meanwhile.
+
+    The write holds for the resourceVersion that was seen. If that moved on, the object is read again and the difference
+    to what it has now is written, unless a pass over a newer generation has spoken, or the object was replaced.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[T],
+        cache: Cache[T],
+        recorder: Recorder,
+        writer: str,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._client = client
+        self._kind = kind
+        self._cache = cache
+        self._recorder = recorder
+        self._writer = writer
+        self._now = now
+
+    async def write(self, seen: T, report: Report, owned: frozenset[str], **fields: Any) -> None:
+        """Tell what a pass found. Conditions of the types in `owned` that it did not speak of are taken back."""
+        before = _status(seen)
+        generation = seen.metadata.generation
+        findings = report.conclude()
+        silent = owned - {finding.type for finding in findings}
+        conditions = merge(before.conditions, findings, generation, self._now(), drop=silent)
+        after = msgspec.structs.replace(before, observed_generation=generation, conditions=conditions, **fields)
+        await self._patch(seen, after)
+        self._announce(seen, before, after)
+
+    async def pause(self, seen: T) -> None:
+        """Say that nothing is done about an object, and nothing else."""
+        before = _status(seen)
+        conditions = merge(before.conditions, PAUSED, seen.metadata.generation, self._now())
+        await self._patch(seen, msgspec.structs.replace(before, conditions=conditions))
+
+    async def _patch(self, seen: T, after: Status) -> None:
+        live = seen
+        for _ in range(TRIES):
+            change = merge_patch(_manifest(_status(live)), _manifest(after))
+            if not change:
+                return
+            patch = {
+                "metadata": {"uid": live.metadata.uid, "resourceVersion": live.metadata.resource_version},
+                "status": change,
+            }
+            try:
+                self._cache.written(await self._client.merge(self._kind, seen.key, patch, "status"), self._writer)
+            except errors.Conflict:
+                live = await self._client.get(self._kind, seen.key)
+                replaced = live.metadata.uid != seen.metadata.uid
+                if replaced or _status(live).observed_generation > seen.metadata.generation:
+                    return
+            except errors.NotFound:
+                return
+            else:
+                return
+        raise errors.Conflict(409, "Conflict", f"the status of {seen.key} changed {TRIES} times while it was written")
+
+    def _announce(self, seen: T, before: Status, after: Status) -> None:
+        """Say it once when something became ready, or needs somebody."""
+        for type_, tell in ((READY, self._recorder.normal), (STALLED, self._recorder.warning)):
+            old, new = find(before.conditions, type_), find(after.conditions, type_)
+            if new is None or new.status != "True":
+                continue
+            if old is None or (old.status, old.reason, old.message) != (new.status, new.reason, new.message):
+                tell(self._kind, seen, "Ready" if type_ == READY else new.reason, new.message or "all parts are ready")
+
+
+def _status(of: Object) -> Status:
+    status: Status = of.status  # type: ignore[attr-defined]
+    return status
+
+
+def _manifest(status: Status) -> Manifest:
+    manifest: Manifest = msgspec.to_builtins(status, str_keys=True)
+    return manifest

@@ -1,0 +1,5 @@
+"""The controller of CoderWorkspaceProxy."""
+
+from .reconcile import Reconciler
+
+__all__ = ["Reconciler"]

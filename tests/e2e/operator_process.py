@@ -1,0 +1,73 @@
+"""`coder-k8s controller` as a process of its own."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from coder_k8s.dev.processes import Process, tail
+from tests.support import eventually
+
+COMMAND = [sys.executable, "-m", "coder_k8s"]
+ANYWHERE = "127.0.0.1:0"
+
+
+class OperatorProcess(Process):
+    """The operator, what it says, and what it serves."""
+
+    def __init__(self, name: str, folder: Path, kubeconfig: Path, *flags: str) -> None:
+        command = [*COMMAND, "controller", "--kubeconfig", str(kubeconfig)]
+        command += ["--health-probe-bind-address", ANYWHERE, "--metrics-bind-address", ANYWHERE, *flags]
+        super().__init__(command, folder / f"{name}.log", env=dict(os.environ))
+        self.addresses: dict[str, str] = {}
+
+    @property
+    def said(self) -> list[dict[str, Any]]:
+        """Its log, line by line."""
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def heard(self, message: str) -> dict[str, Any]:
+        """The line of its log that has this message."""
+        return next((line for line in self.said if message in line["msg"]), {})
+
+    @property
+    def identity(self) -> str:
+        identity: str = self.heard("starting")["identity"]
+        return identity
+
+    async def get(self, server: str, path: str) -> tuple[int, str]:
+        """What it answers; `server` is `health` or `metrics`."""
+        if server not in self.addresses:
+            line = await eventually(lambda: self.heard(f"serving {server}"))
+            self.addresses[server] = line["address"]
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session,
+            session.get(f"http://{self.addresses[server]}{path}") as answer,
+        ):
+            return answer.status, await answer.text()
+
+    async def is_ready(self) -> bool:
+        return (await self.get("health", "/readyz"))[0] == 200
+
+    async def metric(self, name: str, /, **labels: str) -> float:
+        """The sum of the samples that have these labels."""
+        _, text = await self.get("metrics", "/metrics")
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        chosen = [sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]
+        assert chosen, f"no {name} with {labels}"
+        return sum(chosen)
+
+    async def leads(self) -> bool:
+        return await self.metric("leader_election_master_status") == 1
+
+    async def ended(self, within: float) -> int:
+        """Its exit code."""
+        try:
+            return await asyncio.to_thread(self.child.wait, within)
+        except Exception as trouble:
+            raise AssertionError(f"still running after {within:g} s; {tail(self.log)}") from trouble

@@ -1,0 +1,405 @@
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from coder_k8s.kube import errors
+from coder_k8s.kube.election import Election, LeadershipLost
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.lease import LeaseSpec, claim, free, release
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Key
+from tests.kube.lease_server import LeaseServer
+from tests.support import eventually
+
+KEY = Key("ns", "lease")
+NOW = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
+MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+BOB = LeaseSpec(
+    holder_identity="bob", lease_duration_seconds=15, renew_time="2001-01-01T00:00:00.000000Z", lease_transitions=3
+)
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+Candidate = Callable[..., Election]
+
+
+@pytest.fixture
+def server() -> LeaseServer:
+    return LeaseServer()
+
+
+@pytest.fixture
+async def http(server: LeaseServer, tmp_path: Path) -> AsyncIterator[Http]:
+    async with server.http(tmp_path) as http:
+        yield http
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def candidate(http: Http, clock: Clock) -> Candidate:
+    def make(identity: str = "alice", **options: Any) -> Election:
+        settled: dict[str, Any] = {"field_manager": "test", "metrics": Metrics(), "clock": clock, "now": lambda: NOW}
+        settled |= {"retry_period": 0.01, "jitter": lambda: 0.0}
+        return Election(http, KEY, identity, **(settled | options))
+
+    return make
+
+
+async def acquire(election: Election) -> None:
+    assert await election.acquire(asyncio.Event())
+
+
+async def until_cancelled() -> None:
+    await asyncio.Event().wait()
+
+
+async def lost(leading: Awaitable[None]) -> LeadershipLost:
+    """How leading ended, which must be by loss."""
+    with pytest.raises(ExceptionGroup) as caught:
+        await leading
+    (loss,) = caught.value.exceptions
+    assert isinstance(loss, LeadershipLost)
+    return loss
+
+
+def held_by(spec: LeaseSpec) -> dict[str, Any]:
+    return {"spec": msgspec.to_builtins(spec)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "unchanged_for", "verdict"),
+    [
+        (LeaseSpec(), 0, True),  # made by hand, never held
+        (LeaseSpec(lease_duration_seconds=1), 0, True),  # released
+        (LeaseSpec(lease_duration_seconds=15), 14.9, False),  # its holder was wiped out by hand and does not know yet
+        (LeaseSpec(lease_duration_seconds=15), 15, True),
+        (LeaseSpec(holder_identity="alice", lease_duration_seconds=15), 0, True),
+        (LeaseSpec(holder_identity="bob", lease_duration_seconds=15), 14.9, False),
+        (LeaseSpec(holder_identity="bob", lease_duration_seconds=15), 15, True),
+        (LeaseSpec(holder_identity="bob", lease_duration_seconds=60), 59, False),  # its own word counts, not ours
+        (LeaseSpec(holder_identity="bob"), 9.9, False),
+        (LeaseSpec(holder_identity="bob"), 10, True),
+    ],
+)
+def test_who_may_take_a_lease(spec: LeaseSpec, unchanged_for: float, verdict: bool) -> None:
+    assert free(spec, "alice", unchanged_for, default_seconds=10) is verdict
+
+
+def test_a_record_counts_how_often_the_lease_changed_hands() -> None:
+    first = claim(None, "alice", 15, NOW)
+    assert first.lease_transitions == 0
+    later = claim(first, "alice", 15, NOW + timedelta(seconds=2))
+    assert (later.lease_transitions, later.acquire_time) == (0, first.acquire_time)
+    assert later.renew_time > first.renew_time
+    let_go = release(later, NOW)
+    assert (let_go.holder_identity, let_go.lease_duration_seconds, let_go.lease_transitions) == ("", 1, 0)
+    assert claim(let_go, "bob", 15, NOW).lease_transitions == 1
+
+
+async def test_a_missing_lease_is_taken_at_once(server: LeaseServer, candidate: Candidate) -> None:
+    election = candidate()
+    with pytest.raises(errors.NotLeading):
+        election.check()
+    await acquire(election)
+    election.check()
+    assert server.spec["holderIdentity"] == "alice"
+    assert server.spec["leaseDurationSeconds"] == 15
+    assert MICRO_TIME.fullmatch(server.spec["acquireTime"])
+    assert MICRO_TIME.fullmatch(server.spec["renewTime"])
+
+
+async def test_one_of_many_at_once_gets_it(server: LeaseServer, candidate: Candidate) -> None:
+    elections = [candidate(f"candidate-{number}") for number in range(8)]
+    stopping = asyncio.Event()
+    tries = [asyncio.create_task(election.acquire(stopping)) for election in elections]
+    await asyncio.wait(tries, return_when=asyncio.FIRST_COMPLETED)
+    await eventually(lambda: server.watchers >= 1)
+    stopping.set()
+    assert sorted(await asyncio.gather(*tries)) == [False] * 7 + [True]
+    (winner,) = (election for election in elections if election.leading)
+    assert server.spec["holderIdentity"] == winner.identity
+
+
+@pytest.mark.parametrize("renewed", ["2001-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"])
+async def test_a_holder_is_judged_by_watching_it_not_by_its_clock(
+    renewed: str, server: LeaseServer, candidate: Candidate, clock: Clock
+) -> None:
+    reads = 0
+
+    def count(_: object) -> None:
+        nonlocal reads
+        reads += 1
+
+    await server.edit(held_by(msgspec.structs.replace(BOB, renew_time=renewed)))
+    server.before_answer = count
+    trying = asyncio.create_task(acquire(candidate()))
+    await eventually(lambda: reads > 3)
+    clock.time += 14.9
+    seen = reads
+    await eventually(lambda: reads > seen + 3)
+    assert server.writes == []
+    clock.time += 0.2
+    await trying
+    assert server.spec["holderIdentity"] == "alice"
+    assert server.spec["leaseTransitions"] == 4
+
+
+async def test_a_holder_that_renews_is_left_alone(server: LeaseServer, candidate: Candidate, clock: Clock) -> None:
+    reads = asyncio.Semaphore(0)
+    server.before_answer = lambda request: reads.release() if "lease" in request.match_info.values() else None
+    await server.edit(held_by(BOB))
+    stopping = asyncio.Event()
+    trying = asyncio.create_task(candidate().acquire(stopping))
+    for second in range(5):
+        await reads.acquire()
+        await server.edit(held_by(msgspec.structs.replace(BOB, renew_time=f"2001-01-01T00:00:0{second}.000000Z")))
+        await reads.acquire()
+        await reads.acquire()  # the second is sure to have been asked after the edit
+        clock.time += 14
+    stopping.set()
+    assert not await trying
+    assert server.writes == []
+
+
+async def test_the_right_to_write_ends_by_itself(candidate: Candidate, clock: Clock) -> None:
+    election = candidate(retry_period=60.0)
+    await acquire(election)
+    clock.time += 9.9
+    election.check()
+    clock.time += 0.2
+    with pytest.raises(errors.NotLeading):
+        election.check()
+
+
+async def test_the_right_to_write_counts_from_before_the_renewal(
+    server: LeaseServer, candidate: Candidate, clock: Clock
+) -> None:
+    election = candidate()
+    await acquire(election)
+    leading = asyncio.create_task(election.lead(until_cancelled))
+    answered = asyncio.Event()
+
+    def slow(request: object) -> None:
+        if not answered.is_set():
+            clock.time += 6
+            answered.set()
+
+    server.before_answer = slow
+    await answered.wait()
+    writes = len(server.writes)
+    server.refuse = lambda _: 500
+    await eventually(lambda: len(server.writes) == writes)
+    clock.time += 4.1  # 10.1 s after the renewal began, 4.1 s after its answer
+    assert not election.leading
+    await lost(leading)
+
+
+async def test_who_was_frozen_past_its_lease_writes_nothing_more(
+    server: LeaseServer, candidate: Candidate, clock: Clock
+) -> None:
+    election = candidate(retry_period=0.2)
+    await acquire(election)
+    leading = asyncio.create_task(election.lead(until_cancelled))
+    await eventually(lambda: len(server.writes) >= 3)
+    writes = len(server.writes)
+    clock.time += 11
+    assert "could not renew" in str(await lost(leading))
+    assert len(server.writes) == writes
+    assert server.spec["holderIdentity"] == "alice", "nor did it write a release"
+
+
+async def test_a_server_that_hangs_cannot_delay_giving_up(server: LeaseServer, candidate: Candidate) -> None:
+    loop = asyncio.get_running_loop()
+    election = candidate(clock=loop.time, lease_duration=2, renew_deadline=1.0, retry_period=0.1)
+    await acquire(election)
+    server.hang = lambda _: True
+    started = loop.time()
+    await lost(election.lead(until_cancelled))
+    assert loop.time() - started < 1.5
+
+
+async def test_a_renewal_that_fails_is_tried_again(server: LeaseServer, candidate: Candidate) -> None:
+    election = candidate()
+    await acquire(election)
+    refusals = iter([500, 409, 429, 503])
+    server.refuse = lambda request: next(refusals, 0) if request.method == "PUT" else 0
+    done = asyncio.Event()
+    leading = asyncio.create_task(election.lead(lambda: _wait(done)))
+    await eventually(lambda: len(server.writes) >= 4)
+    assert election.leading
+    done.set()
+    await leading
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+@pytest.mark.parametrize("holder", ["bob", ""])
+async def test_a_lease_that_was_given_away_by_hand_is_lost(
+    holder: str, server: LeaseServer, candidate: Candidate
+) -> None:
+    election = candidate()
+    await acquire(election)
+    leading = asyncio.create_task(election.lead(until_cancelled))
+    taken = msgspec.structs.replace(BOB, holder_identity=holder)
+    await server.edit(held_by(taken))
+    assert f"held by {holder or 'nobody'}" in str(await lost(leading))
+    assert not election.leading
+    assert server.spec == msgspec.to_builtins(taken), "what is not ours is not released"
+
+
+async def test_a_lease_that_was_deleted_by_hand_stays_with_its_holder(
+    server: LeaseServer, candidate: Candidate
+) -> None:
+    leader, standby = candidate("alice", retry_period=0.05), candidate("bob")
+    await acquire(leader)
+    before = server.spec
+    stopping, done = asyncio.Event(), asyncio.Event()
+    trying = asyncio.create_task(standby.acquire(stopping))
+    await eventually(lambda: standby._seen is not None)
+    await server.edit(None)
+    leading = asyncio.create_task(leader.lead(lambda: _wait(done)))
+    await eventually(lambda: server.lease is not None)
+    assert server.spec == before
+    stopping.set()
+    assert not await trying
+    done.set()
+    await leading
+
+
+async def test_an_edit_of_something_else_is_kept(server: LeaseServer, candidate: Candidate) -> None:
+    election = candidate()
+    await acquire(election)
+    done = asyncio.Event()
+    leading = asyncio.create_task(election.lead(lambda: _wait(done)))
+    lease = msgspec.json.decode(msgspec.json.encode(server.lease))
+    lease["metadata"]["annotations"] = {"note": "hello"}
+    await server.edit(lease)
+    writes = len(server.writes)
+    await eventually(lambda: len(server.writes) > writes + 1)
+    done.set()
+    await leading
+    assert server.lease is not None
+    assert server.lease["metadata"]["annotations"] == {"note": "hello"}
+
+
+async def test_the_lease_is_released_after_the_last_write(
+    http: Http, server: LeaseServer, candidate: Candidate
+) -> None:
+    election = candidate(retry_period=60.0)
+    await acquire(election)
+    order: list[str] = []
+
+    async def work() -> None:
+        await asyncio.sleep(0)
+        election.check()
+        order.append("work " + server.spec["holderIdentity"])
+
+    await election.lead(work)
+    assert order == ["work alice"]
+    assert server.spec.get("holderIdentity", "") == ""
+    assert server.spec["leaseDurationSeconds"] == 1
+    with pytest.raises(errors.NotLeading):
+        election.check()
+
+
+async def test_work_that_dies_ends_leadership(server: LeaseServer, candidate: Candidate) -> None:
+    election = candidate()
+    await acquire(election)
+
+    async def work() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await election.lead(work)
+    assert caught.group_contains(ZeroDivisionError)
+    assert server.spec.get("holderIdentity", "") == ""
+
+
+async def test_a_renewal_that_was_cut_off_does_not_prevent_the_release(
+    server: LeaseServer, candidate: Candidate
+) -> None:
+    election = candidate()
+    await acquire(election)
+    lease = msgspec.json.decode(msgspec.json.encode(server.lease))
+    await server.edit(lease)  # the same record at a version that we never heard of
+
+    async def work() -> None:
+        return
+
+    await election.lead(work)
+    assert server.spec.get("holderIdentity", "") == ""
+
+
+async def test_a_standby_hears_of_a_release_at_once(server: LeaseServer, candidate: Candidate) -> None:
+    leader, standby = candidate("alice"), candidate("bob", retry_period=60.0)
+    await acquire(leader)
+    trying = asyncio.create_task(acquire(standby))
+    await eventually(lambda: server.watchers and standby._seen)
+
+    async def work() -> None:
+        return
+
+    await leader.lead(work)
+    async with asyncio.timeout(1):
+        await trying
+    assert server.spec["leaseTransitions"] == 1
+
+
+async def test_without_a_watch_a_standby_polls(server: LeaseServer, candidate: Candidate, clock: Clock) -> None:
+    server.refuse = lambda request: 403 if "name" not in request.match_info and request.method == "GET" else 0
+    await server.edit(held_by(BOB))
+    standby = candidate()
+    trying = asyncio.create_task(acquire(standby))
+    await eventually(lambda: standby._seen)
+    await server.edit(held_by(release(BOB, NOW)))
+    async with asyncio.timeout(1):
+        await trying
+    assert server.watchers == 0
+
+
+async def test_a_standby_that_may_not_see_the_lease_keeps_trying(server: LeaseServer, candidate: Candidate) -> None:
+    tries = 0
+
+    def refuse(_: object) -> int:
+        nonlocal tries
+        tries += 1
+        return 403 if tries < 6 else 0
+
+    server.refuse = refuse
+    await acquire(candidate())
+    assert server.spec["holderIdentity"] == "alice"
+
+
+async def test_the_metric_tells_who_leads(candidate: Candidate, clock: Clock) -> None:
+    metrics = Metrics()
+    election = candidate(metrics=metrics, retry_period=60.0)
+
+    def shown() -> float | None:
+        return metrics.registry.get_sample_value("leader_election_master_status", {"name": "lease"})
+
+    assert shown() == 0
+    await acquire(election)
+    assert shown() == 1
+    clock.time += 11
+    assert shown() == 0, "also when nothing has noticed yet"

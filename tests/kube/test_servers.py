@@ -1,0 +1,125 @@
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from coder_k8s.kube.addresses import Address, parse_address
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.servers import CannotServe, Server, health_server, metrics_server
+
+ANYWHERE = Address("127.0.0.1", 0)
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+def url(server: Server, path: str) -> str:
+    return f"http://{server.address}{path}"
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":8081", Address(None, 8081)),
+        ("127.0.0.1:0", Address("127.0.0.1", 0)),
+        ("localhost:80", Address("localhost", 80)),
+        ("[::]:8081", Address("::", 8081)),
+        ("[::1]:65535", Address("::1", 65535)),
+        ("0", None),
+        ("", None),
+    ],
+)
+def test_addresses(text: str, address: Address | None) -> None:
+    assert parse_address(text) == address
+    if address is not None:
+        assert str(address) == text
+
+
+@pytest.mark.parametrize("text", ["8081", "::8081", ":http", ":65536", ":-1", "[::1]", "host:", "::1:80"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match="is no address"):
+        parse_address(text)
+
+
+async def test_health_is_well_until_a_check_objects(session: aiohttp.ClientSession) -> None:
+    trouble = {"heart": "", "lungs": ""}
+    checks = {"heart": lambda: trouble["heart"], "lungs": lambda: trouble["lungs"]}
+    async with health_server(ANYWHERE, checks, checks) as server:
+        for path in ("/healthz", "/readyz"):
+            async with session.get(url(server, path)) as answer:
+                assert (answer.status, await answer.text()) == (200, "ok\n")
+            async with session.get(url(server, path + "?verbose")) as answer:
+                assert await answer.text() == "[+] heart: ok\n[+] lungs: ok\nok\n"
+        trouble["lungs"] = "out of breath"
+        for path, status in (("/healthz", 500), ("/readyz", 503)):
+            async with session.get(url(server, path)) as answer:
+                assert answer.status == status
+                assert await answer.text() == "[+] heart: ok\n[-] lungs: out of breath\nfailed\n"
+
+
+async def test_an_event_loop_that_is_stuck_answers_no_probe() -> None:
+    """A probe with a time-out, such as kubelet's, takes that as failure."""
+    async with health_server(ANYWHERE, {}, {}) as server:
+        host, port = server.address
+        probed = threading.Event()
+        answers: list[bytes] = []
+
+        def probe() -> None:
+            with socket.create_connection((host or "", port), timeout=0.3) as connection:
+                connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                try:
+                    answers.append(connection.recv(100))
+                except TimeoutError:
+                    answers.append(b"")
+            probed.set()
+
+        healthy = threading.Thread(target=probe)
+        healthy.start()
+        await asyncio.to_thread(probed.wait, 5)
+        probed.clear()
+        stuck = threading.Thread(target=probe)
+        stuck.start()
+        while not probed.is_set():
+            time.sleep(0.01)  # noqa: ASYNC251 - this is the event loop being stuck
+        healthy.join()
+        stuck.join()
+    assert answers[0].startswith(b"HTTP/1.1 200")
+    assert answers[1] == b""
+
+
+async def test_metrics_in_both_formats(session: aiohttp.ClientSession) -> None:
+    metrics = Metrics()
+    age = 1.0
+    metrics.watch_age.labels("things").set_function(lambda: age)
+    async with metrics_server(ANYWHERE, metrics.registry) as server:
+        for accept, parse in (("text/plain", parse_text), ("application/openmetrics-text", parse_openmetrics)):
+            age += 1
+            async with session.get(url(server, "/metrics"), headers={"Accept": accept}) as answer:
+                assert answer.status == 200
+                assert answer.headers["Content-Type"].startswith(f"{accept}; version=")
+                families = {family.name: family for family in parse(await answer.text())}
+            (sample,) = families["coder_k8s_watch_age_seconds"].samples
+            assert sample.value == age, "computed when asked"
+
+
+async def test_a_port_in_use_is_one_clear_error() -> None:
+    async with health_server(ANYWHERE, {}, {}) as first:
+        with pytest.raises(CannotServe, match=rf"^cannot serve health on {first.address}: .*in use"):
+            async with health_server(first.address, {}, {}):
+                pass
+
+
+async def test_nothing_is_served_after_the_end(session: aiohttp.ClientSession) -> None:
+    async with health_server(ANYWHERE, {}, {}) as server:
+        pass
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await session.get(url(server, "/healthz"))

@@ -1,0 +1,188 @@
+import dataclasses
+import os
+import socket
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from coder_k8s.cli import flags_of, main
+from coder_k8s.dev.certificates import Authority
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.settings import Settings, flag_of
+from tests.kube import kubeconfigs
+
+NO_SERVERS = ("--health-probe-bind-address=0", "--metrics-bind-address=0")
+
+
+def parse(*args: str, **environ: str) -> Settings:
+    """What the flags and the environment come to."""
+    settled: list[Settings] = []
+
+    @click.command()
+    @flags_of(Settings)
+    def command(**flags: object) -> None:
+        settled.append(Settings(**flags))  # type: ignore[arg-type]
+
+    done = CliRunner(env=environ).invoke(command, args, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return settled[0]
+
+
+def run(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """The command as a process, without a cluster unless one is named."""
+    home = {name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "CODER_K8S"))}
+    home |= {"HOME": "/nonexistent", **environ}
+    command = [sys.executable, "-m", "coder_k8s", *args]
+    return subprocess.run(command, capture_output=True, text=True, env=home, timeout=60)
+
+
+def the_line(done: subprocess.CompletedProcess[str]) -> str:
+    """All that a command said that failed as it should."""
+    assert done.returncode == 1, done.stderr
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: ")
+    return line
+
+
+def test_no_flag_means_the_defaults() -> None:
+    assert parse() == Settings()
+
+
+def test_each_kind_of_flag() -> None:
+    settings = parse(
+        "--kubeconfig=/tmp/config",
+        "--watch-namespaces=a, b,,c",
+        "--no-leader-elect",
+        "--leader-election-lease-duration=1m30s",
+        "--leader-election-renew-deadline=20",
+        "--leader-election-retry-period=500ms",
+        "--workers=3",
+        "--log-format=console",
+    )
+    assert settings == Settings(
+        kubeconfig=Path("/tmp/config"),
+        watch_namespaces=("a", "b", "c"),
+        leader_elect=False,
+        leader_election_lease_duration=90.0,
+        leader_election_renew_deadline=20.0,
+        leader_election_retry_period=0.5,
+        workers=3,
+        log_format="console",
+    )
+
+
+def test_the_environment_counts_and_a_flag_counts_more() -> None:
+    environ = {"CODER_K8S_LOG_LEVEL": "debug", "CODER_K8S_WATCH_NAMESPACES": "a,b", "CODER_K8S_LEADER_ELECT": "false"}
+    assert parse(**environ) == Settings(log_level="debug", watch_namespaces=("a", "b"), leader_elect=False)
+    assert parse("--log-level=error", **environ).log_level == "error"
+
+
+def test_help_names_every_flag_with_a_sentence() -> None:
+    told = CliRunner().invoke(main, ["controller", "--help"]).output
+    assert all(flag_of(field.name) in told for field in dataclasses.fields(Settings))
+    assert "Run the operator." in told
+    assert "controller" in CliRunner().invoke(main, ["--help"]).output
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--nonsense"], "No such option"),
+        (["--workers=many"], "--workers"),
+        (["--log-format=xml"], "--log-format"),
+        (["--leader-election-lease-duration=soon"], "write it like 15s"),
+        (["--shutdown-grace="], "write it like 15s"),
+        (["--shutdown-grace=-1s"], "write it like 15s"),
+        (["--leader-election-renew-deadline=15s"], "a leader has to stop before another may begin"),
+        (["--metrics-bind-address=8080"], "write HOST:PORT"),
+    ],
+)
+def test_a_bad_flag_is_explained(args: list[str], message: str) -> None:
+    done = CliRunner().invoke(main, ["controller", *args])
+    assert done.exit_code == 2
+    assert message in done.stderr
+
+
+def test_a_bad_flag_ends_the_process_with_2() -> None:
+    done = run("controller", "--workers=0")
+    assert done.returncode == 2
+    assert "--workers must be at least 1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_version() -> None:
+    done = run("version")
+    assert done.returncode == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["coder-k8s", "python", "platform"]
+
+
+def test_the_command_line_itself_is_quick_to_load() -> None:
+    check = "import sys, coder_k8s.cli; print({'aiohttp', 'msgspec', 'uvloop', 'yaml'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_no_cluster_named() -> None:
+    assert "no cluster" in the_line(run("controller"))
+
+
+def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
+    assert str(tmp_path / "absent") in the_line(run("controller", f"--kubeconfig={tmp_path / 'absent'}"))
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"https://127.0.0.1:{unused.getsockname()[1]}"
+        began = time.monotonic()
+        line = the_line(run("controller", *NO_SERVERS, KUBECONFIG=str(kubeconfig(tmp_path, url))))
+    assert url in line
+    assert "cannot connect" in line
+    assert "check the kubeconfig" in line
+    assert 10 <= time.monotonic() - began < 20, "an API server that restarts is waited for"
+
+
+def test_a_certificate_that_is_not_trusted(cluster: ClusterAccess, tmp_path: Path) -> None:
+    Authority(tmp_path, "other", datetime.now(UTC))
+    config = kubeconfigs.write(
+        tmp_path / "config", {"server": cluster.url, "certificate-authority": str(tmp_path / "other.crt")}
+    )
+    began = time.monotonic()
+    line = the_line(run("controller", *NO_SERVERS, KUBECONFIG=str(config)))
+    assert "is not trusted: check certificate-authority" in line
+    assert time.monotonic() - began < 5, "waiting would not help"
+
+
+def test_credentials_that_are_not_accepted(cluster: ClusterAccess, tmp_path: Path) -> None:
+    trusted = {"server": cluster.url, "certificate-authority": str(cluster.ca_path)}
+    config = kubeconfigs.write(tmp_path / "config", trusted, {"token": "not-a-real-token"})
+    line = the_line(run("controller", *NO_SERVERS, KUBECONFIG=str(config)))
+    assert "does not accept our credentials" in line
+    assert "not-a-real-token" not in line
+
+
+def test_a_port_that_is_taken(operator_kubeconfig: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = "{}:{}".format(*taken.getsockname())
+        done = run(
+            "controller",
+            f"--health-probe-bind-address={address}",
+            "--metrics-bind-address=0",
+            "--log-level=error",
+            KUBECONFIG=str(operator_kubeconfig),
+        )
+    assert done.returncode == 1
+    assert f"Error: cannot serve health on {address}: " in done.stderr
+    assert "in use" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def kubeconfig(folder: Path, url: str) -> Path:
+    return kubeconfigs.write(folder / "config", {"server": url})

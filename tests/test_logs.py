@@ -1,0 +1,49 @@
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coder_k8s import logs
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield io.StringIO()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def test_a_line_of_json(stream: io.StringIO) -> None:
+    logs.configure("json", "info", stream)
+    log = logging.getLogger("coder_k8s.kube.test")
+    log.debug("not worth it")
+    log.info("took %d", 3, extra={"namespace": "ns", "object": "thing", "path": Path("/x")})
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("ts"))
+    assert line == {
+        "level": "info",
+        "logger": "coder_k8s.kube.test",
+        "msg": "took 3",
+        "namespace": "ns",
+        "object": "thing",
+        "path": "/x",
+    }
+
+
+def test_a_traceback_stays_on_its_line(stream: io.StringIO) -> None:
+    logs.configure("json", "info", stream)
+    logging.getLogger("test").error("failed", exc_info=ZeroDivisionError("nothing to share"))
+    (line,) = map(json.loads, stream.getvalue().splitlines())
+    assert "ZeroDivisionError: nothing to share" in line["stack"]
+
+
+def test_a_line_for_humans(stream: io.StringIO) -> None:
+    logs.configure("console", "debug", stream)
+    logging.getLogger("coder_k8s.kube.test").debug("seen", extra={"namespace": "ns", "object": "thing"})
+    assert re.fullmatch(r"\S+Z DEBUG   kube\.test: seen namespace=ns object=thing\n", stream.getvalue())
