@@ -1,0 +1,41 @@
+"""Controllers in this process, under the operator's own ServiceAccount, confined to the namespaces of a test."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.controller import Controller
+from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.metrics import Metrics
+
+
+@asynccontextmanager
+async def running(
+    kubeconfig: Path, namespaces: Sequence[str], *builders: Callable[[Runtime], Controller]
+) -> AsyncIterator[Runtime]:
+    """Controllers at work, with their caches complete, until the block ends."""
+    metrics = Metrics()
+    async with Http(load(kubeconfig), "test", metrics) as http:
+        client = Client(http, "coder-k8s")
+        recorder = Recorder(client, "coder-k8s", "test", metrics)
+        runtime = Runtime(client=client, recorder=recorder, metrics=metrics, namespaces=namespaces)
+        controllers = [build(runtime) for build in builders]
+        stopping = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            background = [group.create_task(informer.run()) for informer in runtime.informers.values()]
+            background.append(group.create_task(recorder.run()))
+            for informer in runtime.informers.values():
+                await asyncio.wait_for(informer.synced.wait(), 20)
+            work = [group.create_task(controller.run(stopping)) for controller in controllers]
+            try:
+                yield runtime
+            finally:
+                stopping.set()
+                await asyncio.wait(work)
+                for task in background:
+                    task.cancel()
