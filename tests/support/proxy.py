@@ -22,6 +22,8 @@ class Proxy:
     def __init__(self, upstream: Config) -> None:
         self.requests: list[str] = []
         self.answers = bytearray()
+        self.blocked = False
+        """Whether new connections are reset at once."""
         self._upstream = upstream
         self._links: dict[asyncio.Task[None], _Link] = {}
 
@@ -61,9 +63,12 @@ class Proxy:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = _Link(reader, writer)
-        task = asyncio.create_task(self._serve(link))
-        self._links[task] = link
-        task.add_done_callback(self._links.pop)
+        if self.blocked:
+            link.reset()
+        else:
+            task = asyncio.create_task(self._serve(link))
+            self._links[task] = link
+            task.add_done_callback(self._links.pop)
 
     async def _serve(self, link: "_Link") -> None:
         context = (await self._upstream.credentials()).ssl
@@ -108,8 +113,9 @@ class _Link:
             self._writer.transport.abort()
 
     def reset(self) -> None:
-        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_WHEN_CLOSED)
-        self._writer.transport.abort()
+        if not self._writer.is_closing():
+            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_WHEN_CLOSED)
+            self._writer.transport.abort()
 
     async def _pump(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, note: Callable[[bytes], None]

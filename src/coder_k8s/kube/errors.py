@@ -7,7 +7,7 @@ KubeError
     ├── Unauthorized    401, also with fresh credentials
     ├── Forbidden       403
     ├── NotFound        404
-    ├── Conflict        409: changed since we read it
+    ├── Conflict        409, or 422 about the uid: changed since we read it, or another of its name
     │   └── AlreadyExists
     ├── Gone            410: that resourceVersion is no longer kept
     ├── Invalid         400, 422: the same request will fail again
@@ -80,8 +80,13 @@ class ServerError(ApiError):
     """The server failed, or something that is not an API server answered."""
 
 
+class _Cause(msgspec.Struct):
+    field: str | None = ""
+
+
 class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: float | None = None
+    causes: list[_Cause] | None = None
 
 
 class Status(msgspec.Struct):
@@ -113,13 +118,14 @@ def of(status: int, body: bytes | msgspec.Raw, retry_after: str | None = None) -
         told = Status(message=f"HTTP {status} with a body that is not a Kubernetes Status")
     code, reason = told.code or status, told.reason or ""
     message = told.message or reason or f"HTTP {code}"
-    after = float(retry_after) if retry_after and retry_after.isdecimal() else None
-    if after is None and told.details:
-        after = told.details.retry_after_seconds
+    details = told.details or _Details()
+    after = float(retry_after) if retry_after and retry_after.isdecimal() else details.retry_after_seconds
     if code == 429 or (code == 503 and after is not None):
         return Throttled(code, reason, message, 1.0 if after is None else after)
     if reason == "AlreadyExists":
         return AlreadyExists(code, reason, message)
+    if any(cause.field == "metadata.uid" for cause in details.causes or ()):  # how a patch learns of a namesake
+        return Conflict(code, reason, message)
     return _ERRORS.get(code, ServerError)(code, reason, message)
 
 

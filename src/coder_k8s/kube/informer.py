@@ -5,6 +5,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from typing import NoReturn, TypeVar
 
 import msgspec
@@ -49,7 +50,7 @@ class Informer(Cache[T]):
         super().__init__()
         self.kind = kind
         self.synced = asyncio.Event()
-        self.trouble = ""
+        self._troubles: dict[str, str] = {}
         self._client = client
         self._namespaces = tuple(namespaces) if kind.namespaced else ("",)
         self._optional = optional
@@ -66,6 +67,11 @@ class Informer(Cache[T]):
         metrics.cached_objects.labels(str(kind)).set_function(self.__len__)
         metrics.watch_age.labels(str(kind)).set_function(self.silence)
 
+    @property
+    def trouble(self) -> str:
+        """Why one of its watches does not work; empty when all do."""
+        return next(iter(self._troubles.values()), "")
+
     def silence(self) -> float:
         """Seconds since the last sign of life of the quietest of its watches."""
         return self._clock() - min(self._heard.values())
@@ -77,26 +83,26 @@ class Informer(Cache[T]):
         raise AssertionError("a watch returned")
 
     async def _follow(self, namespace: str) -> NoReturn:
-        failures = 0
+        complete, failures = False, 0
         while True:
-            heard = self._heard[namespace]
+            heard, wait = self._heard[namespace], 0.0
             try:
-                if not self.position(namespace):
+                if not complete:
                     await self._list(namespace)
+                    complete = True
                 await self._watch(namespace)
-                trouble = ""
-            except errors.Gone:
-                self._positions[namespace] = ""
-                trouble = "the position of the watch is no longer kept"
             except errors.NotFound:
                 await self._absent(namespace)
+                complete = False
                 continue
-            except errors.KubeError as error:
-                trouble = str(error)
+            except errors.Gone:
+                complete = False
+                self._report(namespace, "the position of the watch is no longer kept")
+            except errors.KubeError as trouble:
+                wait = trouble.after if isinstance(trouble, errors.Throttled) else 0.0
+                self._report(namespace, str(trouble))
             failures = 1 if self._heard[namespace] != heard else failures + 1
-            if trouble:
-                self._report(trouble)
-            await asyncio.sleep(self._backoff.delay(failures))
+            await asyncio.sleep(max(self._backoff.delay(failures), min(wait, self._patience)))
 
     async def _list(self, namespace: str) -> None:
         items: list[T] = []
@@ -109,23 +115,24 @@ class Informer(Cache[T]):
         self._arrived(namespace)
 
     async def _watch(self, namespace: str) -> None:
-        lifetime = int(self._lifetime * (1 + self._jitter()))
-        async for event in self._client.watch(
+        events = self._client.watch(
             self.kind,
             namespace,
             self.position(namespace),
-            seconds=lifetime,
+            seconds=int(self._lifetime * (1 + self._jitter())),
             silence=self._patience,
             labels=self._labels,
-        ):
-            self._heard[namespace] = self._clock()
-            self.trouble = ""
-            self._take(namespace, event)
+        )
+        async with aclosing(events):
+            async for event in events:
+                self._take(namespace, event)
+                self._heard[namespace] = self._clock()
+                self._troubles.pop(namespace, None)
 
     def _take(self, namespace: str, event: WatchEvent) -> None:
         if event.type in ("ADDED", "MODIFIED") and (new := self._decode(event.object)) is not None:
             return self.seen(namespace, new)
-        bare = Object.decode(event.object)  # all that a bookmark has, and all that can be said of what cannot be read
+        bare = _bare(event.object)  # all that a bookmark has, and all that can be said of what cannot be read
         if event.type == "BOOKMARK":
             return self.moved(namespace, bare.metadata.resource_version)
         return self.gone(namespace, bare)
@@ -133,9 +140,9 @@ class Informer(Cache[T]):
     def _decode(self, raw: msgspec.Raw) -> T | None:
         try:
             return self.kind.type.decode(raw)
-        except (msgspec.DecodeError, TypeError, KeyError) as trouble:
+        except (ValueError, TypeError, KeyError) as trouble:
             self._undecodable.inc()
-            log.error("cannot read %s %s: %s", self.kind.name, Object.decode(raw).key, trouble)
+            log.error("cannot read %s %s: %s", self.kind.name, _bare(raw).key, trouble)
             return None
 
     async def _absent(self, namespace: str) -> None:
@@ -143,17 +150,25 @@ class Informer(Cache[T]):
         if self._optional:
             self._arrived(namespace)
         else:
-            self._report(f"the API server does not know {self.kind}: install its CustomResourceDefinition")
+            words = f"the API server does not know {self.kind}: install its CustomResourceDefinition"
+            self._report(namespace, words)
         self._heard[namespace] = self._clock()
         await asyncio.sleep(self._absent_poll)
 
     def _arrived(self, namespace: str) -> None:
-        self.trouble = ""
+        self._troubles.pop(namespace, None)
         self._complete.add(namespace)
         if self._complete.issuperset(self._namespaces):
             self.synced.set()
 
-    def _report(self, trouble: str) -> None:
-        if trouble != self.trouble:
+    def _report(self, namespace: str, trouble: str) -> None:
+        if trouble != self._troubles.get(namespace):
             log.warning("watching %s: %s", self.kind, trouble)
-        self.trouble = trouble
+        self._troubles[namespace] = trouble
+
+
+def _bare(raw: msgspec.Raw) -> Object:
+    try:
+        return Object.decode(raw)
+    except ValueError as trouble:
+        raise errors.not_kubernetes(trouble) from trouble

@@ -113,7 +113,7 @@ class Child(Object):
 
     @property
     def manifest(self) -> Manifest:
-        """The whole object but `managedFields`; a fresh copy each time."""
+        """The object without `managedFields`, and without `apiVersion` and `kind` if a list showed it; a fresh copy."""
         manifest: Manifest = msgspec.json.decode(self.content)
         return manifest
 
@@ -165,14 +165,14 @@ def key_of(manifest: Mapping[str, Any]) -> Key:
 
 
 def newer(version: str, than: str) -> bool:
-    """Whether one resourceVersion comes after another.
+    """Whether one resourceVersion comes after another; none at all comes before every other.
 
     Kubernetes promises since 1.35 that they compare as integers, and never stored anything else before;
     a server that hands out opaque ones is taken at its word that different means newer.
     """
-    if version.isdecimal() and (than or "0").isdecimal():
-        return int(version) > int(than or "0")
-    return version != than
+    if version.isdecimal() and than.isdecimal():
+        return int(version) > int(than)
+    return bool(version) and version != than
 
 
 def timestamp(moment: datetime) -> str:

@@ -1,0 +1,426 @@
+"""Whatever happens between us and a real API server, the cache ends up equal to a fresh list."""
+
+import asyncio
+import base64
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from coder_k8s.dev.cluster import Cluster, ClusterAccess
+from coder_k8s.kube.backoff import Backoff
+from coder_k8s.kube.cache import Change
+from coder_k8s.kube.client import PAGE, Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.informer import Informer
+from coder_k8s.kube.kinds import CONFIG_MAP, SECRET_METADATA
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object
+from tests.support import eventually
+from tests.support.proxy import Proxy
+
+MakeInformer = Callable[..., Informer[Any]]
+
+
+@pytest.fixture
+async def proxy(cluster: ClusterAccess) -> AsyncIterator[Proxy]:
+    async with Proxy(load(cluster.kubeconfig)) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def client(cluster: ClusterAccess) -> AsyncIterator[Client]:
+    """Straight to the API server, as somebody else."""
+    async with Http(load(cluster.kubeconfig), "test", Metrics()) as http:
+        yield Client(http, "somebody")
+
+
+@pytest.fixture
+async def informer_of(proxy: Proxy) -> AsyncIterator[MakeInformer]:
+    async with informers(proxy) as make:
+        yield make
+
+
+@asynccontextmanager
+async def informers(proxy: Proxy) -> AsyncIterator[MakeInformer]:
+    """Makes informers that see the API server through the proxy."""
+    metrics = Metrics()
+    async with Http(proxy.config, "test", metrics) as http:
+
+        def make(kind: Kind[Any], *namespaces: str, **options: Any) -> Informer[Any]:
+            settings: dict[str, Any] = {"backoff": Backoff(0.02, 0.1), "absent_poll": 0.1, **options}
+            return Informer(Client(http, "us"), kind, namespaces, metrics=metrics, **settings)
+
+        yield make
+
+
+@asynccontextmanager
+async def running(informer: Informer[Any]) -> AsyncIterator[None]:
+    task = asyncio.create_task(informer.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):  # and no other end
+            await task
+
+
+@asynccontextmanager
+async def synced(informer: Informer[Any]) -> AsyncIterator[None]:
+    async with running(informer), asyncio.timeout(10):
+        await informer.synced.wait()
+        yield
+
+
+def config_map(namespace: str, name: str, **data: str) -> Manifest:
+    return {"metadata": {"name": name, "namespace": namespace}, "data": data}
+
+
+async def fresh_list(client: Client, kind: Kind[Any], *namespaces: str) -> dict[Key, Object]:
+    pages = [page for namespace in namespaces async for page in client.list(kind, namespace)]
+    items = [kind.type.decode(raw) for page in pages for raw in page.items]
+    return {item.key: item for item in items}
+
+
+async def caught_up(informer: Informer[Any], client: Client, *namespaces: str, timeout: float = 10) -> None:  # noqa: ASYNC109
+    async def equal() -> bool:
+        fresh = await fresh_list(client, informer.kind, *namespaces)
+        assert {item.key: content(item) for item in informer} == {key: content(item) for key, item in fresh.items()}
+        return True
+
+    await eventually(equal, timeout)
+
+
+def content(item: Object) -> object:
+    """All of it, but what a list leaves out of its items."""
+    if not isinstance(item, Child):
+        return item
+    return {name: value for name, value in item.manifest.items() if name not in ("apiVersion", "kind")}
+
+
+def told(informer: Informer[Any]) -> list[Change[Any]]:
+    changes: list[Change[Any]] = []
+    informer.listen(changes.append)
+    return changes
+
+
+def version(item: Object | None) -> str:
+    return item.metadata.resource_version if item else ""
+
+
+async def test_lists_once_and_then_follows_every_event(
+    client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
+) -> None:
+    first = await client.create(CONFIG_MAP, config_map(namespace, "first"))
+    informer = informer_of(CONFIG_MAP, namespace)
+    changes = told(informer)
+    async with synced(informer):
+        await caught_up(informer, client, namespace)
+        second = await client.create(CONFIG_MAP, config_map(namespace, "second"))
+        changed = await client.merge(CONFIG_MAP, first.key, {"data": {"colour": "red"}})
+        await client.delete(CONFIG_MAP, second)
+        await eventually(lambda: len(changes) == 4)
+        await caught_up(informer, client, namespace)
+    assert [(change.key.name, change.listed, version(change.old), version(change.new)) for change in changes] == [
+        ("first", True, "", version(first)),
+        ("second", False, "", version(second)),
+        ("first", False, version(first), version(changed)),
+        ("second", False, version(second), ""),
+    ]
+    assert len(proxy.lists) == 1
+
+
+async def test_our_own_write_is_told_once_and_says_who_made_it(
+    client: Client, informer_of: MakeInformer, namespace: str
+) -> None:
+    informer = informer_of(CONFIG_MAP, namespace)
+    changes = told(informer)
+    async with synced(informer):
+        ours = await client.create(CONFIG_MAP, config_map(namespace, "ours"))
+        informer.written(ours, "planes")
+        assert informer.get(ours.key) == ours
+        theirs = await client.create(CONFIG_MAP, config_map(namespace, "theirs"))
+        await eventually(lambda: informer.get(theirs.key))
+    assert changes == [Change(ours.key, None, ours, "planes"), Change(theirs.key, None, theirs)]
+
+
+async def test_a_bookmark_moves_the_position_when_nothing_happens(
+    client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
+) -> None:
+    informer = informer_of(CONFIG_MAP, namespace, lifetime=3, jitter=lambda: 0.0)
+    changes = told(informer)
+    async with synced(informer):
+        start = int(informer.position(namespace))
+        elsewhere = await client.create(CONFIG_MAP, config_map("default", f"elsewhere-{uuid.uuid4().hex[:8]}"))
+        await eventually(lambda: int(informer.position(namespace)) > start)
+        assert changes == []
+        position = informer.position(namespace)
+        await eventually(lambda: f"resourceVersion={position}" in proxy.watches[-1])
+        await client.delete(CONFIG_MAP, elsewhere)
+    assert len(proxy.lists) == 1
+
+
+async def test_a_broken_connection_is_taken_up_where_it_ended(
+    client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
+) -> None:
+    informer = informer_of(CONFIG_MAP, namespace)
+    doomed = await client.create(CONFIG_MAP, config_map(namespace, "doomed"))
+    async with synced(informer):
+        for number in range(5):
+            await client.create(CONFIG_MAP, config_map(namespace, f"before-{number}"))
+            proxy.reset()
+            await client.create(CONFIG_MAP, config_map(namespace, f"after-{number}"))
+        proxy.blocked = True
+        proxy.reset()
+        await client.delete(CONFIG_MAP, doomed)
+        proxy.blocked = False
+        await caught_up(informer, client, namespace)
+        assert len(informer) == 10
+    assert len(proxy.lists) == 1
+
+
+async def test_a_silent_watch_is_given_up_in_time(
+    client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
+) -> None:
+    patience = 0.6
+    informer = informer_of(CONFIG_MAP, namespace, patience=patience)
+    async with synced(informer):
+        await eventually(lambda: proxy.watches)
+        proxy.freeze()
+        frozen = time.monotonic()
+        await client.create(CONFIG_MAP, config_map(namespace, "unheard"))
+        await eventually(lambda: informer.get(Key(namespace, "unheard")), timeout=5)
+        assert time.monotonic() - frozen < patience + 2
+        await caught_up(informer, client, namespace)
+    assert len(proxy.lists) == 1
+
+
+async def test_several_namespaces_and_no_other(
+    client: Client, cluster: ClusterAccess, proxy: Proxy, informer_of: MakeInformer, namespace: str
+) -> None:
+    second, third = f"{namespace}-2", f"{namespace}-3"
+    for name in second, third:
+        cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    informer = informer_of(CONFIG_MAP, namespace, second)
+    gone = await client.create(CONFIG_MAP, config_map(second, "gone"))
+    async with synced(informer):
+        for name in namespace, second, third:
+            await client.create(CONFIG_MAP, config_map(name, "one"))
+        await caught_up(informer, client, namespace, second)
+        proxy.reset()
+        await client.delete(CONFIG_MAP, gone)
+        await caught_up(informer, client, namespace, second)
+        assert {item.key.namespace for item in informer} == {namespace, second}
+
+
+async def test_what_no_longer_matches_the_selector_is_gone(
+    client: Client, informer_of: MakeInformer, namespace: str
+) -> None:
+    manifest = config_map(namespace, "one")
+    manifest["metadata"]["labels"] = {"app": "x"}
+    one = await client.create(CONFIG_MAP, manifest)
+    await client.create(CONFIG_MAP, config_map(namespace, "other"))
+    informer = informer_of(CONFIG_MAP, namespace, labels="app=x")
+    async with synced(informer):
+        assert [item.key for item in informer] == [one.key]
+        await client.merge(CONFIG_MAP, one.key, {"metadata": {"labels": {"app": "y"}}})
+        await eventually(lambda: informer.get(one.key) is None)
+
+
+async def test_secrets_are_followed_without_their_content(
+    client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
+) -> None:
+    secret = {"metadata": {"name": "one", "namespace": namespace}, "stringData": {"password": "tell-nobody"}}
+    informer = informer_of(SECRET_METADATA, namespace)
+    async with synced(informer):
+        made = await client.create(SECRET_METADATA, secret)
+        await eventually(lambda: informer.get(made.key))
+        await client.merge(SECRET_METADATA, made.key, {"stringData": {"password": "tell-nobody-2"}})
+        await eventually(lambda: informer.get(made.key) not in (None, made))
+        await caught_up(informer, client, namespace)
+    assert b"PartialObjectMetadata" in proxy.answers
+    assert base64.b64encode(b"tell-nobody")[:12] not in proxy.answers
+
+
+class Strict(Object):
+    """Reads nothing but good news."""
+
+    data: dict[str, bool] = msgspec.field(default_factory=dict)
+
+
+STRICT: Kind[Strict] = Kind("", "v1", "ConfigMap", "configmaps", Strict)
+
+
+async def test_an_object_that_cannot_be_read_does_not_stop_the_others(
+    client: Client, informer_of: MakeInformer, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    await client.create(CONFIG_MAP, config_map(namespace, "unreadable", news="bad"))
+    turning = await client.create(CONFIG_MAP, config_map(namespace, "turning"))
+    informer = informer_of(STRICT, namespace)
+    async with synced(informer):
+        assert [item.key for item in informer] == [turning.key]
+        await client.merge(CONFIG_MAP, turning.key, {"data": {"news": "bad"}})
+        await eventually(lambda: informer.get(turning.key) is None)
+        await client.merge(CONFIG_MAP, turning.key, {"data": {"news": None}})
+        await eventually(lambda: informer.get(turning.key))
+        await client.delete(CONFIG_MAP, turning, unchanged=False)
+        await client.create(CONFIG_MAP, config_map(namespace, "last"))
+        await eventually(lambda: [item.key.name for item in informer] == ["last"])
+    assert f"cannot read ConfigMap {namespace}/unreadable" in caplog.text
+
+
+def thing_kind(group: str) -> Kind[Child]:
+    return Kind(group, "v1", "Thing", "things", Child)
+
+
+def crd(group: str) -> Manifest:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    return {
+        "metadata": {"name": f"things.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "Thing", "plural": "things"},
+            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@pytest.mark.parametrize("optional", [True, False])
+async def test_a_kind_is_waited_for_and_may_go_again(
+    client: Client, cluster: ClusterAccess, informer_of: MakeInformer, namespace: str, optional: bool
+) -> None:
+    kind = thing_kind(f"{namespace}.example")
+    informer = informer_of(kind, namespace, optional=optional)
+    changes = told(informer)
+    async with running(informer), asyncio.timeout(30):
+        if optional:
+            await informer.synced.wait()
+        else:
+            await eventually(lambda: "install its CustomResourceDefinition" in informer.trouble)
+            assert not informer.synced.is_set()
+        assert len(informer) == 0
+
+        assert cluster.request("POST", CRDS, crd(kind.group))[0] == 201
+        await eventually(lambda: informer.synced.is_set() and informer.position(namespace), timeout=20)
+        thing = await client.create(kind, {"metadata": {"name": "one", "namespace": namespace}})
+        await eventually(lambda: informer.get(thing.key))
+        await caught_up(informer, client, namespace)
+        assert informer.trouble == ""
+
+        assert cluster.request("DELETE", f"{CRDS}/things.{kind.group}")[0] == 200
+        await eventually(lambda: len(informer) == 0 and not informer.position(namespace), timeout=20)
+        assert [change.new is None for change in changes] == [False, True]
+
+
+@pytest.fixture(scope="module")
+def victim() -> Iterator[Cluster]:
+    """A cluster to kill and compact, for the tests below."""
+    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def place(victim: Cluster) -> str:
+    """A namespace of the victim."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    assert victim.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
+    return name
+
+
+@asynccontextmanager
+async def visiting(victim: Cluster) -> AsyncIterator[tuple[Client, Proxy, MakeInformer]]:
+    config = load(victim.kubeconfig)
+    async with Http(config, "test", Metrics()) as http, Proxy(config) as proxy, informers(proxy) as make:
+        yield Client(http, "somebody"), proxy, make
+
+
+async def restart(victim: Cluster) -> None:
+    victim.kill_apiserver()
+    victim.apiserver.start()
+    await asyncio.to_thread(victim.apiserver.wait_ready)
+
+
+async def test_an_api_server_that_crashes_and_comes_back(victim: Cluster, place: str) -> None:
+    async with visiting(victim) as (client, _, make):
+        one = await client.create(CONFIG_MAP, config_map(place, "one"))
+        informer = make(CONFIG_MAP, place)
+        changes = told(informer)
+        async with running(informer), asyncio.timeout(60):
+            await informer.synced.wait()
+            await restart(victim)
+            await client.merge(CONFIG_MAP, one.key, {"data": {"colour": "red"}})
+            await client.create(CONFIG_MAP, config_map(place, "two"))
+            await eventually(lambda: len(informer) == 2)
+            await caught_up(informer, client, place)
+        assert [change.key.name for change in changes] == ["one", "one", "two"]
+
+
+async def test_what_was_deleted_before_a_compaction_is_noticed(victim: Cluster, place: str) -> None:
+    async with visiting(victim) as (client, proxy, make):
+        for name in "kept", "changed", "deleted":
+            await client.create(CONFIG_MAP, config_map(place, name))
+        informer = make(CONFIG_MAP, place)
+        changes = told(informer)
+        async with running(informer), asyncio.timeout(60):
+            await informer.synced.wait()
+            proxy.blocked = True
+            proxy.reset()
+            await client.delete(CONFIG_MAP, await client.get(CONFIG_MAP, Key(place, "deleted")))
+            await client.merge(CONFIG_MAP, Key(place, "changed"), {"data": {"colour": "red"}})
+            await client.create(CONFIG_MAP, config_map(place, "new"))
+            victim.compact()
+            await restart(victim)
+            del changes[:]
+            proxy.blocked = False
+            await caught_up(informer, client, place)
+            assert len(proxy.lists) == 2
+        kinds = {change.key.name: (change.old is not None, change.new is not None) for change in changes}
+        assert kinds == {"deleted": (True, False), "changed": (True, True), "new": (False, True)}
+        assert len(changes) == 3
+
+
+async def test_five_thousand_objects_come_in_pages_of_one_moment(victim: Cluster, place: str) -> None:
+    names = [f"many-{number:04}" for number in range(5000)]
+    put_into_etcd(victim, [config_map(place, name) for name in names])
+    async with visiting(victim) as (client, proxy, make):
+        pages = []
+        async for page in client.list(CONFIG_MAP, place):
+            pages.append(page)
+            await client.create(CONFIG_MAP, config_map(place, f"later-{len(pages)}"))
+        assert [len(page.items) for page in pages] == [PAGE] * 10
+        assert len({page.resource_version for page in pages}) == 1
+        assert [Child.decode(item).key.name for page in pages for item in page.items] == names
+
+        informer = make(CONFIG_MAP, place)
+        async with synced(informer):
+            assert len(proxy.lists) == 11
+            assert len(informer) == 5010
+            await caught_up(informer, client, place)
+
+
+def put_into_etcd(victim: Cluster, manifests: list[Manifest]) -> None:
+    """Create ConfigMaps a hundred at a time, which the API server cannot."""
+
+    def put(manifest: Manifest) -> Manifest:
+        metadata = {**manifest["metadata"], "uid": str(uuid.uuid4()), "creationTimestamp": "2026-01-01T00:00:00Z"}
+        stored = {**manifest, "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        key = "/registry/configmaps/{namespace}/{name}".format(**metadata)
+        return {"requestPut": {"key": encoded(key.encode()), "value": encoded(msgspec.json.encode(stored))}}
+
+    for start in range(0, len(manifests), 100):
+        victim._etcd_request("/v3/kv/txn", {"success": [put(manifest) for manifest in manifests[start : start + 100]]})
+
+
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,196 @@
+"""Answers that a real API server seldom gives: the informer loses nothing, forgets nothing and never ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+import pytest
+
+from coder_k8s.kube.backoff import Backoff
+from coder_k8s.kube.cache import Change
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.informer import Informer
+from coder_k8s.kube.kinds import CONFIG_MAP
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Child, Key
+from tests.support import eventually
+from tests.support.api import Answer, Api, Seen, config_map, cut, event, listing, refuse, say, status, watch
+
+HTML = b"<!doctype html>\n<title>Sign in</title>\n"
+GONE = watch(event("ERROR", status(410, "Expired", "too old resource version")))
+
+
+@asynccontextmanager
+async def running(
+    api: Api, *namespaces: str, **options: Any
+) -> AsyncIterator[tuple[Informer[Child], list[Change[Child]]]]:
+    """An informer of ConfigMaps, and what it tells."""
+    metrics, changes = Metrics(), list[Change[Child]]()
+    settings: dict[str, Any] = {"backoff": Backoff(0.01, 0.05), "absent_poll": 0.01, **options}
+    async with api, Http(api.config, "test", metrics) as http:
+        informer = Informer(Client(http, "us"), CONFIG_MAP, namespaces or ("default",), metrics=metrics, **settings)
+        informer.listen(changes.append)
+        task = asyncio.create_task(informer.run())
+        try:
+            yield informer, changes
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):  # and no other end
+                await task
+
+
+def names(informer: Informer[Child]) -> dict[str, str]:
+    return {item.key.name: item.metadata.resource_version for item in informer}
+
+
+def lists(api: Api) -> list[Seen]:
+    return [seen for seen in api.requests if "limit" in seen.query]
+
+
+def watched_from(api: Api) -> list[str]:
+    return [seen.query["resourceVersion"] for seen in api.requests if "watch" in seen.query]
+
+
+BAD_ANSWERS: dict[str, Answer] = {
+    "a sign-in page": say(HTML),
+    "a redirect": say(b"", 302, {"Location": "/elsewhere"}),
+    "no answer": cut(),
+    "half an answer": cut(b'{"metadata":{"resourceVersion":"5"},"items":['),
+    "401": refuse(401, "Unauthorized"),
+    "403": refuse(403, "Forbidden"),
+    "429": refuse(429, "TooManyRequests", after=0.01),
+    "500": refuse(500, "InternalError"),
+    "503": refuse(503, "ServiceUnavailable"),
+}
+BAD_LISTS: dict[str, Answer] = {
+    **BAD_ANSWERS,
+    "410": refuse(410, "Expired"),
+    "an item of no object": listing(5, {"no": "metadata"}),
+    "an item of unreadable text": say(b'{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"\xff"}}]}'),
+}
+BAD_WATCHES: dict[str, Answer] = {
+    **BAD_ANSWERS,
+    "an end": watch(ending="end"),
+    "a cut": watch(ending="cut"),
+    "a cut in a line": watch(event("ADDED", config_map("b", 7))[:30], ending="cut"),
+    "an end in a line": watch(event("ADDED", config_map("b", 7))[:30], ending="end"),
+    "garbage": watch(b"garbage\n"),
+    "an event of no object": watch(event("ADDED", {"no": "metadata"})),
+    "an event of unreadable text": watch(b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}\n'),
+    "an error": watch(event("ERROR", status(500, "InternalError", "oh"))),
+    "silence": watch(ending="hang"),
+}
+
+
+@pytest.mark.parametrize("trouble", BAD_WATCHES.values(), ids=BAD_WATCHES)
+async def test_a_watch_goes_on_from_where_trouble_began(trouble: Answer) -> None:
+    beginning = watch(event("ADDED", config_map("a", 6)), ending="end")
+    rest = watch(event("ADDED", config_map("b", 7)), event("DELETED", config_map("old", 8)))
+    api = Api(listing(5, config_map("old", 3)), beginning, trouble, trouble, rest)
+    async with running(api, patience=0.3) as (informer, changes):
+        await eventually(lambda: names(informer) == {"a": "6", "b": "7"})
+        assert informer.trouble == ""
+    assert [change.key.name for change in changes] == ["old", "a", "b", "old"]
+    assert len(lists(api)) == 1
+    assert set(watched_from(api)[1:]) == {"6"}
+
+
+@pytest.mark.parametrize("trouble", BAD_LISTS.values(), ids=BAD_LISTS)
+async def test_a_list_is_asked_for_until_it_is_complete(trouble: Answer) -> None:
+    first_page = listing(5, config_map("a", 3), proceed="more")
+    api = Api(trouble, first_page, trouble, first_page, listing(5, config_map("b", 4)), watch())
+    async with running(api) as (informer, changes):
+        await asyncio.wait_for(informer.synced.wait(), 5)
+        assert names(informer) == {"a": "3", "b": "4"}
+        assert informer.trouble == ""
+    assert [(change.key.name, change.listed) for change in changes] == [("a", True), ("b", True)]
+
+
+GONES = pytest.mark.parametrize("gone", [GONE, refuse(410, "Expired", "too old")], ids=["event", "answer"])
+
+
+@GONES
+async def test_after_gone_a_list_tells_what_changed_and_nothing_else(gone: Answer) -> None:
+    before = listing(5, config_map("same", 1), config_map("changed", 2), config_map("deleted", 3))
+    after = listing(9, config_map("same", 1), config_map("changed", 8), config_map("new", 7))
+    async with running(Api(before, gone, after, watch())) as (informer, changes):
+        await eventually(lambda: informer.position("default") == "9")
+        assert names(informer) == {"same": "1", "changed": "8", "new": "7"}
+    assert sorted((change.key.name, change.new is not None) for change in changes[3:]) == [
+        ("changed", True),
+        ("deleted", False),
+        ("new", True),
+    ]
+
+
+@GONES
+async def test_a_list_that_is_older_than_our_own_write_does_not_undo_it(gone: Answer) -> None:
+    release = asyncio.Event()
+
+    async def late(request: Any) -> Any:
+        await release.wait()
+        return await listing(9, config_map("a", 3))(request)
+
+    api = Api(listing(5, config_map("a", 3)), gone, late, watch())
+    async with running(api) as (informer, _):
+        await eventually(lambda: len(lists(api)) == 2)
+        for manifest in config_map("a", 10), config_map("ours", 11):
+            informer.written(Child.decode(msgspec.json.encode(manifest)), "us")
+        release.set()
+        await eventually(lambda: informer.position("default") == "9")
+        assert names(informer) == {"a": "10", "ours": "11"}
+
+
+async def test_when_the_past_comes_back_nothing_of_the_future_is_left() -> None:
+    api = Api(listing(50, config_map("a", 40), config_map("b", 41)), GONE, listing(9, config_map("a", 4)), watch())
+    async with running(api) as (informer, _):
+        await eventually(lambda: informer.position("default") == "9")
+        assert names(informer) == {"a": "4"}
+
+
+async def test_a_kind_that_is_removed_after_gone_leaves_nothing_behind() -> None:
+    api = Api(listing(5, config_map("a", 3)), GONE, refuse(404, "NotFound"))
+    async with running(api) as (informer, changes):
+        await eventually(lambda: informer.synced.is_set() and not names(informer))
+    assert [(change.key, change.new is None) for change in changes] == [
+        (Key("default", "a"), False),
+        (Key("default", "a"), True),
+    ]
+
+
+@pytest.mark.parametrize(("after", "patience", "wait"), [(0.3, 5.0, 0.3), (3600, 0.3, 0.3)])
+async def test_a_throttled_watch_comes_back_when_told_but_not_blind_for_ever(
+    after: float, patience: float, wait: float
+) -> None:
+    api = Api(listing(5), refuse(429, after=after), watch(event("ADDED", config_map("a", 6))))
+    async with running(api, patience=patience) as (informer, _):
+        await eventually(lambda: names(informer) == {"a": "6"}, timeout=3)
+    _, refused, again = api.requests[:3]
+    assert again.at - refused.at >= wait
+
+
+async def test_an_event_that_cannot_be_understood_is_no_sign_of_life() -> None:
+    now = [0.0]
+    api = Api(listing(5), watch(event("ADDED", {"no": "metadata"})))
+    async with running(api, clock=lambda: now[0]) as (informer, _):
+        await informer.synced.wait()
+        now[0] = 100.0
+        await eventually(lambda: len(watched_from(api)) > 2)
+        assert informer.silence() == 100.0
+
+
+async def test_the_trouble_of_one_namespace_is_not_hidden_by_another() -> None:
+    async def answer(request: Any) -> Any:
+        if "/namespaces/closed/" in request.path:
+            return await refuse(403, "Forbidden", "not yours")(request)
+        if "watch" in request.query:
+            return await watch(event("ADDED", config_map("a", 6)))(request)
+        return await listing(5)(request)
+
+    api = Api(answer)
+    async with running(api, "default", "closed") as (informer, _):
+        await eventually(lambda: names(informer) == {"a": "6"} and informer.trouble == "not yours")
+        assert not informer.synced.is_set()
