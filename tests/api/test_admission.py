@@ -232,13 +232,3 @@ def with_defaults(written: Manifest, defaults: Manifest) -> Manifest:
 
 def _is_reference(name: str) -> bool:
     return name.endswith("Ref") or name == "bootstrap"
-
-
-def test_an_object_stored_before_a_rule_existed_can_still_be_changed(cluster: ClusterAccess, namespace: str) -> None:
-    """A name is judged at creation only: a finalizer must go away from any object."""
-    kind = CONTROL_PLANE
-    status, stored = submit(cluster, namespace, minimal(kind, "plain"))
-    assert status == 201, stored
-    stored["metadata"]["labels"] = {"touched": "true"}
-    status, answer = cluster.request("PUT", kind.path(Key(namespace, "plain")), stored)
-    assert status == 200, answer

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY, CoderControlPlane
-from coder_k8s.api.shared import wire_name
+from coder_k8s.api.shared import seconds, wire_name
 from coder_k8s.kube.objects import Kind, Manifest, Object
 from coder_k8s.manifests.crd import Generator
 from coder_k8s.manifests.embedded import load
@@ -132,3 +132,10 @@ def test_times_are_read_and_written_as_kubernetes_does() -> None:
     assert isinstance(plane, CoderControlPlane)
     assert plane.status.license_last_applied == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert json.loads(msgspec.json.encode(plane.status)) == status
+
+
+@pytest.mark.parametrize(
+    ("duration", "length"), [("720h", 2_592_000), ("1h30m", 5400), ("1.5s", 1.5), ("2m0.5s", 120.5), ("250ms", 0.25)]
+)
+def test_length_of_a_duration(duration: str, length: float) -> None:
+    assert seconds(duration) == pytest.approx(length)

@@ -1,5 +1,6 @@
 """What the three kinds have in common."""
 
+import re
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -83,6 +84,14 @@ Duration = Annotated[
         "must be a positive duration with its unit, such as 720h or 90m",
     ),
 ]
+
+UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(duration: str) -> float:
+    """How long a `Duration` is."""
+    return sum(float(number) * UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", duration))
+
 
 NotEmpty = Schema(minLength=1)
 AsSet = Schema(**{"x-kubernetes-list-type": "set"})

@@ -7,6 +7,8 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
@@ -92,16 +94,19 @@ def descriptions(cls: type) -> dict[str, str]:
     return texts
 
 
-def _own_descriptions(cls: type) -> Iterator[tuple[str, str]]:
+@cache
+def _own_descriptions(cls: type) -> dict[str, str]:
     source = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     definition = next(node for node in ast.walk(source) if isinstance(node, ast.ClassDef))
-    for statement, following in zip(definition.body, definition.body[1:], strict=False):
+    texts = {}
+    for statement, following in pairwise(definition.body):
         match statement, following:
             case (
                 ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
                 ast.Expr(value=ast.Constant(value=str(text))),
             ):
-                yield name, inspect.cleandoc(text)
+                texts[name] = inspect.cleandoc(text)
+    return texts
 
 
 def structs(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:

@@ -1,0 +1,247 @@
+"""The generated CRDs in a real API server."""
+
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from coder_k8s.api import CONTROL_PLANE, RESOURCES, WORKSPACE_PROXY
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.processes import poll
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object
+from coder_k8s.manifests.crd import definition
+from coder_k8s.manifests.embedded import PACKAGES, load, needed, select
+from tests.api.admission import KINDS, altered, minimal, submit
+
+CRDS = sorted((Path(__file__).parents[2] / "config" / "crd").glob("coder*.yaml"))
+CLIENT_SIDE_APPLY = 250_000
+
+POD_FIELDS: dict[str, str | list[str]] = {
+    "affinity": "Affinity",
+    "extraEnv": ["EnvVar"],
+    "imagePullSecrets": ["LocalObjectReference"],
+    "podSecurityContext": "PodSecurityContext",
+    "resources": "ResourceRequirements",
+    "securityContext": "SecurityContext",
+    "tolerations": ["Toleration"],
+    "volumeMounts": ["VolumeMount"],
+    "volumes": ["Volume"],
+}
+EMBEDDED: list[tuple[Kind[Object], str, str | list[str]]] = [
+    *((kind, field, core) for kind in KINDS.values() for field, core in POD_FIELDS.items()),
+    (CONTROL_PLANE, "envFrom", ["EnvFromSource"]),
+    (CONTROL_PLANE, "topologySpreadConstraints", ["TopologySpreadConstraint"]),
+    (CONTROL_PLANE, "rbac.extraRules", ["PolicyRule"]),
+]
+
+
+@pytest.fixture(scope="module")
+def served(cluster: ClusterAccess) -> Manifest:
+    """The schemas of Kubernetes' own types, by full name, as this API server serves them."""
+    schemas: Manifest = {}
+    for path, _ in PACKAGES.values():
+        schemas |= json.loads(cluster.request("GET", f"/openapi/v3/{path}")[1])["components"]["schemas"]
+    return schemas
+
+
+def values(schema: Manifest, served: Manifest) -> Any:
+    """A value that sets every property of a schema, however deep."""
+    if reference := next((part["$ref"] for part in [schema, *schema.get("allOf", [])] if "$ref" in part), None):
+        return values(served[reference.rpartition("/")[2]], served)
+    if "oneOf" in schema:
+        return "8080" if schema.get("format") == "int-or-string" else "1500m"
+    match schema["type"]:
+        case "object" if "properties" in schema:
+            return {name: values(inner, served) for name, inner in schema["properties"].items()}
+        case "object":
+            return {"anything": values(schema.get("additionalProperties", {"type": "string"}), served)}
+        case "array":
+            return [values(schema["items"], served)]
+        case "string":
+            return "2026-01-02T03:04:05Z" if schema.get("format") == "date-time" else "text"
+        case "integer":
+            return 7
+        case "boolean":
+            return True
+    raise AssertionError(schema)
+
+
+def entries(core: str, served: Manifest) -> Iterator[Any]:
+    """Objects of a type that together set every property."""
+    [name] = [f"{package}.{core}" for _, package in PACKAGES.values() if f"{package}.{core}" in served]
+    whole = values(served[name], served)
+    if core == "EnvFromSource":  # two sources in one entry are refused
+        yield {key: value for key, value in whole.items() if key != "secretRef"}
+        yield {key: value for key, value in whole.items() if key != "configMapRef"}
+    else:
+        yield whole
+
+
+@pytest.mark.usefixtures("crds")
+@pytest.mark.parametrize(("kind", "field", "core"), EMBEDDED)
+def test_every_property_of_an_embedded_type_survives(
+    cluster: ClusterAccess, namespace: str, served: Manifest, kind: Kind[Object], field: str, core: str | list[str]
+) -> None:
+    written = list(entries(core[0], served)) if isinstance(core, list) else next(entries(core, served))
+    status, stored = submit(cluster, namespace, altered(minimal(kind), f"spec.{field}", written))
+    assert status == 201, stored
+    found = stored["spec"]
+    for name in field.split("."):
+        found = found[name]
+    assert found == written
+
+
+def test_the_embedded_definitions_are_those_of_the_server(served: Manifest) -> None:
+    assert load() == select(served, needed())
+
+
+@pytest.mark.parametrize("path", CRDS, ids=lambda path: path.stem)
+def test_a_crd_is_fit_for_every_way_to_apply_it(cluster: ClusterAccess, path: Path) -> None:
+    assert len(json.dumps(yaml.safe_load(path.read_text()))) < CLIENT_SIDE_APPLY
+    strict = ("--validate=strict", "--warnings-as-errors", "--dry-run=server", "--filename", path)
+    cluster.kubectl("apply", *strict)
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", *strict)
+
+
+@pytest.mark.usefixtures("crds")
+@pytest.mark.parametrize("kind", KINDS.values(), ids=str)
+def test_the_api_server_is_content_with_the_crd(cluster: ClusterAccess, kind: Kind[Object]) -> None:
+    crd = json.loads(cluster.kubectl("get", "crd", str(kind), "--output=json"))
+    conditions = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"]}
+    assert conditions == {"NamesAccepted": "True", "Established": "True"}
+
+
+@pytest.mark.usefixtures("crds")
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("codercontrolplane.spec.affinity", "preferredDuringSchedulingIgnoredDuringExecution"),
+        ("codercontrolplane.spec.service", "load balancer"),
+        ("ccp.spec.rbac.extraRules", "nonResourceURLs"),
+        ("cprov.spec.key.rotation", "interval"),
+        ("cwp.spec.bootstrap", "credentialsSecretRef"),
+        ("cwp.status.conditions", "lastTransitionTime"),
+    ],
+)
+def test_kubectl_explains(cluster: ClusterAccess, path: str, expected: str) -> None:
+    assert expected in cluster.kubectl("explain", path) + cluster.kubectl("explain", path, "--recursive")
+
+
+@pytest.mark.usefixtures("crds")
+def test_the_category_lists_all_kinds(cluster: ClusterAccess, namespace: str) -> None:
+    for kind in KINDS.values():
+        submit(cluster, namespace, minimal(kind, "fleet"))
+    listed = cluster.kubectl("get", "coder", "--namespace", namespace, "--output=name").split()
+    assert listed == [f"{kind.name.lower()}.coder.com/fleet" for kind in KINDS.values()]
+    assert "fleet" in cluster.kubectl("get", "coder", "--all-namespaces")
+    for resource in RESOURCES:
+        assert "fleet" in cluster.kubectl("get", resource.short_name, "--namespace", namespace)
+
+
+@pytest.mark.usefixtures("crds")
+def test_columns_show_the_summary(cluster: ClusterAccess, namespace: str) -> None:
+    _, stored = submit(cluster, namespace, minimal(CONTROL_PLANE, "shown"))
+    condition = {"type": "Ready", "status": "False", "reason": "Waiting", "message": ""}
+    stored["status"] = {
+        "phase": "Pending",
+        "readyReplicas": 2,
+        "licenseTier": "trial",
+        "conditions": [condition | {"lastTransitionTime": "2026-01-02T03:04:05Z"}],
+    }
+    status, answer = cluster.request("PUT", CONTROL_PLANE.path(Key(namespace, "shown"), "status"), stored)
+    assert status == 200, answer
+    row = ["get", "ccp", "shown", "--namespace", namespace, "--no-headers"]
+    assert cluster.kubectl(*row).split()[:6] == ["shown", "Pending", "False", "Waiting", "1", "2"]
+    assert "trial" not in cluster.kubectl(*row)
+    assert "trial" in cluster.kubectl(*row, "--output=wide")
+
+
+@pytest.mark.usefixtures("crds")
+@pytest.mark.parametrize("kind", KINDS.values(), ids=str)
+def test_an_object_can_be_scaled(cluster: ClusterAccess, namespace: str, kind: Kind[Object]) -> None:
+    _, stored = submit(cluster, namespace, minimal(kind))
+    status = {"replicas": 1, "selector": "app=coder"}
+    path = kind.path(Key(namespace, "minimal"))
+    cluster.request("PUT", f"{path}/status", stored | {"status": status})
+    cluster.kubectl("scale", f"{kind}/minimal", "--namespace", namespace, "--replicas=5")
+    scale = json.loads(cluster.request("GET", f"{path}/scale")[1])
+    assert (scale["spec"], scale["status"]) == ({"replicas": 5}, status)
+
+
+@pytest.mark.usefixtures("crds")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"status": "Maybe"}, "supported values"),
+        ({"reason": ""}, "at least 1 chars"),
+        ({"reason": "not one word"}, "should match"),
+        ({"lastTransitionTime": "yesterday"}, "date-time"),
+    ],
+)
+def test_a_condition_is_what_kubernetes_calls_one(
+    cluster: ClusterAccess, namespace: str, change: dict[str, str], message: str
+) -> None:
+    good = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Fine",
+        "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }
+    assert put_conditions(cluster, namespace, [good])[0] == 200
+    status, answer = put_conditions(cluster, namespace, [good | change])
+    assert status == 422
+    assert message.lower() in answer.lower()
+
+
+@pytest.mark.usefixtures("crds")
+def test_a_condition_type_occurs_once(cluster: ClusterAccess, namespace: str) -> None:
+    twice = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Fine",
+        "message": "",
+        "lastTransitionTime": "2026-01-02T03:04:05Z",
+    }
+    status, answer = put_conditions(cluster, namespace, [twice, twice])
+    assert (status, "Duplicate value" in answer) == (422, True)
+
+
+def put_conditions(cluster: ClusterAccess, namespace: str, conditions: list[Manifest]) -> tuple[int, str]:
+    _, stored = submit(cluster, namespace, minimal(WORKSPACE_PROXY))
+    path = WORKSPACE_PROXY.path(Key(namespace, "minimal"))
+    stored = json.loads(cluster.request("GET", path)[1])
+    status, answer = cluster.request("PUT", f"{path}/status", stored | {"status": {"conditions": conditions}})
+    return status, answer.decode()
+
+
+def test_a_name_is_judged_at_creation_only(cluster: ClusterAccess, namespace: str) -> None:
+    """An object that is older than the rule must still lose its finalizer."""
+    group = f"{namespace}.example.com"
+    with_rule = definition(RESOURCES[0], load())
+    with_rule["metadata"]["name"] = f"codercontrolplanes.{group}"
+    with_rule["spec"] |= {"group": group, "names": {"kind": "Older", "plural": "codercontrolplanes"}}
+    without = deepcopy(with_rule)
+    del without["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"]
+    kind = Kind(group, "v1alpha1", "Older", "codercontrolplanes", Object)
+    dotted = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": "a.b", "finalizers": ["x.y/z"]}}
+
+    def create(name: str) -> int:
+        manifest = altered(dotted, "metadata.name", name)
+        return cluster.request("POST", kind.path(Key(namespace, "")), manifest)[0]
+
+    try:
+        cluster.kubectl("create", "--filename=-", input=json.dumps(without))
+        assert poll(lambda: create("a.b") == 201, 10)
+        cluster.kubectl("replace", "--filename=-", input=json.dumps(with_rule))
+        numbers = iter(range(1000))
+        assert poll(lambda: create(f"a.{next(numbers)}") == 422, 10)
+        cluster.kubectl(
+            "patch", f"{kind}/a.b", "--namespace", namespace, "--type=merge", '--patch={"metadata":{"finalizers":null}}'
+        )
+    finally:
+        cluster.kubectl("delete", "crd", f"codercontrolplanes.{group}", "--wait=false")

@@ -1,0 +1,102 @@
+"""Roles from rules."""
+
+from pathlib import Path
+
+import pytest
+
+from coder_k8s.dev.cluster import ClusterAccess, KubectlFailed
+from coder_k8s.kube.rules import Rule
+from coder_k8s.manifests.rbac import declared, manifests, merged
+
+RBAC = Path(__file__).parents[2] / "config" / "rbac"
+
+NAMESPACES = Rule(("",), ("namespaces",), ("get", "list", "watch"), cluster_scoped=True)
+SECRETS = Rule(("",), ("secrets",), ("get",))
+LEASES = Rule(("coordination.k8s.io",), ("leases",), ("get",))
+
+
+def test_rules_merge_by_resource_and_keep_their_order() -> None:
+    rules = [
+        Rule(("",), ("secrets", "configmaps"), ("watch", "get")),
+        Rule(("apps",), ("deployments",), ("delete",)),
+        Rule(("",), ("secrets",), ("list", "get")),
+        Rule(("",), ("services", "configmaps"), ("escalate", "get", "watch")),
+        Rule(("",), ("secrets",), ("delete",), names=("mine",)),
+    ]
+    expected = [
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["configmaps", "services"], "verbs": ["get", "watch", "escalate"]},
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"], "verbs": ["delete"]},
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["delete"]},
+    ]
+    assert merged(rules) == expected
+    assert merged(reversed(rules)) == expected
+
+
+def test_only_the_cluster_wide_role_has_rules_outside_of_namespaces() -> None:
+    files = dict(manifests({"a": (NAMESPACES, SECRETS), "coder_k8s.kube.election": (LEASES,)}))
+    assert files["operator.yaml"][0]["rules"] == merged([NAMESPACES, SECRETS])
+    assert files["namespaced/operator.yaml"][0]["rules"] == merged([SECRETS])
+    assert files["leader-election.yaml"][0]["rules"] == merged([LEASES])
+
+
+def test_rules_are_found_next_to_the_code() -> None:
+    assert {"coder_k8s.kube.events", "coder_k8s.kube.election"} <= set(declared())
+
+
+def test_the_roles_of_the_operator_let_it_do_its_work_and_no_more(
+    cluster: ClusterAccess, operator_kubeconfig: Path
+) -> None:
+    assert can(cluster, operator_kubeconfig, "watch", "codercontrolplanes.coder.com", "default")
+    assert can(cluster, operator_kubeconfig, "create", "events.events.k8s.io", "default")
+    assert can(cluster, operator_kubeconfig, "update", "leases.coordination.k8s.io", "coder-system")
+    assert not can(cluster, operator_kubeconfig, "update", "leases.coordination.k8s.io", "default")
+    assert not can(cluster, operator_kubeconfig, "delete", "nodes", "default")
+
+
+@pytest.mark.usefixtures("operator_kubeconfig")
+def test_the_namespaced_variant_is_applied_to_a_namespace(cluster: ClusterAccess, namespace: str) -> None:
+    cluster.kubectl("apply", "--kustomize", RBAC / "namespaced", "--namespace", namespace)
+    kinds = cluster.kubectl("get", "role,rolebinding", "coder-k8s", "--namespace", namespace, "--output=name").split()
+    assert kinds == ["role.rbac.authorization.k8s.io/coder-k8s", "rolebinding.rbac.authorization.k8s.io/coder-k8s"]
+
+
+@pytest.mark.usefixtures("operator_kubeconfig")
+@pytest.mark.parametrize(
+    ("role", "verb", "resource", "allowed"),
+    [
+        ("view", "list", "coderprovisioners", "yes"),
+        ("view", "create", "coderprovisioners", "no"),
+        ("edit", "create", "coderworkspaceproxies", "yes"),
+        ("edit", "patch", "codercontrolplanes/scale", "yes"),
+        ("edit", "patch", "codercontrolplanes/status", "no"),
+    ],
+)
+def test_people_get_our_kinds_by_role(
+    cluster: ClusterAccess, namespace: str, role: str, verb: str, resource: str, allowed: str
+) -> None:
+    binding = f"--clusterrole=coder-k8s-{role}"
+    cluster.kubectl("create", "rolebinding", "someone", binding, "--user=someone", "--namespace", namespace)
+    asked = ("auth", "can-i", verb, resource.partition("/")[0] + ".coder.com", "--as=someone", "--namespace", namespace)
+    subresource = [f"--subresource={part}"] if (part := resource.partition("/")[2]) else []
+    assert answer(cluster, *asked, *subresource) == allowed
+
+
+def test_the_user_roles_join_those_of_the_cluster() -> None:
+    labels = [role["metadata"]["labels"] for role in dict(manifests(declared()))["user-roles.yaml"]]
+    prefix = "rbac.authorization.k8s.io/aggregate-to-"
+    joined = [{name.removeprefix(prefix) for name in found if name.startswith(prefix)} for found in labels]
+    assert joined == [{"view"}, {"edit", "admin"}]
+
+
+def can(cluster: ClusterAccess, kubeconfig: Path, verb: str, resource: str, namespace: str) -> bool:
+    asked = ("--kubeconfig", kubeconfig, "auth", "can-i", verb, resource, "--namespace", namespace)
+    return answer(cluster, *asked) == "yes"
+
+
+def answer(cluster: ClusterAccess, *args: str | Path) -> str:
+    """`kubectl auth can-i` fails to say no."""
+    try:
+        return cluster.kubectl(*args).strip()
+    except KubectlFailed:
+        return "no"
