@@ -9,8 +9,9 @@ from typing import Any, Self
 from aiohttp import web
 
 from tests.coderd_server import handlers
-from tests.coderd_server.answers import Refused, answer, check_rate
+from tests.coderd_server.answers import Refused, answer, check_rate, presented_token
 from tests.coderd_server.handlers import STATE
+from tests.coderd_server.sql_tokens import load_token
 from tests.coderd_server.state import State, utc_now
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -32,10 +33,20 @@ CONTROLS = frozenset(
 
 
 class CoderdServer:
-    """A stand-in on a free port of loopback, for as long as its context lasts."""
+    """A stand-in on a free port of loopback, for as long as its context lasts.
 
-    def __init__(self, version: str = "2.36.1", now: Callable[[], datetime] = utc_now, port: int = 0) -> None:
+    Given a database with coderd's tables, it also knows the tokens in there.
+    """
+
+    def __init__(
+        self,
+        version: str = "2.36.1",
+        now: Callable[[], datetime] = utc_now,
+        port: int = 0,
+        database_url: str | None = None,
+    ) -> None:
         self.state = State(version, now)
+        self.state.database_url = database_url
         self.port = port
         self._runner = web.AppRunner(make_app(self.state), access_log=None, shutdown_timeout=0.1)
 
@@ -127,6 +138,8 @@ async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
         assert request.transport is not None
         request.transport.abort()
         raise ConnectionResetError
+    if state.database_url is not None and (token := presented_token(request)):
+        await load_token(state, state.database_url, token)
     try:
         response = await respond(state, request, handler)
     except Refused as refused:

@@ -115,6 +115,8 @@ class State:
         self.refreshed_at = now()
         self.features: dict[str, str] = {}
         self.tokens: dict[str, Token] = {}
+        self.tokens_of_database: set[str] = set()
+        self.database_url: str | None = None
         self.licenses: list[StoredLicense] = []
         self.keys: dict[str, StoredKey] = {}
         self.daemons: dict[str, Daemon] = {}

@@ -1,0 +1,62 @@
+"""The same against a real, unlicensed coderd, when one is given."""
+
+import os
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from random import SystemRandom
+
+import pytest
+
+from coder_k8s.coderd import errors
+from coder_k8s.coderd.access_db import USERNAME, ensure_token, retire, revoke, token_name
+from coder_k8s.coderd.client import Client
+from coder_k8s.coderd.connections import Connections
+
+pytestmark = pytest.mark.real_coderd
+
+NAME = token_name("tests", "real-coderd")
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    """The operator, let in by SQL and out again."""
+    url = os.environ["CODERD_DATABASE_URL"]
+    grant = await ensure_token(url, NAME, "", now=datetime.now(UTC), rng=SystemRandom())
+    await retire(url, NAME, grant.token)
+    async with Connections() as connections:
+        client = Client(connections, os.environ["CODERD_URL"], grant.token)
+        yield client
+        await revoke(url, NAME)
+        with pytest.raises(errors.Unauthorized):
+            await client.me()
+
+
+async def test_the_operator_is_an_owner(client: Client) -> None:
+    await client.healthy()
+    user = await client.me()
+    assert (user.username, user.status, [role.name for role in user.roles]) == (USERNAME, "active", ["owner"])
+
+
+async def test_what_it_can_read(client: Client) -> None:
+    assert (await client.build_info()).version.startswith("v")
+    assert not (await client.entitlements()).has_license
+    assert isinstance(await client.licenses(), list)
+    default = await client.organization("default")
+    assert default in await client.organizations()
+    assert isinstance(await client.provisioner_daemons("default"), list)
+    assert isinstance(await client.provisioner_jobs("default"), list)
+
+
+async def test_what_is_refused_without_a_licence(client: Client) -> None:
+    for call in (
+        client.provisioner_keys("default"),
+        client.create_provisioner_key("default", "k", {}),
+        client.key_daemons("default"),
+        client.workspace_proxies(),
+        client.create_workspace_proxy("p", "P", "/icon.svg"),
+    ):
+        with pytest.raises(errors.NotLicensed):
+            await call
+    with pytest.raises(errors.Invalid):
+        await client.add_license("not a licence")
+    assert await client.look_up_provisioner_key("x" * 43) is None

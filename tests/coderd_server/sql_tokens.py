@@ -1,0 +1,33 @@
+"""Tokens that were written into a real database with coderd's tables."""
+
+import asyncpg
+
+from tests.coderd_server.state import State, Token, User
+
+QUERY = """
+    SELECT hashed_secret, expires_at, users.id, username, name, users.login_type::text, status::text, rbac_roles
+    FROM api_keys JOIN users ON users.id = user_id WHERE api_keys.id = $1 AND NOT deleted
+"""
+
+
+async def load_token(state: State, url: str, token: str) -> None:
+    """Learn from the database whether a token exists; a database that is down is down for the stand-in too."""
+    identifier = token.partition("-")[0]
+    if identifier in state.tokens and identifier not in state.tokens_of_database:
+        return
+    try:
+        connection = await asyncpg.connect(url, timeout=2)
+        try:
+            row = await connection.fetchrow(QUERY, identifier)
+        finally:
+            await connection.close(timeout=2)
+    except (OSError, asyncpg.PostgresError):
+        state.set(database_down=True)
+        return
+    state.set(database_down=False)
+    state.tokens.pop(identifier, None)
+    state.tokens_of_database.add(identifier)
+    if row is not None:
+        hashed, expires, user_id, username, name, login_type, status, roles = row.values()
+        user = User(username, tuple(roles), name, login_type, status, in_organization=False, id=str(user_id))
+        state.tokens[identifier] = Token(user, hashed, expires)
