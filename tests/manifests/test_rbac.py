@@ -44,6 +44,7 @@ def test_rules_are_found_next_to_the_code() -> None:
     assert {"coder_k8s.kube.events", "coder_k8s.kube.election"} <= set(declared())
 
 
+@pytest.mark.usefixtures("crds")
 def test_the_roles_of_the_operator_let_it_do_its_work_and_no_more(
     cluster: ClusterAccess, operator_kubeconfig: Path
 ) -> None:
@@ -54,14 +55,14 @@ def test_the_roles_of_the_operator_let_it_do_its_work_and_no_more(
     assert not can(cluster, operator_kubeconfig, "delete", "nodes", "default")
 
 
-@pytest.mark.usefixtures("operator_kubeconfig")
+@pytest.mark.usefixtures("crds", "operator_kubeconfig")
 def test_the_namespaced_variant_is_applied_to_a_namespace(cluster: ClusterAccess, namespace: str) -> None:
     cluster.kubectl("apply", "--kustomize", RBAC / "namespaced", "--namespace", namespace)
     kinds = cluster.kubectl("get", "role,rolebinding", "coder-k8s", "--namespace", namespace, "--output=name").split()
     assert kinds == ["role.rbac.authorization.k8s.io/coder-k8s", "rolebinding.rbac.authorization.k8s.io/coder-k8s"]
 
 
-@pytest.mark.usefixtures("operator_kubeconfig")
+@pytest.mark.usefixtures("crds", "operator_kubeconfig")
 @pytest.mark.parametrize(
     ("role", "verb", "resource", "allowed"),
     [
