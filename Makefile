@@ -22,7 +22,7 @@ unit: $(STAMP) ## the tests alone (ARGS="-k name" chooses)
 	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 
 binaries: $(STAMP) ## build the Kubernetes programs that the tests run, once
-	$(BIN)/python -m coder_k8s.dev.binaries etcd kube-apiserver kubectl
+	$(BIN)/python -m coder_k8s.dev.binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok
 
 generate: $(STAMP) ## write CRDs, RBAC and the API reference anew
 	$(BIN)/python -m coder_k8s.manifests

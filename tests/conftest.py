@@ -17,6 +17,7 @@ import pytest
 
 from coder_k8s.dev.binaries import BinariesMissing
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
+from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.dev.processes import free_port
 from tests.support.operator import install_crds, write_operator_kubeconfig
 
@@ -82,6 +83,13 @@ def cluster(pytestconfig: pytest.Config) -> ClusterAccess:
 def fresh_cluster() -> Iterator[Cluster]:
     """A cluster of one's own, to kill, pause or compact."""
     with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder)) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def full_cluster() -> Iterator[FullCluster]:
+    """A cluster in which pods become Ready, one per worker that needs it."""
+    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, FullCluster(Path(folder)) as cluster:
         yield cluster
 
 

@@ -1,0 +1,104 @@
+"""A cluster in which pods become Ready: the controllers and the scheduler of Kubernetes, and a node that kwok plays."""
+
+import http.client
+import json
+import ssl
+from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import Path
+
+from .binaries import program
+from .cluster import Cluster
+from .processes import Process, ProcessFailed, free_port
+
+STAGES = Path(__file__).parent / "kwok.yaml"
+POD_RANGE = "10.244.0.0/16"
+NODE = "kwok"
+PLAYED = {"kwok.x-k8s.io/node": "fake"}
+"""The annotation of the nodes that kwok may touch."""
+
+
+class FullCluster(Cluster):
+    """`Cluster` with kube-controller-manager, kube-scheduler and kwok; its one node has room for any test."""
+
+    def __init__(self, folder: Path, apiserver_args: Sequence[str] = (), port: int | None = None) -> None:
+        super().__init__(folder, apiserver_args, port)
+        self.controller_manager = self._follower("kube-controller-manager", *self._controller_manager_options())
+        self.scheduler = self._follower("kube-scheduler")
+        self.kwok = Process(self._kwok_command(), folder / "kwok.log", self._node_ready)
+        self.followers = [self.controller_manager, self.scheduler, self.kwok]
+
+    def start(self) -> None:
+        """Launch, and return once a pod can be scheduled."""
+        super().start()  # without an API server that answers, the others end
+        try:
+            self._add_node()
+            for follower in self.followers:
+                self.components.append(follower)
+                follower.start()
+            for follower in self.followers:
+                follower.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _follower(self, name: str, *options: str) -> Process:
+        """A program of Kubernetes that works on what the API server holds, and tells by TLS how it is."""
+        port = free_port()
+        command: list[str | Path] = [
+            program(name),
+            f"--kubeconfig={self.kubeconfig}",
+            f"--authentication-kubeconfig={self.kubeconfig}",
+            f"--authorization-kubeconfig={self.kubeconfig}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={port}",
+            f"--tls-cert-file={self.folder / 'apiserver.crt'}",
+            f"--tls-private-key-file={self.folder / 'apiserver.key'}",
+            "--leader-elect=false",
+            "--profiling=false",
+            *options,
+        ]
+        return Process(command, self.folder / f"{name}.log", lambda: self._healthy(port))
+
+    def _controller_manager_options(self) -> list[str]:
+        return [
+            f"--root-ca-file={self.ca_path}",
+            f"--service-account-private-key-file={self.folder / 'service-account.key'}",
+            f"--cluster-cidr={POD_RANGE}",
+            "--allocate-node-cidrs=true",
+        ]
+
+    def _kwok_command(self) -> list[str | Path]:
+        [(annotation, value)] = PLAYED.items()
+        return [
+            program("kwok"),
+            f"--kubeconfig={self.kubeconfig}",
+            f"--config={STAGES}",
+            f"--manage-nodes-with-annotation-selector={annotation}={value}",
+            f"--server-address=127.0.0.1:{free_port()}",
+            "--node-ip=127.0.0.1",
+            f"--cidr={POD_RANGE}",
+            "--node-lease-duration-seconds=40",
+        ]
+
+    def _healthy(self, port: int) -> bool:
+        context = ssl.create_default_context(cafile=self.ca_path)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _add_node(self) -> None:
+        metadata = {"name": NODE, "annotations": PLAYED, "labels": {"kubernetes.io/hostname": NODE}}
+        status, answer = self.request("POST", "/api/v1/nodes", {"metadata": metadata})
+        if status != HTTPStatus.CREATED:
+            raise ProcessFailed(f"the API server answered {status} to a node: {answer.decode(errors='replace')}")
+
+    def _node_ready(self) -> bool:
+        """Whether the node takes pods: it bears a taint until the controllers have heard from it."""
+        node = json.loads(self.request("GET", f"/api/v1/nodes/{NODE}")[1])
+        return not node["spec"].get("taints")
