@@ -1,10 +1,12 @@
 """Controllers in this process, under the operator's own ServiceAccount, confined to the namespaces of a test."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+from coder_k8s.coderd.connections import Connections, Endpoint
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
@@ -16,19 +18,25 @@ from coder_k8s.kube.metrics import Metrics
 
 @asynccontextmanager
 async def running(
-    kubeconfig: Path, namespaces: Sequence[str], *builders: Callable[[Runtime], Controller]
+    kubeconfig: Path,
+    namespaces: Sequence[str],
+    *builders: Callable[[Runtime], Controller],
+    connect_to: Mapping[Endpoint, Endpoint] | None = None,
+    **options: Any,
 ) -> AsyncIterator[Runtime]:
-    """Controllers at work, with their caches complete, until the block ends."""
+    """Controllers at work, with their caches complete, until the block ends; options are those of `Runtime`."""
     metrics = Metrics()
-    async with Http(load(kubeconfig), "test", metrics) as http:
+    async with Http(load(kubeconfig), "test", metrics) as http, Connections(connect_to) as coderd:
         client = Client(http, "coder-k8s")
         recorder = Recorder(client, "coder-k8s", "test", metrics)
-        runtime = Runtime(client=client, recorder=recorder, metrics=metrics, namespaces=namespaces)
+        runtime = Runtime(
+            client=client, coderd=coderd, recorder=recorder, metrics=metrics, namespaces=namespaces, **options
+        )
         controllers = [build(runtime) for build in builders]
         stopping = asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            background = [group.create_task(informer.run()) for informer in runtime.informers.values()]
-            background.append(group.create_task(recorder.run()))
+            background: list[asyncio.Task[None]] = [group.create_task(recorder.run())]
+            background += [group.create_task(informer.run()) for informer in runtime.informers.values()]
             for informer in runtime.informers.values():
                 await asyncio.wait_for(informer.synced.wait(), 20)
             work = [group.create_task(controller.run(stopping)) for controller in controllers]

@@ -6,6 +6,7 @@ that, so the very first status write has them, and they agree with each other by
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from coder_k8s.kube.conditions import Finding
 
@@ -17,6 +18,8 @@ class Report:
     """Collects findings, in the order of the flowchart."""
 
     findings: list[Finding] = field(default_factory=list)
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Fields of the status that a step knows."""
     look_again: float | None = None
     _open: list[Finding] = field(default_factory=list)
     _culprits: list[Finding] = field(default_factory=list)
@@ -49,6 +52,10 @@ class Report:
     def again(self, seconds: float) -> None:
         """Look again by then; the shortest wish wins."""
         self.look_again = seconds if self.look_again is None else min(seconds, self.look_again)
+
+    def says(self, reason: str) -> bool:
+        """Whether a finding has this reason."""
+        return any(finding.reason == reason for finding in self.findings)
 
     @property
     def settled(self) -> bool:

@@ -3,8 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from random import Random, SystemRandom
 from typing import Any, TypeVar
 
+from coder_k8s.coderd.connections import Connections
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.informer import Informer
@@ -19,11 +21,13 @@ class Runtime:
     """The connection to the cluster, shared by all controllers, with one informer per kind."""
 
     client: Client
+    coderd: Connections
     recorder: Recorder
     metrics: Metrics
     namespaces: Sequence[str] = ("",)
     workers: int = 8
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    rng: Random = field(default_factory=SystemRandom)
     informers: dict[Kind[Any], Informer[Any]] = field(default_factory=dict)
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -51,14 +51,14 @@ class StatusWriter(Generic[T]):
         self._writer = writer
         self._now = now
 
-    async def write(self, seen: T, report: Report, owned: frozenset[str], **fields: Any) -> None:
+    async def write(self, seen: T, report: Report, owned: frozenset[str]) -> None:
         """Tell what a pass found. Conditions of the types in `owned` that it did not speak of are taken back."""
         before = _status(seen)
         generation = seen.metadata.generation
         findings = report.conclude()
         silent = owned - {finding.type for finding in findings}
         conditions = merge(before.conditions, findings, generation, self._now(), drop=silent)
-        after = msgspec.structs.replace(before, observed_generation=generation, conditions=conditions, **fields)
+        after = msgspec.structs.replace(before, observed_generation=generation, conditions=conditions, **report.fields)
         await self._patch(seen, after)
         self._announce(seen, before, after)
 

@@ -18,8 +18,11 @@ from coder_k8s.kube.kinds import DEPLOYMENT, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Child, Key, Manifest
 
 from . import pods, rollout, sources
+from .access import OperatorAccess
 from .deployment import ACCESS_URL, CHECKSUM, Surroundings, defines, deployment
+from .entitlements import EntitlementWatcher
 from .exposure import Exposure
+from .license import LicenseKeeper
 from .objects import NAME, service, service_account, service_account_name, status_url
 from .rbac import FINALIZER, WorkspaceRBAC, wanted_elsewhere
 
@@ -35,28 +38,37 @@ class Reconciler:
         client: Client,
         planes: Cache[CoderControlPlane],
         children: Children,
-        environment: sources.Sources,
-        rbac: WorkspaceRBAC,
-        status: StatusWriter[CoderControlPlane],
         recorder: Recorder,
         now: Callable[[], datetime],
+        *,
+        environment: sources.Sources,
+        rbac: WorkspaceRBAC,
+        exposure: Exposure,
+        access: OperatorAccess,
+        license: LicenseKeeper,  # noqa: A002 - the step of that name
+        entitlements: EntitlementWatcher,
+        status: StatusWriter[CoderControlPlane],
         writer: str,
     ) -> None:
         self._client = client
         self._planes = planes
         self._children = children
-        self._sources = environment
-        self._rbac = rbac
-        self._exposure = Exposure(children)
-        self._status = status
         self._recorder = recorder
         self._now = now
+        self._sources = environment
+        self._rbac = rbac
+        self._exposure = exposure
+        self._access = access
+        self._license = license
+        self._entitlements = entitlements
+        self._status = status
         self._writer = writer
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass of the flowchart; returns when to look again."""
         plane = self._planes.get(key)
         if plane is None:
+            self._forget(key)
             return None
         if paused(plane):
             await self._status.pause(plane)
@@ -78,19 +90,31 @@ class Reconciler:
         if found.complete:  # pods of the last rollout need their account until they are gone
             await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
         plane = await self._let_go(plane)
+        await self._converse(plane, found.ready > 0, report)
 
-        await self._status.write(
-            plane,
-            report,
-            CONDITIONS,
-            url=status_url(plane),
-            phase="Ready" if found.ready else "Pending",
-            replicas=found.replicas,
-            ready_replicas=found.ready,
-            selector=selector(labels(NAME, plane)),
-            config_checksum=checksum,
-        )
+        report.fields |= {
+            "url": status_url(plane),
+            "phase": "Ready" if found.ready else "Pending",
+            "replicas": found.replicas,
+            "ready_replicas": found.ready,
+            "selector": selector(labels(NAME, plane)),
+            "config_checksum": checksum,
+        }
+        await self._status.write(plane, report, CONDITIONS)
         return report.look_again
+
+    async def _converse(self, plane: CoderControlPlane, serving: bool, report: Report) -> None:
+        """What there is to settle with coderd itself, which may be slow or away: after all that Kubernetes needs."""
+        coderd = await self._access.ensure(plane, serving, report)
+        uploaded = await self._license.ensure(plane, coderd, serving, report)
+        await self._entitlements.check(plane, coderd, serving, report, at_once=uploaded)
+        if report.says("Forbidden"):
+            self._access.distrust(plane.key)
+
+    def _forget(self, key: Key) -> None:
+        self._access.distrust(key)
+        self._license.forget(key)
+        self._entitlements.forget(key)
 
     async def _identify(self, plane: CoderControlPlane, report: Report) -> None:
         """The ServiceAccount; one that exists already is the user's own."""

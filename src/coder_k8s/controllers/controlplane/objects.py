@@ -55,6 +55,11 @@ def http_port(plane: CoderControlPlane) -> int:
     return 80 if has_tls(plane) and plane.spec.service.port == 443 else plane.spec.service.port
 
 
+def api_url(plane: CoderControlPlane) -> str:
+    """Where the operator itself talks to coderd: its certificate, if any, is for another name than the Service's."""
+    return f"http://{_host(plane)}:{http_port(plane)}"
+
+
 def status_url(plane: CoderControlPlane) -> str:
     """The URL in the cluster, always with its port."""
     return f"https://{_host(plane)}:443" if has_tls(plane) else f"http://{_host(plane)}:{plane.spec.service.port}"

@@ -17,6 +17,7 @@ from coder_k8s.kube.kinds import (
     NAMESPACE_METADATA,
     ROLE,
     ROLE_BINDING,
+    SECRET,
     SECRET_METADATA,
     SERVICE,
     SERVICE_ACCOUNT,
@@ -24,12 +25,17 @@ from coder_k8s.kube.kinds import (
 from coder_k8s.kube.objects import Child, Glimpse, Key
 from coder_k8s.kube.rules import Rule
 
+from .access import OperatorAccess
+from .entitlements import EntitlementWatcher
+from .exposure import Exposure
 from .flowchart import Reconciler
+from .license import LicenseKeeper
+from .metrics import LicenseMetrics
 from .rbac import PLANE, PLANE_NAMESPACE, VERBS, WorkspaceRBAC, identity, wanted_elsewhere
 from .sources import Sources, sources
 
 NAME = "codercontrolplane"
-CHILDREN = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS, HTTP_ROUTE)
+CHILDREN = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS, HTTP_ROUTE, SECRET)
 
 SEE = ("get", "list", "watch")
 KEEP = (*SEE, "create", "patch", "delete")
@@ -42,7 +48,8 @@ RULES = (
     Rule((INGRESS.group,), (INGRESS.plural,), KEEP),
     Rule((HTTP_ROUTE.group,), (HTTP_ROUTE.plural,), KEEP),
     Rule((ROLE.group,), (ROLE.plural, ROLE_BINDING.plural), KEEP),
-    Rule(("",), (SECRET_METADATA.plural, CONFIG_MAP_METADATA.plural), SEE),
+    Rule(("",), (SECRET.plural,), KEEP),
+    Rule(("",), (CONFIG_MAP_METADATA.plural,), SEE),
     Rule(("",), (NAMESPACE_METADATA.plural,), SEE, cluster_scoped=True),
     # What Coder gets to run workspaces: one can only grant what one holds.
     Rule(("",), ("pods", "persistentvolumeclaims"), tuple(VERBS)),
@@ -58,16 +65,21 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
     caches = {kind: runtime.informer(kind, labels=MANAGED, optional=kind is HTTP_ROUTE) for kind in CHILDREN}
 
     children = Children(runtime.client, Applier(runtime.client, NAME, DIGEST), caches)
+    client, recorder, now = runtime.client, runtime.recorder, runtime.now
     reconciler = Reconciler(
-        runtime.client,
+        client,
         planes,
         children,
-        Sources(runtime.client, secrets, config_maps),
-        WorkspaceRBAC(children, namespaces, allow_workspace_namespaces),
-        StatusWriter(runtime.client, CONTROL_PLANE, planes, runtime.recorder, NAME, runtime.now),
-        runtime.recorder,
-        runtime.now,
-        NAME,
+        recorder,
+        now,
+        environment=Sources(client, secrets, config_maps),
+        rbac=WorkspaceRBAC(children, namespaces, allow_workspace_namespaces),
+        exposure=Exposure(children),
+        access=OperatorAccess(client, children, secrets, runtime.coderd, recorder, now, runtime.rng),
+        license=LicenseKeeper(client, secrets, recorder, now),
+        entitlements=EntitlementWatcher(recorder, LicenseMetrics(runtime.metrics.registry), now),
+        status=StatusWriter(client, CONTROL_PLANE, planes, recorder, NAME, now),
+        writer=NAME,
     )
     controller = Controller(NAME, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)
 
@@ -105,5 +117,8 @@ def _mentions(plane: CoderControlPlane) -> Iterable[tuple[object, ...]]:
     yield PLANE, labels[PLANE_NAMESPACE], labels[PLANE]
     for source in sources(plane):
         yield source.kind, Key(plane.metadata.namespace, source.name)
+    for reference in (plane.spec.license_secret_ref, plane.spec.operator_access.token_secret_ref):
+        if reference is not None:
+            yield "Secret", Key(plane.metadata.namespace, reference.name)
     for namespace in wanted_elsewhere(plane):
         yield "Namespace", namespace

@@ -1,0 +1,46 @@
+"""What a control plane's licence is worth, for dashboards and alerts."""
+
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from coder_k8s.coderd.types import Entitlements
+from coder_k8s.kube.objects import Key
+
+ENTITLEMENTS = {"not_entitled": 0, "grace_period": 1, "entitled": 2}
+
+
+class LicenseMetrics:
+    """Gauges by control plane, gone when it is."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        names = ["namespace", "name"]
+        self._expiry = Gauge(
+            "coder_k8s_license_expiry_timestamp_seconds", "When the licence runs out.", names, registry=registry
+        )
+        self._tier = Gauge("coder_k8s_license_tier", "1 for the tier that it has.", [*names, "tier"], registry=registry)
+        self._entitlement = Gauge(
+            "coder_k8s_license_entitlement",
+            "Per feature: 0 not entitled, 1 in the grace period, 2 entitled.",
+            [*names, "feature"],
+            registry=registry,
+        )
+        self._known: set[Key] = set()
+
+    def knows(self, key: Key) -> bool:
+        return key in self._known
+
+    def show(self, key: Key, tier: str, expires: datetime | None, found: Entitlements) -> None:
+        self.forget(key)
+        self._known.add(key)
+        if expires is not None:
+            self._expiry.labels(*key).set(expires.timestamp())
+        self._tier.labels(*key, tier).set(1)
+        for name, feature in found.features.items():
+            self._entitlement.labels(*key, name).set(ENTITLEMENTS.get(feature.entitlement, 0))
+
+    def forget(self, key: Key) -> None:
+        self._known.discard(key)
+        where = {"namespace": key.namespace, "name": key.name}
+        for gauge in (self._expiry, self._tier, self._entitlement):
+            gauge.remove_by_labels(where)
