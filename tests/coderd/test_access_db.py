@@ -85,7 +85,7 @@ async def test_nothing_is_written_while_the_token_is_good(database: CoderdDataba
     grant = await ensure(database)
     before = await versions(database)
 
-    again = await ensure(database, grant.token, now=NOW + timedelta(days=335))
+    again = await ensure(database, f"{grant.token}\n", now=NOW + timedelta(days=335))
 
     assert (again.token, again.new, again.stale) == (grant.token, False, False)
     assert await versions(database) == before

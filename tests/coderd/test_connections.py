@@ -149,6 +149,12 @@ async def test_no_secret_gets_out(caplog: pytest.LogCaptureFixture) -> None:
         assert TOKEN not in repr(client)
 
 
+async def test_health_is_what_coderd_says() -> None:
+    async with scripted(http("200 OK", b"<html>welcome</html>")) as url, Connections() as connections:
+        with pytest.raises(errors.Unavailable):
+            await Client(connections, url).healthy()
+
+
 async def test_a_connection_that_is_cut_and_one_that_is_slow() -> None:
     async with CoderdServer() as server, Connections(limits=Limits(total=0.3)) as connections:
         client = Client(connections, server.url, server.state.token)

@@ -20,10 +20,9 @@ from tests.coderd_server.answers import (
 )
 from tests.coderd_server.licensing import claims_of, is_genuine
 from tests.coderd_server.queries import is_uuid, query_ids, query_limit, query_states, query_tags
-from tests.coderd_server.state import Proxy, State, User
+from tests.coderd_server.state import RESERVED, Proxy, State, User
 
 STATE = web.AppKey("state", State)
-RESERVED = ("built-in", "user-auth", "psk")
 DAEMON_STATES = ("offline", "idle", "busy")
 JOB_STATES = ("pending", "running", "succeeded", "canceling", "canceled", "failed", "unknown")
 
@@ -153,10 +152,14 @@ async def delete_key(request: web.Request) -> web.Response:
 async def key_daemons(request: web.Request) -> web.Response:
     state = enter_keys(request)
     recent = [each for each in state.daemons.values() if each.status != "offline"]
+    unsaid = {"status": None, "key_name": None, "current_job": None, "previous_job": None}
     return answer(
         [
-            {"key": wire.key(key), "daemons": [wire.daemon(state, each) for each in recent if each.key == key.id]}
-            for key in state.keys.values()
+            {
+                "key": wire.key(key),
+                "daemons": [{**wire.daemon(state, each), **unsaid} for each in recent if each.key == key.id],
+            }
+            for key in (*state.reserved_keys(), *state.keys.values())
         ]
     )
 

@@ -10,7 +10,12 @@ from uuid import uuid4
 
 from tests.coderd_server.licensing import FEATURES, claims_of, entitlement, is_genuine, make_license
 
-BUILT_IN_KEY = "00000000-0000-0000-0000-000000000001"
+RESERVED = {
+    "built-in": "00000000-0000-0000-0000-000000000001",
+    "user-auth": "00000000-0000-0000-0000-000000000002",
+    "psk": "00000000-0000-0000-0000-000000000003",
+}
+BUILT_IN_KEY = RESERVED["built-in"]
 RANKS = ("not_entitled", "grace_period", "entitled")
 
 
@@ -190,6 +195,10 @@ class State:
         key = StoredKey(str(uuid4()), name.lower(), self.organization_id, kept, secret, self.now())
         self.keys[key.name] = key
         return secret
+
+    def reserved_keys(self) -> list[StoredKey]:
+        """The keys that coderd has for daemons without one."""
+        return [StoredKey(key, name, self.organization_id, {}, "", self.started_at) for name, key in RESERVED.items()]
 
     def delete_key(self, name: str) -> None:
         """Delete a provisioner key; the rows of its daemons go with it."""

@@ -94,6 +94,7 @@ async def ensure_token(
         await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
         user = await _ensure_user(connection, now, rng)
         tokens = await _tokens(connection, user, name)
+        current = current.strip()
         held = _held(tokens, current)
         if held is not None and held.expires - now >= RENEW_BEFORE:
             return Grant(current, held.expires, new=False, stale=len(tokens) > 1)
@@ -213,7 +214,7 @@ def _alternate(name: str) -> str:
 
 def _held(tokens: list[_Token], token: str) -> _Token | None:
     """Which of the tokens this is."""
-    identifier, _, secret = token.strip().partition("-")
+    identifier, _, secret = token.partition("-")
     hashed = hashlib.sha256(secret.encode()).digest()
     return next((each for each in tokens if (each.id, each.hashed_secret) == (identifier, hashed)), None)
 

@@ -47,7 +47,9 @@ class Client:
 
     async def healthy(self) -> None:
         """Return when coderd serves; that says nothing about its database."""
-        _checked("/healthz", await self._send("GET", "/healthz"), (self._token,))
+        reply = await self._send("GET", "/healthz")
+        if _checked("/healthz", reply, (self._token,)) != b"OK":
+            raise Unavailable("/healthz: the answer is not from coderd")
 
     async def build_info(self) -> BuildInfo:
         """Which version answers."""
@@ -104,6 +106,8 @@ class Client:
 
     async def look_up_provisioner_key(self, secret: str) -> ProvisionerKey | None:
         """The key that a secret belongs to; None when coderd knows no such key."""
+        if not secret or not _fits_header(secret):
+            return None
         route = "/api/v2/provisionerkeys/{}"
         reply = await self._send("GET", route, secret, headers={"Coder-Provisioner-Daemon-Key": secret})
         if reply.status in (400, 401) and _problem(reply).message == "provisioner daemon key invalid":
@@ -187,9 +191,9 @@ class Client:
         query: Mapping[str, str] | None = None,
     ) -> Reply:
         """Fill the names into the route and send the request."""
+        if not _fits_header(self._token):
+            raise Unauthorized("the token has characters that no token has")
         sent = {"Coder-Session-Token": self._token, **(headers or {})}
-        if not all(value.isascii() and value.isprintable() for value in sent.values()):
-            raise Unauthorized(f"{route}: the token has characters that no token has")
         if body is not None:
             sent["Content-Type"] = "application/json"
         path = route.format(*(quote(name, safe="") for name in names))
@@ -200,6 +204,10 @@ class Client:
         except Unavailable as error:
             error.add_note(f"{method} {route}")
             raise
+
+
+def _fits_header(secret: str) -> bool:
+    return secret.isascii() and secret.isprintable()
 
 
 def _checked(route: str, reply: Reply, secrets: tuple[str, ...]) -> bytes:

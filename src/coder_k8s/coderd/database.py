@@ -17,6 +17,12 @@ from coder_k8s.coderd.errors import AccessError, DatabaseUnreachable, SchemaUnsu
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
+_TRY_THE_NEXT = (
+    OSError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TargetServerAttributeNotMatched,
+)
 _MEANINGS: tuple[tuple[str, type[AccessError], str], ...] = (
     ("28P01", DatabaseUnreachable, "the database refuses the user or the password"),
     ("28", DatabaseUnreachable, "the database does not let this user in from here, or not without TLS"),
@@ -86,7 +92,7 @@ async def _connect(url: str, timeouts: Timeouts) -> Connection:
                 timeout=timeouts.connect,
                 statement_cache_size=0,
             )
-        except (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched):
+        except _TRY_THE_NEXT:
             if server is database.servers[-1]:
                 raise
     raise AssertionError("a URL names at least one server")
