@@ -16,6 +16,7 @@ from coder_k8s.coderd.connections import Connections
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.names import derived
 from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import NotOurs
 from coder_k8s.kube.cache import Cache
@@ -25,7 +26,7 @@ from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Glimpse, Key, Manifest
 
 from .database import URLMissing, connection_url
-from .objects import api_url, metadata
+from .objects import metadata
 
 READY = ControlPlaneCondition.OPERATOR_ACCESS_READY
 TOKEN = "token"  # noqa: S105 - a name, not a token

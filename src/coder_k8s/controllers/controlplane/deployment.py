@@ -8,9 +8,10 @@ from coder_k8s.api.controlplane import Probe
 from coder_k8s.api.shared import SecretKey
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.names import LABEL_LIMIT, hashed
+from coder_k8s.controllers.urls import access_url, has_tls
 from coder_k8s.kube.objects import Manifest
 
-from .objects import HTTP_PORT, HTTPS_PORT, NAME, access_url, has_tls, metadata, service_account_name
+from .objects import HTTP_PORT, HTTPS_PORT, NAME, metadata, service_account_name
 
 CHECKSUM = "coder.com/config-checksum"
 ACCESS_URL = "CODER_ACCESS_URL"

@@ -10,6 +10,7 @@ from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.labels import labels, paused, selector
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
+from coder_k8s.controllers.urls import status_url
 from coder_k8s.kube import errors, finalizers
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
@@ -23,7 +24,7 @@ from .deployment import ACCESS_URL, CHECKSUM, Surroundings, defines, deployment
 from .entitlements import EntitlementWatcher
 from .exposure import Exposure
 from .license import LicenseKeeper
-from .objects import NAME, service, service_account, service_account_name, status_url
+from .objects import NAME, service, service_account, service_account_name
 from .rbac import FINALIZER, WorkspaceRBAC, wanted_elsewhere
 
 CONDITIONS = frozenset(ControlPlaneCondition)

@@ -7,6 +7,7 @@ import msgspec
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.api.controlplane import Gateway, Ingress
 from coder_k8s.controllers.labels import labels
+from coder_k8s.controllers.urls import has_tls, http_port
 from coder_k8s.kube.objects import Manifest
 
 NAME = "coder-control-plane"
@@ -46,33 +47,6 @@ def service(plane: CoderControlPlane) -> Manifest:
     }
 
 
-def has_tls(plane: CoderControlPlane) -> bool:
-    return bool(plane.spec.tls.secret_names)
-
-
-def http_port(plane: CoderControlPlane) -> int:
-    """The port of the Service behind which coderd speaks plain HTTP."""
-    return 80 if has_tls(plane) and plane.spec.service.port == 443 else plane.spec.service.port
-
-
-def api_url(plane: CoderControlPlane) -> str:
-    """Where the operator itself talks to coderd: its certificate, if any, is for another name than the Service's."""
-    return f"http://{_host(plane)}:{http_port(plane)}"
-
-
-def status_url(plane: CoderControlPlane) -> str:
-    """The URL in the cluster, always with its port."""
-    return f"https://{_host(plane)}:443" if has_tls(plane) else f"http://{_host(plane)}:{plane.spec.service.port}"
-
-
-def access_url(plane: CoderControlPlane) -> str:
-    """The URL in the cluster as coderd shows it: a default port is left out."""
-    if has_tls(plane):
-        return f"https://{_host(plane)}"
-    port = plane.spec.service.port
-    return f"http://{_host(plane)}" + ("" if port == 80 else f":{port}")
-
-
 def ingress(plane: CoderControlPlane, wanted: Ingress) -> Manifest:
     backend = {"service": {"name": plane.metadata.name, "port": {"number": http_port(plane)}}}
     path = {"path": "/", "pathType": "Prefix", "backend": backend}
@@ -103,10 +77,6 @@ def http_route(plane: CoderControlPlane, wanted: Gateway) -> Manifest:
         "metadata": metadata(plane),
         "spec": {"parentRefs": parents, "hostnames": hosts, "rules": [rule]},
     }
-
-
-def _host(plane: CoderControlPlane) -> str:
-    return f"{plane.metadata.name}.{plane.metadata.namespace}.svc.cluster.local"
 
 
 def _ports(plane: CoderControlPlane) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from coder_k8s.api import CoderControlPlane
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.names import derived, hashed
+from coder_k8s.controllers.permissions import everything
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import NotOurs
@@ -28,7 +29,6 @@ FINALIZER = "coder.com/workspace-rbac-cleanup"
 OPT_IN = "coder.com/workspaces-from"
 PLANE, PLANE_NAMESPACE = "coder.com/control-plane", "coder.com/control-plane-namespace"
 OWNER_UID = "coder.com/workspace-rbac-owner-uid"
-VERBS = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
 
 
 class Refusal(NamedTuple):
@@ -47,9 +47,9 @@ def binding_name(plane: CoderControlPlane) -> str:
 
 
 def role(plane: CoderControlPlane, namespace: str) -> Manifest:
-    rules = [_everything("", "pods"), _everything("", "persistentvolumeclaims")]
+    rules = [everything("", "pods"), everything("", "persistentvolumeclaims")]
     if plane.spec.rbac.enable_deployments:
-        rules.append(_everything("apps", "deployments"))
+        rules.append(everything("apps", "deployments"))
     return {"metadata": _metadata(plane, role_name(plane), namespace), "rules": [*rules, *plane.spec.rbac.extra_rules]}
 
 
@@ -168,7 +168,3 @@ def _metadata(plane: CoderControlPlane, name: str, namespace: str) -> Manifest:
     if namespace != plane.metadata.namespace:
         del made["ownerReferences"]  # an owner in another namespace would have the object collected as garbage
     return {**made, "namespace": namespace}
-
-
-def _everything(group: str, resource: str) -> Manifest:
-    return {"apiGroups": [group], "resources": [resource], "verbs": VERBS}

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.labels import DIGEST, MANAGED
+from coder_k8s.controllers.permissions import VERBS
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube.apply import Applier
@@ -31,7 +32,7 @@ from .exposure import Exposure
 from .flowchart import Reconciler
 from .license import LicenseKeeper
 from .metrics import LicenseMetrics
-from .rbac import PLANE, PLANE_NAMESPACE, VERBS, WorkspaceRBAC, identity, wanted_elsewhere
+from .rbac import PLANE, PLANE_NAMESPACE, WorkspaceRBAC, identity, wanted_elsewhere
 from .sources import Sources, sources
 
 NAME = "codercontrolplane"
@@ -52,8 +53,8 @@ RULES = (
     Rule(("",), (CONFIG_MAP_METADATA.plural,), SEE),
     Rule(("",), (NAMESPACE_METADATA.plural,), SEE, cluster_scoped=True),
     # What Coder gets to run workspaces: one can only grant what one holds.
-    Rule(("",), ("pods", "persistentvolumeclaims"), tuple(VERBS)),
-    Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), tuple(VERBS)),
+    Rule(("",), ("pods", "persistentvolumeclaims"), VERBS),
+    Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), VERBS),
 )
 
 

@@ -1,0 +1,9 @@
+"""What Coder gets in a namespace to run workspaces there."""
+
+from coder_k8s.kube.objects import Manifest
+
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+
+
+def everything(group: str, *resources: str) -> Manifest:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": list(VERBS)}
