@@ -1,0 +1,95 @@
+"""Control planes for tests, and a look at what they are made of."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.controllers.controlplane.setup import CHILDREN
+from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.informer import Informer
+from coder_k8s.kube.kinds import HTTP_ROUTE
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+
+
+def manifest(namespace: str = "golden", name: str = "demo", **spec: Any) -> Manifest:
+    """What a user writes; the operator needs no way into a Coder that does not run."""
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"operatorAccess": {"disabled": True}, **spec},
+    }
+
+
+def plane(namespace: str = "golden", name: str = "demo", **spec: Any) -> CoderControlPlane:
+    """What the operator reads of it."""
+    written = manifest(namespace, name, **spec)
+    written["metadata"]["uid"] = "1234"
+    return msgspec.convert(written, CoderControlPlane)
+
+
+class Observer:
+    """An administrator who sees every child as soon as it changes."""
+
+    def __init__(self, client: Client, caches: Mapping[Kind[Child], Informer[Child]]) -> None:
+        self.client = client
+        self._caches = caches
+
+    def get(self, kind: Kind[Child], namespace: str, name: str) -> Child:
+        """A child that is there; `eventually` waits for one that is not there yet."""
+        found = self._caches[kind].get(Key(namespace, name))
+        assert found is not None, f"there is no {kind.name} {namespace}/{name}"
+        return found
+
+    def has(self, kind: Kind[Child], namespace: str, name: str) -> bool:
+        return self._caches[kind].get(Key(namespace, name)) is not None
+
+    def children(self) -> dict[tuple[str, Key], Child]:
+        """Everything of a kind that the operator makes."""
+        return {(kind.name, child.key): child for kind, cache in self._caches.items() for child in cache}
+
+    async def change(self, namespace: str, name: str, **spec: Any) -> CoderControlPlane:
+        """Change the spec of a control plane; `None` removes a field."""
+        return await self.client.merge(CONTROL_PLANE, Key(namespace, name), {"spec": spec})
+
+
+@asynccontextmanager
+async def observing(kubeconfig: Path, namespaces: Sequence[str] = ("",)) -> AsyncIterator[Observer]:
+    metrics = Metrics()
+    async with Http(load(kubeconfig), "somebody", metrics) as http:
+        client = Client(http, "somebody")
+        caches = {
+            kind: Informer(client, kind, namespaces, metrics=metrics, optional=kind is HTTP_ROUTE) for kind in CHILDREN
+        }
+        async with asyncio.TaskGroup() as group:
+            watches = [group.create_task(cache.run()) for cache in caches.values()]
+            for cache in caches.values():
+                await asyncio.wait_for(cache.synced.wait(), 20)
+            try:
+                yield Observer(client, caches)
+            finally:
+                for watch in watches:
+                    watch.cancel()
+
+
+def writes(runtime: Runtime) -> int:
+    """How many requests of the operator could have changed something."""
+    samples = next(iter(runtime.metrics.requests.collect())).samples
+    return sum(
+        int(sample.value)
+        for sample in samples
+        if sample.name.endswith("_total") and sample.labels["method"] in ("POST", "PUT", "PATCH", "DELETE")
+    )
+
+
+def passes(runtime: Runtime) -> int:
+    """How many reconciles the operator has ended."""
+    samples = next(iter(runtime.metrics.reconciles.collect())).samples
+    return sum(int(sample.value) for sample in samples if sample.name.endswith("_total"))
