@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from coder_k8s.api.shared import Status
 from coder_k8s.kube import errors
@@ -31,8 +32,8 @@ T = TypeVar("T", bound=Object)
 class StatusWriter(Generic[T]):
     """Writes a status if it differs, whatever others write to the object meanwhile.
 
-    The write holds for the resourceVersion that was seen. If that moved on, the object is read again and the difference
-    to what it has now is written, unless a pass over a newer generation has spoken, or the object was replaced.
+    The write holds for the resourceVersion that was seen. If that moved on, the object is read again and the same is
+    told on top of what it has now, unless a pass over a newer generation has spoken, or the object was replaced.
     """
 
     def __init__(
@@ -53,25 +54,26 @@ class StatusWriter(Generic[T]):
 
     async def write(self, seen: T, report: Report, owned: frozenset[str]) -> None:
         """Tell what a pass found. Conditions of the types in `owned` that it did not speak of are taken back."""
-        before = _status(seen)
-        generation = seen.metadata.generation
-        findings = report.conclude()
+        generation, now, findings = seen.metadata.generation, self._now(), report.conclude()
         silent = owned - {finding.type for finding in findings}
-        conditions = merge(before.conditions, findings, generation, self._now(), drop=silent)
-        after = msgspec.structs.replace(before, observed_generation=generation, conditions=conditions, **report.fields)
-        await self._patch(seen, after)
-        self._announce(seen, before, after)
+
+        def told(status: Status) -> Status:
+            conditions = merge(status.conditions, findings, generation, now, drop=silent)
+            return replace(status, observed_generation=generation, conditions=conditions, **report.fields)
+
+        await self._patch(seen, told)
 
     async def pause(self, seen: T) -> None:
         """Say that nothing is done about an object, and nothing else."""
-        before = _status(seen)
-        conditions = merge(before.conditions, PAUSED, seen.metadata.generation, self._now())
-        await self._patch(seen, msgspec.structs.replace(before, conditions=conditions))
+        generation, now = seen.metadata.generation, self._now()
+        await self._patch(seen, lambda old: replace(old, conditions=merge(old.conditions, PAUSED, generation, now)))
 
-    async def _patch(self, seen: T, after: Status) -> None:
+    async def _patch(self, seen: T, told: Callable[[Status], Status]) -> None:
         live = seen
         for _ in range(TRIES):
-            change = merge_patch(_manifest(_status(live)), _manifest(after))
+            before = _status(live)
+            after = told(before)
+            change = merge_patch(_manifest(before), _manifest(after))
             if not change:
                 return
             patch = {
@@ -79,15 +81,17 @@ class StatusWriter(Generic[T]):
                 "status": change,
             }
             try:
-                self._cache.written(await self._client.merge(self._kind, seen.key, patch, "status"), self._writer)
+                written = await self._client.merge(self._kind, seen.key, patch, "status")
+            except errors.NotFound:
+                return
             except errors.Conflict:
                 live = await self._client.get(self._kind, seen.key)
                 replaced = live.metadata.uid != seen.metadata.uid
                 if replaced or _status(live).observed_generation > seen.metadata.generation:
                     return
-            except errors.NotFound:
-                return
             else:
+                self._cache.written(written, self._writer)
+                self._announce(seen, before, after)
                 return
         raise errors.Conflict(409, "Conflict", f"the status of {seen.key} changed {TRIES} times while it was written")
 

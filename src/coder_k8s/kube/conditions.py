@@ -9,7 +9,7 @@ import msgspec
 Status = Literal["True", "False", "Unknown"]
 
 
-class Condition(msgspec.Struct, rename="camel", kw_only=True, frozen=True):
+class Condition(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True):
     """`metav1.Condition`, one line of a status."""
 
     type: str

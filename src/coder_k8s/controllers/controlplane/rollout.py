@@ -47,22 +47,20 @@ def rollout(deployment: Child) -> Rollout:
 
 
 def judge(found: Rollout, report: Report, missing: tuple[str, ...] = (), failing: str = "") -> None:
-    """Add `Available`; it settles only when the Deployment has rolled out completely and serves."""
+    """Add `Available`; it settles only when the Deployment has rolled out completely and serves.
+
+    A source that vanished under running pods takes nothing from them, so it is told and does not count.
+    """
     serving = found.ready > 0
+    progress = f"{found.ready} of {found.wanted} pods are ready"
+    sources = ", ".join(missing)
     if found.stuck:
         report.add(AVAILABLE, serving, "RolloutStuck", failing or found.stuck, settled=False, stalled=True)
-    elif missing:
-        report.add(
-            AVAILABLE, serving, "RolloutInProgress" if serving else "NoReplicasReady", _waiting(missing), settled=False
-        )
-    elif found.wanted == 0 and found.complete:
-        report.add(AVAILABLE, False, "NoReplicasReady", "scaled to zero", moving=False)
     elif not found.complete:
-        progress = f"{found.ready} of {found.wanted} pods are ready"
-        report.add(AVAILABLE, serving, "RolloutInProgress" if serving else "NoReplicasReady", progress, settled=False)
+        message = f"pods wait for {sources}" if missing else progress
+        report.add(AVAILABLE, serving, "RolloutInProgress" if serving else "NoReplicasReady", message, settled=False)
+    elif found.wanted == 0:
+        report.add(AVAILABLE, False, "NoReplicasReady", "scaled to zero", moving=False)
     else:
-        report.add(AVAILABLE, True, "MinimumReplicasReady", f"{found.ready} of {found.wanted} pods are ready")
-
-
-def _waiting(missing: tuple[str, ...]) -> str:
-    return "pods wait for " + ", ".join(missing)
+        warning = f"; a new one would wait for {sources}" if missing else ""
+        report.add(AVAILABLE, True, "MinimumReplicasReady", progress + warning)

@@ -1,0 +1,226 @@
+"""The status write, among others who write to the same object."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.status import StatusWriter
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.events import EVENT, Recorder
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Key, Manifest
+from tests.support.kstatus import condition
+
+OWNED = frozenset({"Available", "Exposed"})
+EARLY, LATE = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
+FOREIGN = {
+    "type": "Audited",
+    "status": "True",
+    "reason": "Looked",
+    "message": "by somebody else",
+    "lastTransitionTime": "2029-01-01T00:00:00Z",
+}
+
+
+@dataclass
+class World:
+    """A control plane on a real API server, and a writer of its status."""
+
+    client: Client
+    metrics: Metrics
+    recorder: Recorder
+    namespace: str
+    now: datetime = EARLY
+
+    def __post_init__(self) -> None:
+        self.cache: Cache[CoderControlPlane] = Cache()
+        self.key = Key(self.namespace, "demo")
+        self.writer = StatusWriter(self.client, CONTROL_PLANE, self.cache, self.recorder, "tests", now=lambda: self.now)
+
+    async def create(self) -> CoderControlPlane:
+        manifest = {"metadata": {"namespace": self.namespace, "name": "demo"}, "spec": {}}
+        return await self.client.create(CONTROL_PLANE, manifest)
+
+    async def get(self) -> CoderControlPlane:
+        return await self.client.get(CONTROL_PLANE, self.key)
+
+    async def manifest(self) -> Manifest:
+        return await self.client.get_manifest(CONTROL_PLANE, self.key)
+
+    async def label(self, value: str) -> None:
+        await self.client.merge(CONTROL_PLANE, self.key, {"metadata": {"labels": {"edited": value}}})
+
+    async def add_condition(self, entry: dict[str, Any]) -> CoderControlPlane:
+        """As another controller does, which keeps everything that it finds."""
+        conditions = (await self.manifest()).get("status", {}).get("conditions", [])
+        patch = {"status": {"conditions": [*conditions, entry]}}
+        return await self.client.merge(CONTROL_PLANE, self.key, patch, "status")
+
+    async def write(self, seen: CoderControlPlane, report: Report) -> None:
+        await self.writer.write(seen, report, OWNED)
+
+    async def events(self) -> list[tuple[str, str]]:
+        await self.recorder.flush(within=5)
+        events = [
+            msgspec.json.decode(item) async for page in self.client.list(EVENT, self.namespace) for item in page.items
+        ]
+        return sorted((event["reason"], event["note"]) for event in events)
+
+    def requests(self) -> int:
+        samples = next(iter(self.metrics.requests.collect())).samples
+        return sum(int(sample.value) for sample in samples if sample.name.endswith("_total"))
+
+
+@pytest.fixture
+async def world(cluster: ClusterAccess, crds: None, namespace: str) -> AsyncIterator[World]:
+    metrics = Metrics()
+    async with Http(load(cluster.kubeconfig), "tests", metrics) as http:
+        client = Client(http, "tests")
+        yield World(client, metrics, Recorder(client, "tests", "tests", metrics), namespace)
+
+
+def working(message: str = "0 of 1 pods are ready", **fields: Any) -> Report:
+    report = Report(fields=fields)
+    report.add("Available", False, "NoReplicasReady", message)
+    return report
+
+
+def settled(**fields: Any) -> Report:
+    report = Report(fields=fields)
+    report.add("Available", True, "MinimumReplicasReady", "1 of 1 pods are ready")
+    return report
+
+
+async def test_first_write_says_what_holds(world: World) -> None:
+    await world.write(await world.create(), working(phase="Pending", url="http://demo"))
+    status = (await world.manifest())["status"]
+    assert (status["observedGeneration"], status["phase"], status["url"]) == (1, "Pending", "http://demo")
+    told = {entry["type"]: (entry["status"], entry["reason"]) for entry in status["conditions"]}
+    assert told == {
+        "Ready": ("False", "NoReplicasReady"),
+        "Reconciling": ("True", "NoReplicasReady"),
+        "Stalled": ("False", "Progressing"),
+        "Available": ("False", "NoReplicasReady"),
+    }
+    assert {entry["observedGeneration"] for entry in status["conditions"]} == {1}
+
+
+async def test_same_again_is_no_request(world: World) -> None:
+    await world.write(await world.create(), working())
+    seen, before = await world.get(), world.requests()
+    world.now = LATE
+    await world.write(seen, working())
+    assert world.requests() == before
+
+
+async def test_the_write_is_in_the_cache_at_once(world: World) -> None:
+    await world.write(await world.create(), working(phase="Pending"))
+    known = world.cache.get(world.key)
+    assert known is not None
+    assert known == await world.get()
+
+
+async def test_transition_time_moves_only_with_the_status(world: World) -> None:
+    await world.write(await world.create(), working())
+    world.now = LATE
+    await world.write(await world.get(), working("still 0 of 1 pods are ready"))
+    same = condition(await world.manifest(), "Available")
+    assert (same["message"], same["lastTransitionTime"]) == ("still 0 of 1 pods are ready", "2030-01-01T00:00:00Z")
+    await world.write(await world.get(), settled())
+    assert condition(await world.manifest(), "Available")["lastTransitionTime"] == "2030-01-02T00:00:00Z"
+
+
+async def test_own_condition_that_nobody_speaks_of_goes_and_a_foreign_one_stays(world: World) -> None:
+    report = working()
+    report.add("Exposed", True, "Applied")
+    await world.write(await world.create(), report)
+    await world.write(await world.add_condition(FOREIGN), working())
+    live = await world.manifest()
+    assert condition(live, "Exposed") == {}
+    assert condition(live, "Audited") == FOREIGN
+
+
+async def test_survives_an_edit_meanwhile(world: World) -> None:
+    seen = await world.create()
+    await world.label("meanwhile")
+    await world.write(seen, working(phase="Pending"))
+    live = await world.manifest()
+    assert (live["status"]["phase"], live["metadata"]["labels"]) == ("Pending", {"edited": "meanwhile"})
+
+
+async def test_foreign_condition_that_came_meanwhile_stays(world: World) -> None:
+    seen = await world.create()
+    await world.add_condition(FOREIGN)
+    await world.write(seen, working())
+    live = await world.manifest()
+    assert condition(live, "Audited") == FOREIGN
+    assert condition(live, "Available")["status"] == "False"
+
+
+async def test_pause_keeps_what_came_meanwhile(world: World) -> None:
+    await world.write(await world.create(), settled())
+    seen = await world.get()
+    await world.add_condition(FOREIGN)
+    await world.writer.pause(seen)
+    live = await world.manifest()
+    assert [condition(live, name).get("reason") for name in ("Ready", "Available", "Audited")] == [
+        "Paused",
+        "MinimumReplicasReady",
+        "Looked",
+    ]
+
+
+async def test_newer_generation_has_the_last_word(world: World) -> None:
+    stale = await world.create()
+    await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"replicas": 2}})
+    await world.write(await world.get(), working(phase="Pending"))
+    before = await world.manifest()
+    await world.write(stale, settled(phase="Ready"))
+    assert before["status"]["observedGeneration"] == 2
+    assert await world.manifest() == before
+    assert await world.events() == []
+
+
+async def test_older_generation_is_told_as_such_while_a_newer_one_waits(world: World) -> None:
+    stale = await world.create()
+    await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"replicas": 2}})
+    await world.write(stale, settled())
+    live = await world.manifest()
+    assert (live["metadata"]["generation"], live["status"]["observedGeneration"]) == (2, 1)
+    assert {entry["observedGeneration"] for entry in live["status"]["conditions"]} == {1}
+
+
+async def test_namesake_is_left_alone(world: World) -> None:
+    seen = await world.create()
+    await world.client.delete(CONTROL_PLANE, seen)
+    await world.create()
+    await world.write(seen, settled())
+    assert "status" not in await world.manifest()
+    assert await world.events() == []
+
+
+async def test_object_that_is_gone_needs_no_status(world: World) -> None:
+    seen = await world.create()
+    await world.client.delete(CONTROL_PLANE, seen)
+    await world.write(seen, settled())
+    assert await world.events() == []
+
+
+async def test_events_tell_what_changed_once(world: World) -> None:
+    stuck = Report()
+    stuck.add("Available", False, "RolloutStuck", "pod demo-1: ErrImagePull", stalled=True)
+    await world.write(await world.create(), working())
+    assert await world.events() == []
+    for report in (stuck, stuck, settled(), settled()):
+        await world.write(await world.get(), report)
+    assert await world.events() == [("Ready", "all parts are ready"), ("RolloutStuck", "pod demo-1: ErrImagePull")]

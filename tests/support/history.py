@@ -1,0 +1,76 @@
+"""Every state that objects of a namespace were in, in the order in which the API server stored them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.objects import Key, Kind, Manifest
+
+PATIENCE = 20.0
+
+
+class History:
+    """The states of the objects of one kind in one namespace, as a watch shows them."""
+
+    def __init__(self, client: Client, kind: Kind[Any], namespace: str) -> None:
+        self.client = client
+        self.kind = kind
+        self.namespace = namespace
+        self.states: list[Manifest] = []
+        self._news = asyncio.Condition()
+
+    def of(self, name: str) -> list[Manifest]:
+        return [state for state in self.states if state["metadata"]["name"] == name]
+
+    def at(self, name: str, version: int) -> Manifest | None:
+        """How an object was when something else was stored at this version."""
+        return next((state for state in reversed(self.of(name)) if version_of(state) < version), None)
+
+    async def until(self, name: str, holds: Callable[[Manifest], object]) -> Manifest:
+        """The newest state of an object, as soon as this holds for it."""
+        async with self._news:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await self._news.wait_for(lambda: (states := self.of(name)) and holds(states[-1]))
+            except TimeoutError:
+                raise AssertionError(f"not within {PATIENCE:g} s: {self.of(name)[-1:]}") from None
+            return self.of(name)[-1]
+
+    async def run(self, version: str) -> None:
+        events = self.client.watch(self.kind, self.namespace, version, seconds=600, silence=600)
+        async with aclosing(events):
+            async for event in events:
+                if event.type in ("ADDED", "MODIFIED", "DELETED"):
+                    async with self._news:
+                        self.states.append(msgspec.json.decode(event.object))
+                        self._news.notify_all()
+
+
+@asynccontextmanager
+async def recording(client: Client, namespace: str, *kinds: Kind[Any]) -> AsyncIterator[list[History]]:
+    """Histories of these kinds, from now on."""
+    histories = [History(client, kind, namespace) for kind in kinds]
+    async with asyncio.TaskGroup() as group:
+        tasks = []
+        for history in histories:
+            async for page in client.list(history.kind, namespace):
+                version = page.resource_version
+                history.states += [msgspec.json.decode(item) for item in page.items]
+            tasks.append(group.create_task(history.run(version)))
+        try:
+            yield histories
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def version_of(state: Manifest) -> int:
+    return int(state["metadata"]["resourceVersion"])
+
+
+def key_of(state: Manifest) -> Key:
+    return Key(state["metadata"]["namespace"], state["metadata"]["name"])
