@@ -31,10 +31,15 @@ async def main(kubeconfig: Path, namespace: str) -> None:
         )
         client = Client(http, identity, fence=election.check)
 
-        async def work() -> None:
+        async def write(name: str) -> None:
             for number in itertools.count():
-                metadata = {"namespace": namespace, "name": "written"}
+                metadata = {"namespace": namespace, "name": name}
                 await client.apply(CONFIG_MAP, {"metadata": metadata, "data": {identity: str(number)}})
+                await asyncio.sleep(0.1)
+
+        async def work() -> None:
+            # Several, so that most are about to write at whatever moment the process freezes.
+            await asyncio.gather(*(write(f"written-{number}") for number in range(8)))
 
         await election.acquire(asyncio.Event())
         await election.lead(work)

@@ -140,7 +140,7 @@ async def test_of_two_busy_writers_only_the_holder_of_the_lease_writes(
     counted = proxy.kubeconfig(direct, tmp_path / "counted")
 
     def written_by(pid: int) -> int:
-        _, body = cluster.request("GET", f"/api/v1/namespaces/{namespace}/configmaps/written")
+        _, body = cluster.request("GET", f"/api/v1/namespaces/{namespace}/configmaps/written-0")
         return int(json.loads(body).get("data", {}).get(f"writer-{pid}", -1))
 
     command = [sys.executable, "-m", "tests.e2e.busy_writer"]

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from tests.e2e.operator_process import OperatorProcess
 from tests.support import eventually
 from tests.support.api_proxy import ApiProxy
-from tests.support.operator import install_crds, write_operator_kubeconfig
+from tests.support.operator import CONFIG, install_crds, write_operator_kubeconfig
 
 Start = Callable[..., OperatorProcess]
 
@@ -144,6 +145,35 @@ async def test_metrics_tell_what_goes_on(start: Start, objects: None) -> None:
     assert await operator.metric("leader_election_master_status", name="coder-k8s-controller.coder.com") == 1
     assert await operator.metric("rest_client_requests_total", code="200", method="GET") > 3
     assert await operator.metric("process_resident_memory_bytes") > 0
+
+
+async def test_roles_in_the_watched_namespaces_suffice(
+    cluster: ClusterAccess, crds: None, objects: None, namespace: str, tmp_path: Path
+) -> None:
+    kubeconfig = confined_kubeconfig(cluster, namespace, tmp_path / "kubeconfig")
+    confined = (f"--watch-namespaces={namespace}", f"--leader-election-namespace={namespace}")
+    operator = OperatorProcess("operator", tmp_path, kubeconfig, *confined)
+    operator.start()
+    try:
+        await eventually(operator.leads)
+        assert await operator.is_ready()
+        assert await operator.metric("coder_k8s_cached_objects", kind="codercontrolplanes.coder.com") == 1
+    finally:
+        operator.kill()
+
+
+def confined_kubeconfig(cluster: ClusterAccess, namespace: str, path: Path) -> Path:
+    """An operator that has nothing but the generated Roles, in one namespace."""
+    manifests: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "confined"}}]
+    for name in ("leader-election.yaml", "namespaced/operator.yaml"):
+        manifests += yaml.safe_load_all((CONFIG / "rbac" / name).read_text())
+    for manifest in manifests:
+        manifest["metadata"]["namespace"] = namespace
+        for subject in manifest.get("subjects", ()):
+            subject |= {"name": "confined", "namespace": namespace}
+    cluster.kubectl("apply", "--filename=-", input=yaml.safe_dump_all(manifests))
+    token = cluster.kubectl("create", "token", "confined", "--namespace", namespace).strip()
+    return cluster.write_kubeconfig(path, {"token": token}, namespace)
 
 
 async def test_it_waits_for_kinds_that_are_not_installed(fresh_cluster: Cluster, tmp_path: Path) -> None:
