@@ -2,31 +2,33 @@
 
 import asyncio
 import base64
-import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
-from coder_k8s.dev.cluster import Cluster, ClusterAccess
-from coder_k8s.kube.backoff import Backoff
+from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.cache import Change
-from coder_k8s.kube.client import PAGE, Client
+from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import CONFIG_MAP, SECRET_METADATA
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object
 from tests.support import eventually
+from tests.support.informers import (
+    MakeInformer,
+    caught_up,
+    config_map,
+    informers,
+    running,
+    synced,
+    told,
+    version,
+)
 from tests.support.proxy import Proxy
-
-MakeInformer = Callable[..., Informer[Any]]
 
 
 @pytest.fixture
@@ -44,75 +46,8 @@ async def client(cluster: ClusterAccess) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def informer_of(proxy: Proxy) -> AsyncIterator[MakeInformer]:
-    async with informers(proxy) as make:
+    async with informers(proxy.config) as make:
         yield make
-
-
-@asynccontextmanager
-async def informers(proxy: Proxy) -> AsyncIterator[MakeInformer]:
-    """Makes informers that see the API server through the proxy."""
-    metrics = Metrics()
-    async with Http(proxy.config, "test", metrics) as http:
-
-        def make(kind: Kind[Any], *namespaces: str, **options: Any) -> Informer[Any]:
-            settings: dict[str, Any] = {"backoff": Backoff(0.02, 0.1), "absent_poll": 0.1, **options}
-            return Informer(Client(http, "us"), kind, namespaces, metrics=metrics, **settings)
-
-        yield make
-
-
-@asynccontextmanager
-async def running(informer: Informer[Any]) -> AsyncIterator[None]:
-    task = asyncio.create_task(informer.run())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):  # and no other end
-            await task
-
-
-@asynccontextmanager
-async def synced(informer: Informer[Any]) -> AsyncIterator[None]:
-    async with running(informer), asyncio.timeout(10):
-        await informer.synced.wait()
-        yield
-
-
-def config_map(namespace: str, name: str, **data: str) -> Manifest:
-    return {"metadata": {"name": name, "namespace": namespace}, "data": data}
-
-
-async def fresh_list(client: Client, kind: Kind[Any], *namespaces: str) -> dict[Key, Object]:
-    pages = [page for namespace in namespaces async for page in client.list(kind, namespace)]
-    items = [kind.type.decode(raw) for page in pages for raw in page.items]
-    return {item.key: item for item in items}
-
-
-async def caught_up(informer: Informer[Any], client: Client, *namespaces: str, timeout: float = 10) -> None:  # noqa: ASYNC109
-    async def equal() -> bool:
-        fresh = await fresh_list(client, informer.kind, *namespaces)
-        assert {item.key: content(item) for item in informer} == {key: content(item) for key, item in fresh.items()}
-        return True
-
-    await eventually(equal, timeout)
-
-
-def content(item: Object) -> object:
-    """All of it, but what a list leaves out of its items."""
-    if not isinstance(item, Child):
-        return item
-    return {name: value for name, value in item.manifest.items() if name not in ("apiVersion", "kind")}
-
-
-def told(informer: Informer[Any]) -> list[Change[Any]]:
-    changes: list[Change[Any]] = []
-    informer.listen(changes.append)
-    return changes
-
-
-def version(item: Object | None) -> str:
-    return item.metadata.resource_version if item else ""
 
 
 async def test_lists_once_and_then_follows_every_event(
@@ -138,14 +73,17 @@ async def test_lists_once_and_then_follows_every_event(
 
 
 async def test_our_own_write_is_told_once_and_says_who_made_it(
-    client: Client, informer_of: MakeInformer, namespace: str
+    client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
 ) -> None:
     informer = informer_of(CONFIG_MAP, namespace)
     changes = told(informer)
     async with synced(informer):
+        proxy.blocked = True
+        proxy.reset()  # so that the echo comes after the answer
         ours = await client.create(CONFIG_MAP, config_map(namespace, "ours"))
         informer.written(ours, "planes")
         assert informer.get(ours.key) == ours
+        proxy.blocked = False
         theirs = await client.create(CONFIG_MAP, config_map(namespace, "theirs"))
         await eventually(lambda: informer.get(theirs.key))
     assert changes == [Change(ours.key, None, ours, "planes"), Change(theirs.key, None, theirs)]
@@ -321,106 +259,3 @@ async def test_a_kind_is_waited_for_and_may_go_again(
         assert cluster.request("DELETE", f"{CRDS}/things.{kind.group}")[0] == 200
         await eventually(lambda: len(informer) == 0 and not informer.position(namespace), timeout=20)
         assert [change.new is None for change in changes] == [False, True]
-
-
-@pytest.fixture(scope="module")
-def victim() -> Iterator[Cluster]:
-    """A cluster to kill and compact, for the tests below."""
-    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder)) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def place(victim: Cluster) -> str:
-    """A namespace of the victim."""
-    name = f"test-{uuid.uuid4().hex[:12]}"
-    assert victim.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
-    return name
-
-
-@asynccontextmanager
-async def visiting(victim: Cluster) -> AsyncIterator[tuple[Client, Proxy, MakeInformer]]:
-    config = load(victim.kubeconfig)
-    async with Http(config, "test", Metrics()) as http, Proxy(config) as proxy, informers(proxy) as make:
-        yield Client(http, "somebody"), proxy, make
-
-
-async def restart(victim: Cluster) -> None:
-    victim.kill_apiserver()
-    victim.apiserver.start()
-    await asyncio.to_thread(victim.apiserver.wait_ready)
-
-
-async def test_an_api_server_that_crashes_and_comes_back(victim: Cluster, place: str) -> None:
-    async with visiting(victim) as (client, _, make):
-        one = await client.create(CONFIG_MAP, config_map(place, "one"))
-        informer = make(CONFIG_MAP, place)
-        changes = told(informer)
-        async with running(informer), asyncio.timeout(60):
-            await informer.synced.wait()
-            await restart(victim)
-            await client.merge(CONFIG_MAP, one.key, {"data": {"colour": "red"}})
-            await client.create(CONFIG_MAP, config_map(place, "two"))
-            await eventually(lambda: len(informer) == 2)
-            await caught_up(informer, client, place)
-        assert [change.key.name for change in changes] == ["one", "one", "two"]
-
-
-async def test_what_was_deleted_before_a_compaction_is_noticed(victim: Cluster, place: str) -> None:
-    async with visiting(victim) as (client, proxy, make):
-        for name in "kept", "changed", "deleted":
-            await client.create(CONFIG_MAP, config_map(place, name))
-        informer = make(CONFIG_MAP, place)
-        changes = told(informer)
-        async with running(informer), asyncio.timeout(60):
-            await informer.synced.wait()
-            proxy.blocked = True
-            proxy.reset()
-            await client.delete(CONFIG_MAP, await client.get(CONFIG_MAP, Key(place, "deleted")))
-            await client.merge(CONFIG_MAP, Key(place, "changed"), {"data": {"colour": "red"}})
-            await client.create(CONFIG_MAP, config_map(place, "new"))
-            victim.compact()
-            await restart(victim)
-            del changes[:]
-            proxy.blocked = False
-            await caught_up(informer, client, place)
-            assert len(proxy.lists) == 2
-        kinds = {change.key.name: (change.old is not None, change.new is not None) for change in changes}
-        assert kinds == {"deleted": (True, False), "changed": (True, True), "new": (False, True)}
-        assert len(changes) == 3
-
-
-async def test_five_thousand_objects_come_in_pages_of_one_moment(victim: Cluster, place: str) -> None:
-    names = [f"many-{number:04}" for number in range(5000)]
-    put_into_etcd(victim, [config_map(place, name) for name in names])
-    async with visiting(victim) as (client, proxy, make):
-        pages = []
-        async for page in client.list(CONFIG_MAP, place):
-            pages.append(page)
-            await client.create(CONFIG_MAP, config_map(place, f"later-{len(pages)}"))
-        assert [len(page.items) for page in pages] == [PAGE] * 10
-        assert len({page.resource_version for page in pages}) == 1
-        assert [Child.decode(item).key.name for page in pages for item in page.items] == names
-
-        informer = make(CONFIG_MAP, place)
-        async with synced(informer):
-            assert len(proxy.lists) == 11
-            assert len(informer) == 5010
-            await caught_up(informer, client, place)
-
-
-def put_into_etcd(victim: Cluster, manifests: list[Manifest]) -> None:
-    """Create ConfigMaps a hundred at a time, which the API server cannot."""
-
-    def put(manifest: Manifest) -> Manifest:
-        metadata = {**manifest["metadata"], "uid": str(uuid.uuid4()), "creationTimestamp": "2026-01-01T00:00:00Z"}
-        stored = {**manifest, "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
-        key = "/registry/configmaps/{namespace}/{name}".format(**metadata)
-        return {"requestPut": {"key": encoded(key.encode()), "value": encoded(msgspec.json.encode(stored))}}
-
-    for start in range(0, len(manifests), 100):
-        victim._etcd_request("/v3/kv/txn", {"success": [put(manifest) for manifest in manifests[start : start + 100]]})
-
-
-def encoded(content: bytes) -> str:
-    return base64.b64encode(content).decode()

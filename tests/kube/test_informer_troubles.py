@@ -2,44 +2,34 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 import pytest
 
-from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.cache import Change
-from coder_k8s.kube.client import Client
-from coder_k8s.kube.http import Http
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import CONFIG_MAP
-from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key
 from tests.support import eventually
 from tests.support.api import Answer, Api, Seen, config_map, cut, event, listing, refuse, say, status, watch
+from tests.support.informers import informers, running, told
 
 HTML = b"<!doctype html>\n<title>Sign in</title>\n"
 GONE = watch(event("ERROR", status(410, "Expired", "too old resource version")))
 
 
 @asynccontextmanager
-async def running(
+async def following(
     api: Api, *namespaces: str, **options: Any
 ) -> AsyncIterator[tuple[Informer[Child], list[Change[Child]]]]:
-    """An informer of ConfigMaps, and what it tells."""
-    metrics, changes = Metrics(), list[Change[Child]]()
-    settings: dict[str, Any] = {"backoff": Backoff(0.01, 0.05), "absent_poll": 0.01, **options}
-    async with api, Http(api.config, "test", metrics) as http:
-        informer = Informer(Client(http, "us"), CONFIG_MAP, namespaces or ("default",), metrics=metrics, **settings)
-        informer.listen(changes.append)
-        task = asyncio.create_task(informer.run())
-        try:
+    """An informer of ConfigMaps that runs, and what it tells."""
+    async with api, informers(api.config) as make:
+        informer = make(CONFIG_MAP, *(namespaces or ("default",)), **options)
+        changes = told(informer)
+        async with running(informer):
             yield informer, changes
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):  # and no other end
-                await task
 
 
 def names(informer: Informer[Child]) -> dict[str, str]:
@@ -90,7 +80,7 @@ async def test_a_watch_goes_on_from_where_trouble_began(trouble: Answer) -> None
     beginning = watch(event("ADDED", config_map("a", 6)), ending="end")
     rest = watch(event("ADDED", config_map("b", 7)), event("DELETED", config_map("old", 8)))
     api = Api(listing(5, config_map("old", 3)), beginning, trouble, trouble, rest)
-    async with running(api, patience=0.3) as (informer, changes):
+    async with following(api, patience=0.3) as (informer, changes):
         await eventually(lambda: names(informer) == {"a": "6", "b": "7"})
         assert informer.trouble == ""
     assert [change.key.name for change in changes] == ["old", "a", "b", "old"]
@@ -102,7 +92,7 @@ async def test_a_watch_goes_on_from_where_trouble_began(trouble: Answer) -> None
 async def test_a_list_is_asked_for_until_it_is_complete(trouble: Answer) -> None:
     first_page = listing(5, config_map("a", 3), proceed="more")
     api = Api(trouble, first_page, trouble, first_page, listing(5, config_map("b", 4)), watch())
-    async with running(api) as (informer, changes):
+    async with following(api) as (informer, changes):
         await asyncio.wait_for(informer.synced.wait(), 5)
         assert names(informer) == {"a": "3", "b": "4"}
         assert informer.trouble == ""
@@ -116,7 +106,7 @@ GONES = pytest.mark.parametrize("gone", [GONE, refuse(410, "Expired", "too old")
 async def test_after_gone_a_list_tells_what_changed_and_nothing_else(gone: Answer) -> None:
     before = listing(5, config_map("same", 1), config_map("changed", 2), config_map("deleted", 3))
     after = listing(9, config_map("same", 1), config_map("changed", 8), config_map("new", 7))
-    async with running(Api(before, gone, after, watch())) as (informer, changes):
+    async with following(Api(before, gone, after, watch())) as (informer, changes):
         await eventually(lambda: informer.position("default") == "9")
         assert names(informer) == {"same": "1", "changed": "8", "new": "7"}
     assert sorted((change.key.name, change.new is not None) for change in changes[3:]) == [
@@ -135,7 +125,7 @@ async def test_a_list_that_is_older_than_our_own_write_does_not_undo_it(before: 
         return await listing(9, config_map("a", 3))(request)
 
     api = Api(*before, late, watch())
-    async with running(api) as (informer, _):
+    async with following(api) as (informer, _):
         await eventually(lambda: len(api.requests) == len(before) + 1)
         for manifest in config_map("a", 10), config_map("ours", 11):
             informer.written(Child.decode(msgspec.json.encode(manifest)), "us")
@@ -146,14 +136,14 @@ async def test_a_list_that_is_older_than_our_own_write_does_not_undo_it(before: 
 
 async def test_when_the_past_comes_back_nothing_of_the_future_is_left() -> None:
     api = Api(listing(50, config_map("a", 40), config_map("b", 41)), GONE, listing(9, config_map("a", 4)), watch())
-    async with running(api) as (informer, _):
+    async with following(api) as (informer, _):
         await eventually(lambda: informer.position("default") == "9")
         assert names(informer) == {"a": "4"}
 
 
 async def test_a_kind_that_is_removed_after_gone_leaves_nothing_behind() -> None:
     api = Api(listing(5, config_map("a", 3)), GONE, refuse(404, "NotFound"))
-    async with running(api) as (informer, changes):
+    async with following(api) as (informer, changes):
         await eventually(lambda: informer.synced.is_set() and not names(informer))
     assert [(change.key, change.new is None) for change in changes] == [
         (Key("default", "a"), False),
@@ -166,7 +156,7 @@ async def test_a_throttled_watch_comes_back_when_told_but_not_blind_for_ever(
     after: float, patience: float, wait: float
 ) -> None:
     api = Api(listing(5), refuse(429, after=after), watch(event("ADDED", config_map("a", 6))))
-    async with running(api, patience=patience) as (informer, _):
+    async with following(api, patience=patience) as (informer, _):
         await eventually(lambda: names(informer) == {"a": "6"}, timeout=3)
     _, refused, again = api.requests[:3]
     assert again.at - refused.at >= wait
@@ -175,7 +165,7 @@ async def test_a_throttled_watch_comes_back_when_told_but_not_blind_for_ever(
 async def test_an_event_that_cannot_be_understood_is_no_sign_of_life() -> None:
     now = [0.0]
     api = Api(listing(5), watch(event("ADDED", {"no": "metadata"})))
-    async with running(api, clock=lambda: now[0]) as (informer, _):
+    async with following(api, clock=lambda: now[0]) as (informer, _):
         await informer.synced.wait()
         now[0] = 100.0
         await eventually(lambda: len(watched_from(api)) > 2)
@@ -191,6 +181,6 @@ async def test_the_trouble_of_one_namespace_is_not_hidden_by_another() -> None:
         return await listing(5)(request)
 
     api = Api(answer)
-    async with running(api, "default", "closed") as (informer, _):
+    async with following(api, "default", "closed") as (informer, _):
         await eventually(lambda: names(informer) == {"a": "6"} and informer.trouble == "not yours")
         assert not informer.synced.is_set()

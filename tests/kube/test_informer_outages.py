@@ -1,0 +1,134 @@
+"""An API server that dies, forgets or has much to say: the cache ends up equal to a fresh list."""
+
+import asyncio
+import base64
+import tempfile
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from coder_k8s.dev.cluster import Cluster
+from coder_k8s.kube.client import PAGE, Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.kinds import CONFIG_MAP
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Child, Key, Manifest
+from tests.support import eventually
+from tests.support.informers import (
+    MakeInformer,
+    caught_up,
+    config_map,
+    informers,
+    running,
+    synced,
+    told,
+)
+from tests.support.proxy import Proxy
+
+
+@pytest.fixture(scope="module")
+def victim() -> Iterator[Cluster]:
+    """A cluster to kill and compact."""
+    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def place(victim: Cluster) -> str:
+    """A namespace of the victim."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    assert victim.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
+    return name
+
+
+@asynccontextmanager
+async def visiting(victim: Cluster) -> AsyncIterator[tuple[Client, Proxy, MakeInformer]]:
+    config = load(victim.kubeconfig)
+    async with Http(config, "test", Metrics()) as http, Proxy(config) as proxy, informers(proxy.config) as make:
+        yield Client(http, "somebody"), proxy, make
+
+
+async def restart(victim: Cluster) -> None:
+    victim.kill_apiserver()
+    victim.apiserver.start()
+    await asyncio.to_thread(victim.apiserver.wait_ready)
+
+
+async def test_an_api_server_that_crashes_and_comes_back(victim: Cluster, place: str) -> None:
+    async with visiting(victim) as (client, _, make):
+        one = await client.create(CONFIG_MAP, config_map(place, "one"))
+        informer = make(CONFIG_MAP, place)
+        changes = told(informer)
+        async with running(informer), asyncio.timeout(60):
+            await informer.synced.wait()
+            await restart(victim)
+            await client.merge(CONFIG_MAP, one.key, {"data": {"colour": "red"}})
+            await client.create(CONFIG_MAP, config_map(place, "two"))
+            await eventually(lambda: len(informer) == 2)
+            await caught_up(informer, client, place)
+        assert [change.key.name for change in changes] == ["one", "one", "two"]
+
+
+async def test_what_was_deleted_before_a_compaction_is_noticed(victim: Cluster, place: str) -> None:
+    async with visiting(victim) as (client, proxy, make):
+        for name in "kept", "changed", "deleted":
+            await client.create(CONFIG_MAP, config_map(place, name))
+        informer = make(CONFIG_MAP, place)
+        changes = told(informer)
+        async with running(informer), asyncio.timeout(60):
+            await informer.synced.wait()
+            proxy.blocked = True
+            proxy.reset()
+            await client.delete(CONFIG_MAP, await client.get(CONFIG_MAP, Key(place, "deleted")))
+            await client.merge(CONFIG_MAP, Key(place, "changed"), {"data": {"colour": "red"}})
+            await client.create(CONFIG_MAP, config_map(place, "new"))
+            victim.compact()
+            await restart(victim)
+            del changes[:]
+            proxy.blocked = False
+            await caught_up(informer, client, place)
+            assert len(proxy.lists) == 2
+        kinds = {change.key.name: (change.old is not None, change.new is not None) for change in changes}
+        assert kinds == {"deleted": (True, False), "changed": (True, True), "new": (False, True)}
+        assert len(changes) == 3
+
+
+async def test_five_thousand_objects_come_in_pages_of_one_moment(victim: Cluster, place: str) -> None:
+    names = [f"many-{number:04}" for number in range(5000)]
+    put_into_etcd(victim, [config_map(place, name) for name in names])
+    async with visiting(victim) as (client, proxy, make):
+        pages = []
+        async for page in client.list(CONFIG_MAP, place):
+            pages.append(page)
+            await client.create(CONFIG_MAP, config_map(place, f"later-{len(pages)}"))
+        assert [len(page.items) for page in pages] == [PAGE] * 10
+        assert len({page.resource_version for page in pages}) == 1
+        assert [Child.decode(item).key.name for page in pages for item in page.items] == names
+
+        informer = make(CONFIG_MAP, place)
+        async with synced(informer):
+            assert len(proxy.lists) == 11
+            assert len(informer) == 5010
+            await caught_up(informer, client, place)
+
+
+def put_into_etcd(victim: Cluster, manifests: list[Manifest]) -> None:
+    """Create ConfigMaps a hundred at a time, which the API server cannot."""
+
+    def put(manifest: Manifest) -> Manifest:
+        metadata = {**manifest["metadata"], "uid": str(uuid.uuid4()), "creationTimestamp": "2026-01-01T00:00:00Z"}
+        stored = {**manifest, "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
+        key = "/registry/configmaps/{namespace}/{name}".format(**metadata)
+        return {"requestPut": {"key": encoded(key.encode()), "value": encoded(msgspec.json.encode(stored))}}
+
+    for start in range(0, len(manifests), 100):
+        victim._etcd_request("/v3/kv/txn", {"success": [put(manifest) for manifest in manifests[start : start + 100]]})
+
+
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
