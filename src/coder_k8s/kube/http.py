@@ -11,7 +11,9 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.config import Config, Credentials
 from coder_k8s.kube.metrics import Metrics
 
-TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
+CONNECT = 4.0
+"""A write that passed the fence may still wait so long for a connection: less than a Lease outlives its renewal."""
+TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=CONNECT)
 TRIES = 4
 PATIENCE = 10.0
 """A longer `Retry-After` than this is the caller's business: a worker must not sleep it away."""
@@ -79,10 +81,13 @@ class Http:
 
     async def stream(self, path: str, query: Query, headers: Query, silence: float) -> AsyncGenerator[bytes, None]:
         """The chunks of an endless answer; it is dead when it says nothing for longer than `silence`."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=silence)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence)
         async with self._answer(_Request("GET", path, query, headers, timeout=timeout)) as answer:
-            async for chunk in answer.content.iter_any():
-                yield chunk
+            try:
+                async for chunk in answer.content.iter_any():
+                    yield chunk
+            finally:
+                _hang_up(answer)
 
     @asynccontextmanager
     async def _answer(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -111,6 +116,7 @@ class Http:
             data=request.body,
             ssl=credentials.ssl or True,
             proxy=self._config.proxy,
+            proxy_headers=self._config.proxy_headers,
             server_hostname=self._config.server_name,
             allow_redirects=False,
             timeout=request.timeout,
@@ -138,6 +144,12 @@ class Http:
     def _unreachable(self, request: _Request, trouble: Exception) -> errors.Unreachable:
         self._metrics.requests.labels("<error>", request.method).inc()
         return errors.Unreachable(f"{request.method} {request.path}: {_words(trouble)}")
+
+
+def _hang_up(answer: aiohttp.ClientResponse) -> None:
+    """End an endless answer at once: a polite farewell by TLS would keep the connection, and outlive the session."""
+    if answer.connection is not None and answer.connection.transport is not None:
+        answer.connection.transport.abort()
 
 
 def _words(trouble: Exception) -> str:
