@@ -352,7 +352,6 @@ class TestTls:
         [request] = requests
         assert request.startswith(f"CONNECT {server.removeprefix('https://')} ")
 
-    @pytest.mark.xfail(reason="Http does not send proxy_headers yet")
     async def test_through_a_proxy_that_wants_a_password(
         self, tmp_path: Path, server: str, robot: dict[str, str]
     ) -> None:

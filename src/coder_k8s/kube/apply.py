@@ -57,7 +57,8 @@ class Applier:
             return live
         if ownership.is_stale(live.metadata, self._client.field_manager):
             await self._take_over(kind, live)
-        return self._wrote(kind, cache, want, await self._change(kind, live, want))
+        want["metadata"]["uid"] = live.metadata.uid  # `Conflict` when a namesake has taken its place
+        return self._wrote(kind, cache, want, await self._client.apply(kind, want))
 
     def _settled(self, kind: Kind[Child], live: Child, want: Manifest) -> bool:
         """Nothing to write: all is there, or the server has already told us that this is all we get."""
@@ -80,25 +81,11 @@ class Applier:
         annotations = {**metadata.get("annotations", {}), self._annotation: _digest(want)}
         return {**want, "metadata": {**metadata, "annotations": annotations}}
 
-    async def _change(self, kind: Kind[Child], live: Child, want: Manifest) -> Child:
-        """Apply to the very object that we looked at, not to a namesake made meanwhile."""
-        want["metadata"]["uid"] = live.metadata.uid
-        try:
-            return await self._client.apply(kind, want)
-        except errors.Invalid as refusal:
-            if "metadata.uid" in refusal.message:
-                raise _replaced(kind, live) from refusal
-            raise
-
     async def _take_over(self, kind: Kind[Child], live: Child) -> None:
         manifest = await self._client.get_manifest(kind, live.key)
         if manifest["metadata"]["uid"] != live.metadata.uid:
-            raise _replaced(kind, live)
+            raise errors.Conflict(409, "Conflict", f"{kind.name} {live.key} was replaced by another of its name")
         await self._client.patch(kind, live.key, ownership.migrate(manifest, self._client.field_manager))
-
-
-def _replaced(kind: Kind[Child], live: Child) -> errors.Conflict:
-    return errors.Conflict(409, "Conflict", f"{kind.name} {live.key} was replaced by another of its name")
 
 
 def _digest(want: Manifest) -> str:
