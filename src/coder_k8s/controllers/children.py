@@ -1,6 +1,7 @@
 """The objects that belong to the objects of one controller."""
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from coder_k8s.kube import errors
@@ -22,6 +23,14 @@ class Children:
 
     def get(self, kind: Kind[Child], key: Key) -> Child | None:
         return self._caches[kind].get(key)
+
+    async def look(self, kind: Kind[Child], key: Key, *, expected: bool) -> Child | None:
+        """A child that should be there: one that lost its labels is in no cache, and must not be taken for new."""
+        found = self.get(kind, key)
+        if found is None and expected:
+            with suppress(errors.NotFound):
+                return await self._client.get(kind, key)
+        return found
 
     def owned(self, kind: Kind[Child], owner: Object) -> list[Child]:
         """The children of a kind that an object controls."""

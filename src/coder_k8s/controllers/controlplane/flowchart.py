@@ -129,15 +129,17 @@ class Reconciler:
     async def _deploy(
         self, plane: CoderControlPlane, environment: sources.Environment, report: Report
     ) -> tuple[str, Child | None]:
-        """The Deployment, and the checksum of its environment to remember."""
-        live = self._children.get(DEPLOYMENT, plane.key)
+        """The Deployment, and the checksum of its environment to remember: the old one while the new is refused."""
+        live = await self._children.look(DEPLOYMENT, plane.key, expected=bool(plane.status.observed_generation))
         template = live.manifest["spec"]["template"] if live else {}
         annotation = template.get("metadata", {}).get("annotations", {}).get(CHECKSUM, "")
         checksum = sources.judge(plane.status.config_checksum, environment, annotation)
         around = Surroundings(_injects_access_url(plane, environment, template), checksum.annotation)
+        remembered = plane.status.config_checksum
         with refusals.told(report):
             live = await self._children.apply(DEPLOYMENT, deployment(plane, around))
-        return checksum.recorded, live
+            remembered = checksum.recorded
+        return remembered, live
 
     async def _look(
         self, plane: CoderControlPlane, live: Child | None, environment: sources.Environment, report: Report
@@ -180,8 +182,8 @@ class Reconciler:
 
 def _injects_access_url(plane: CoderControlPlane, environment: sources.Environment, template: Manifest) -> bool:
     """Whether the operator sets the access URL. While a source is missing nobody knows, and nothing changes."""
-    if not plane.spec.env_use_cluster_access_url or defines(plane, ACCESS_URL):
+    if not plane.spec.env_use_cluster_access_url or defines(plane, ACCESS_URL) or environment.defines_access_url:
         return False
-    if environment.missing:
+    if environment.missing and template:
         return pods.has_variable(template, ACCESS_URL)
-    return not environment.defines_access_url
+    return True
