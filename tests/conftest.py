@@ -19,7 +19,10 @@ from coder_k8s.dev.binaries import BinariesMissing
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.dev.processes import free_port
+from tests.support.databases import postgres
 from tests.support.operator import install_crds, write_operator_kubeconfig
+
+__all__ = ["postgres"]
 
 SHARED = pytest.StashKey[ClusterAccess]()
 WANTED = "wanted"

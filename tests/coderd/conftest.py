@@ -1,22 +1,13 @@
 """A PostgreSQL with coderd's tables, a database of one's own per test."""
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
-from uuid import uuid4
 
 import pytest
 
-from coder_k8s.dev.processes import free_port
+from tests.support.databases import VERSIONS, CoderdDatabase, create_database
 from tests.support.postgres import Postgres
 
-SCHEMA = Path(__file__).parent / "schema"
-VERSIONS = {
-    "2.30.0": (SCHEMA / "2.30.0.sql",),
-    "2.36.1": (SCHEMA / "2.30.0.sql", SCHEMA / "2.36.1.sql"),
-}
-ACCESS = "host all coder 127.0.0.1/32 scram-sha-256\n"
+__all__ = ["CoderdDatabase", "create_database"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,26 +20,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not given and item.get_closest_marker("real_coderd"):
             item.add_marker(skip)
-
-
-class CoderdDatabase(NamedTuple):
-    """A database with coderd's tables."""
-
-    server: Postgres
-    name: str
-    url: str
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """A server with a template per version of coderd, and the user `coder` that needs a password."""
-    server = Postgres.start(free_port(), access=ACCESS)
-    try:
-        for version, scripts in VERSIONS.items():
-            server.create_template(version, *scripts)
-        yield server
-    finally:
-        server.stop()
 
 
 @pytest.fixture(params=VERSIONS)
@@ -67,9 +38,3 @@ async def database(postgres: Postgres, version: str) -> CoderdDatabase:
 async def empty_database(postgres: Postgres) -> CoderdDatabase:
     """A database that coderd has not touched yet."""
     return await create_database(postgres, "template0")
-
-
-async def create_database(server: Postgres, template: str) -> CoderdDatabase:
-    name = f"test_{uuid4().hex}"
-    await server.execute(f'CREATE DATABASE {name} TEMPLATE "{template}"')
-    return CoderdDatabase(server, name, server.url(name))
