@@ -45,6 +45,7 @@ def test_the_least_there_is() -> None:
     assert container() == {
         "name": "coder",
         "image": "ghcr.io/coder/coder:latest",
+        "imagePullPolicy": "Always",
         "args": ["--http-address=0.0.0.0:8080"],
         "env": [*OWN_ENV, ACCESS_URL],
         "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.api.controlplane import Probe
 from coder_k8s.api.shared import SecretKey
+from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.names import LABEL_LIMIT, hashed
 from coder_k8s.controllers.urls import access_url, has_tls
@@ -69,6 +70,7 @@ def _container(plane: CoderControlPlane, around: Surroundings) -> Manifest:
     return {
         "name": "coder",
         "image": spec.image,
+        "imagePullPolicy": pull_policy(spec.image),
         "args": [f"--http-address=0.0.0.0:{HTTP_PORT}", *spec.extra_args],
         "env": _env(plane, around),
         "ports": ports,
