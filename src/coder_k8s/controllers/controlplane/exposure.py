@@ -1,5 +1,6 @@
 """How Coder is reached from outside of the cluster, told as the condition `Exposed`."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from coder_k8s.api import CoderControlPlane
@@ -14,6 +15,8 @@ from .objects import http_route, ingress
 
 EXPOSED = ControlPlaneCondition.EXPOSED
 GATEWAY_API_POLL = 10.0
+GOING = "custom resource definition is terminating"
+"""How the API server refuses an object of a kind that is being removed."""
 
 
 class Exposure:
@@ -33,7 +36,9 @@ class Exposure:
         if by_gateway is not None:
             try:
                 judge(await self._children.apply(HTTP_ROUTE, http_route(plane, by_gateway)), report)
-            except errors.NotFound:
+            except (errors.NotFound, errors.Forbidden) as refusal:
+                if isinstance(refusal, errors.Forbidden) and GOING not in refusal.message:
+                    raise
                 report.add(EXPOSED, False, "GatewayAPIMissing", "the cluster has no Gateway API: install its CRDs")
                 report.again(GATEWAY_API_POLL)
         await self._children.prune(INGRESS, plane, keep=[plane.metadata.name] if by_ingress else [])
@@ -43,15 +48,27 @@ class Exposure:
 def judge(route: Child, report: Report) -> None:
     """A route is as good as its parents say; one that nobody has looked at yet is waited for."""
     manifest = route.manifest
-    parents: list[dict[str, Any]] = (manifest.get("status") or {}).get("parents") or []
-    wanted = len(manifest["spec"]["parentRefs"])
-    for parent in parents:
-        accepted = next((found for found in parent.get("conditions", []) if found["type"] == "Accepted"), None)
-        if accepted and accepted["status"] != "True":
-            name = parent["parentRef"]["name"]
+    wanted = {_identity(parent, route) for parent in manifest["spec"]["parentRefs"]}
+    answers = [answer for answer in _answers(manifest.get("status") or {}, route) if answer[0] in wanted]
+    for (name, *_), accepted in answers:
+        if accepted["status"] == "False":
             said = accepted.get("message") or accepted.get("reason", "")
             return report.add(EXPOSED, False, "NotAccepted", f"Gateway {name} does not accept the route: {said}")
-    if len(parents) < wanted:
-        waiting = f"{len(parents)} of {wanted} Gateways have answered"
-        return report.add(EXPOSED, True, "Applied", waiting)
-    return report.add(EXPOSED, True, "Applied", "accepted")
+    answered = len({who for who, _ in answers})
+    words = "accepted" if answered == len(wanted) else f"{answered} of {len(wanted)} Gateways have answered"
+    return report.add(EXPOSED, True, "Applied", words)
+
+
+def _answers(status: dict[str, Any], route: Child) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """What the parents have made up their minds about: an answer to an older route says nothing about this one."""
+    generation = route.metadata.generation
+    for parent in status.get("parents") or []:
+        for found in parent.get("conditions") or []:
+            current = found.get("observedGeneration", generation) >= generation
+            if found["type"] == "Accepted" and found["status"] != "Unknown" and current:
+                yield _identity(parent["parentRef"], route), found
+
+
+def _identity(reference: dict[str, Any], route: Child) -> tuple[str, ...]:
+    namespace = reference.get("namespace", route.metadata.namespace)
+    return reference["name"], namespace, reference.get("sectionName", "")

@@ -1,0 +1,30 @@
+"""The Gateway API's own definitions, by way of Go."""
+
+import pytest
+import yaml
+
+from coder_k8s.dev import gateway_api
+
+
+def test_definitions_are_those_of_the_pinned_release() -> None:
+    found = [manifest for manifest in yaml.safe_load_all(gateway_api.manifests()) if manifest]
+    crds = {manifest["spec"]["names"]["kind"]: manifest for manifest in found if "names" in manifest["spec"]}
+    assert {"Gateway", "GatewayClass", "HTTPRoute"} <= set(crds)
+    annotations = crds["HTTPRoute"]["metadata"]["annotations"]
+    assert annotations["gateway.networking.k8s.io/bundle-version"] == gateway_api.VERSION
+    assert annotations["gateway.networking.k8s.io/channel"] == "standard"
+
+
+def test_without_go_one_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(gateway_api.GatewayAPIMissing, match="put go on PATH"):
+        gateway_api.manifests()
+
+
+def test_what_go_cannot_fetch_is_told_in_its_words(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setenv("GOMODCACHE", str(tmp_path_factory.mktemp("modules")))
+    monkeypatch.setenv("GOPROXY", "off")
+    with pytest.raises(gateway_api.GatewayAPIMissing, match="GOPROXY=off"):
+        gateway_api.manifests()
