@@ -14,12 +14,13 @@ from prometheus_client import ProcessCollector
 
 from coder_k8s import logs
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.coderd.connections import Connections, parse_connect_to
 from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
+from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.kube import errors
 from coder_k8s.kube.addresses import parse_address
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import Config, ConfigError, load
-from coder_k8s.kube.controller import Controller, Reconcile
 from coder_k8s.kube.discovery import NotReachable, missing, wait_for_server
 from coder_k8s.kube.election import Election, LeadershipLost
 from coder_k8s.kube.events import Recorder
@@ -60,41 +61,40 @@ async def run(settings: Settings, config: Config, identity: str) -> None:
     stop_on_signals(stopping)
     metrics = Metrics()
     ProcessCollector(registry=metrics.registry)
-    async with Http(config, f"{NAME}/{metadata.version(NAME)}", metrics) as http:
+    routes = parse_connect_to(settings.coderd_connect_to)
+    user_agent = f"{NAME}/{metadata.version(NAME)}"
+    async with Http(config, user_agent, metrics) as http, Connections(routes) as coderd:
         await wait_for_server(http, config.server, stopping, PATIENCE)
         log.info("starting", extra={"server": config.server, "identity": identity})
         await report_missing(http)
-        await assemble(settings, http, metrics, identity).run(stopping)
+        await assemble(settings, http, coderd, metrics, identity).run(stopping)
     log.info("stopped")
 
 
-def assemble(settings: Settings, http: Http, metrics: Metrics, identity: str) -> Manager:
+def assemble(settings: Settings, http: Http, coderd: Connections, metrics: Metrics, identity: str) -> Manager:
     """All parts of the process, and who knows whom."""
     election = elect(settings, http, metrics, identity) if settings.leader_elect else None
     client = Client(http, NAME, fence=election.check if election else None)
-    namespaces = settings.watch_namespaces or ("",)
-
-    planes = Informer(client, CONTROL_PLANE, namespaces, metrics=metrics)
-    provisioners = Informer(client, PROVISIONER, namespaces, metrics=metrics)
-    proxies = Informer(client, WORKSPACE_PROXY, namespaces, metrics=metrics)
-    informers: list[Informer[Any]] = [planes, provisioners, proxies]
-
-    def controller(name: str, reconcile: Reconcile) -> Controller:
-        return Controller(name, reconcile, metrics=metrics, workers=settings.workers)
-
-    for_planes = controller("codercontrolplane", controlplane.Reconciler(planes).reconcile)
-    for_planes.watch(planes)
-    for_provisioners = controller("coderprovisioner", provisioner.Reconciler(provisioners).reconcile)
-    for_provisioners.watch(provisioners)
-    for_proxies = controller("coderworkspaceproxy", workspaceproxy.Reconciler(proxies).reconcile)
-    for_proxies.watch(proxies)
-
+    runtime = Runtime(
+        client=client,
+        coderd=coderd,
+        recorder=Recorder(client, NAME, identity, metrics),
+        metrics=metrics,
+        namespaces=settings.watch_namespaces or ("",),
+        workers=settings.workers,
+    )
+    controllers = [
+        controlplane.build(runtime, settings.allow_workspace_namespaces),
+        provisioner.build(runtime),
+        workspaceproxy.build(runtime),
+    ]
+    informers = list(runtime.informers.values())
     return Manager(
         servers=servers(settings, informers, metrics),
         informers=informers,
         election=election,
-        controllers=[for_planes, for_provisioners, for_proxies],
-        recorder=Recorder(client, NAME, identity, metrics),
+        controllers=controllers,
+        recorder=runtime.recorder,
         grace=settings.shutdown_grace,
     )
 

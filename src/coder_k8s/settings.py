@@ -53,6 +53,13 @@ class Settings:
         Names,
         Flag("Namespaces (globs) in which any control plane may run workspaces, also without their label.", "GLOB,..."),
     ] = ()
+    coderd_connect_to: Annotated[
+        Names,
+        Flag(
+            "For running outside of the cluster: connect to ADDR:PORT where coderd is at HOST:PORT.",
+            "HOST:PORT=ADDR:PORT,...",
+        ),
+    ] = ()
     workers: Annotated[int, Flag("How many objects of a kind are worked on at the same time.", "NUMBER")] = 8
 
     leader_elect: Annotated[bool, Flag("Let only one of several processes work, the one that holds a Lease.")] = True
@@ -96,6 +103,7 @@ class Settings:
                 raise BadSettings(f"--watch-namespaces: {name!r} cannot be the name of a namespace")
         self._check_election()
         self._check_addresses()
+        self._check_routes()
 
     def _check_election(self) -> None:
         lease, renew = self.leader_election_lease_duration, self.leader_election_renew_deadline
@@ -123,6 +131,16 @@ class Settings:
         health, metrics = addresses
         if health is not None and health == metrics and health.port:
             raise BadSettings("--health-probe-bind-address and --metrics-bind-address must differ")
+
+    def _check_routes(self) -> None:
+        if not self.coderd_connect_to:
+            return
+        from coder_k8s.coderd.connections import parse_connect_to  # only who uses it waits for the HTTP library
+
+        try:
+            parse_connect_to(self.coderd_connect_to)
+        except ValueError as trouble:
+            raise BadSettings(f"--coderd-connect-to: {trouble}") from None
 
 
 def flag_of(field: str) -> str:

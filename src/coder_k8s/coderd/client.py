@@ -1,5 +1,6 @@
 """The calls of coderd's API that the operator makes."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -44,6 +45,11 @@ class Client:
         self._connections = connections
         self._url = url.rstrip("/")
         self._token = token
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Which server as whom, in a form that may be kept: the token is only a digest."""
+        return self._url, hashlib.sha256(self._token.encode()).hexdigest()
 
     async def healthy(self) -> None:
         """Return when coderd serves; that says nothing about its database."""

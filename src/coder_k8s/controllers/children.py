@@ -37,10 +37,11 @@ class Children:
         keys = sorted(self._by_owner[kind][owner.metadata.uid])
         return [child for key in keys if (child := self.get(kind, key)) is not None]
 
-    def labelled(self, kind: Kind[Child], labels: Mapping[str, str]) -> list[Child]:
-        """The children of a kind that carry these labels, in any namespace."""
+    def labelled(self, kind: Kind[Child], labels: Mapping[str, str], namespace: str = "") -> list[Child]:
+        """The children of a kind that carry these labels, in any namespace or in one."""
         keys: frozenset[Key] = frozenset.intersection(*(self._by_label[kind][label] for label in labels.items()))
-        return [child for key in sorted(keys) if (child := self.get(kind, key)) is not None]
+        here = sorted(key for key in keys if namespace in ("", key.namespace))
+        return [child for key in here if (child := self.get(kind, key)) is not None]
 
     async def apply(self, kind: Kind[Child], want: Manifest, ours: Callable[[Child], bool] | None = None) -> Child:
         return await self._applier.apply(kind, self._caches[kind], want, ours)

@@ -1,5 +1,5 @@
 """The controller of CoderControlPlane."""
 
-from .reconcile import Reconciler
+from .setup import build
 
-__all__ = ["Reconciler"]
+__all__ = ["build"]

@@ -1,49 +1,12 @@
 """How far the Deployment is, told as the condition `Available`."""
 
-from typing import Any, NamedTuple
-
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.controllers.report import Report
-from coder_k8s.kube.objects import Child
+from coder_k8s.controllers.rollout import NOTHING, Rollout, rollout
+
+__all__ = ["NOTHING", "Rollout", "judge", "rollout"]
 
 AVAILABLE = ControlPlaneCondition.AVAILABLE
-
-
-class Rollout(NamedTuple):
-    """What a Deployment says about its pods."""
-
-    wanted: int
-    replicas: int
-    ready: int
-    complete: bool
-    stuck: str
-    """The Deployment's own words when it gave up waiting; empty otherwise."""
-
-
-NOTHING = Rollout(wanted=0, replicas=0, ready=0, complete=False, stuck="")
-
-
-def rollout(deployment: Child) -> Rollout:
-    manifest = deployment.manifest
-    status: dict[str, Any] = manifest.get("status") or {}
-    wanted = manifest["spec"].get("replicas", 1)
-    observed = status.get("observedGeneration", 0) >= deployment.metadata.generation
-    counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")]
-    stuck = next(
-        (
-            condition.get("message", "")
-            for condition in status.get("conditions", [])
-            if condition["type"] == "Progressing" and condition.get("reason") == "ProgressDeadlineExceeded"
-        ),
-        "",
-    )
-    return Rollout(
-        wanted=wanted,
-        replicas=counts[0],
-        ready=counts[2],
-        complete=observed and all(count == wanted for count in counts),
-        stuck=stuck if observed else "",
-    )
 
 
 def judge(found: Rollout, report: Report, missing: tuple[str, ...] = (), failing: str = "") -> None:

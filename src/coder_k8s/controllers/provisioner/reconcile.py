@@ -1,25 +1,208 @@
-"""What is done about a CoderProvisioner: nothing yet but to see it."""
+"""What is done about a CoderProvisioner: the boxes of the flowchart, in order."""
 
-import logging
+from collections.abc import Callable
+from datetime import datetime
 
-from coder_k8s.api import CoderProvisioner
+from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner
+from coder_k8s.api.conditions import ProvisionerCondition
+from coder_k8s.coderd import errors as coderd_errors
+from coder_k8s.coderd.client import Client as Coderd
+from coder_k8s.controllers import refusals
+from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.labels import labels, paused, selector
+from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.rollout import NOTHING, Rollout, rollout
+from coder_k8s.controllers.status import StatusWriter
+from coder_k8s.kube import finalizers
+from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.objects import Key
-from coder_k8s.kube.rules import Rule
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
+from coder_k8s.kube.objects import Child, Key
 
-log = logging.getLogger(__name__)
+from . import daemons, objects
+from .credentials import Credentials, EntitlementGate
+from .metrics import ProvisionerMetrics
+from .retirement import Retirement
+from .rotation import KEY_READY, Rotation
+from .views import INTERVAL, Views
 
-RULES = (Rule(groups=("coder.com",), resources=("coderprovisioners",), verbs=("get", "list", "watch")),)
+CONDITIONS = frozenset(ProvisionerCondition)
+FINALIZER = "coder.com/provisioner-key-cleanup"
+CONTROL_PLANE_READY = ProvisionerCondition.CONTROL_PLANE_READY
+DEPLOYMENT_READY = ProvisionerCondition.DEPLOYMENT_READY
+RETRY = 30.0
+DELETION_RETRY = 5.0
 
 
 class Reconciler:
     """Brings one CoderProvisioner at a time to rest."""
 
-    def __init__(self, provisioners: Cache[CoderProvisioner]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        provisioners: Cache[CoderProvisioner],
+        children: Children,
+        recorder: Recorder,
+        now: Callable[[], datetime],
+        *,
+        credentials: Credentials,
+        gate: EntitlementGate,
+        rotation: Rotation,
+        retirement: Retirement,
+        views: Views,
+        status: StatusWriter[CoderProvisioner],
+        metrics: ProvisionerMetrics,
+        backoff: Backoff,
+        writer: str,
+    ) -> None:
+        self._client = client
         self._provisioners = provisioners
+        self._children = children
+        self._recorder = recorder
+        self._now = now
+        self._credentials = credentials
+        self._gate = gate
+        self._rotation = rotation
+        self._retirement = retirement
+        self._views = views
+        self._status = status
+        self._metrics = metrics
+        self._backoff = backoff
+        self._writer = writer
+        self._refusals: dict[Key, int] = {}
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; returns when to look again."""
-        found = self._provisioners.get(key)
-        log.debug("seen" if found else "gone", extra={"namespace": key.namespace, "object": key.name})
+        """One pass of the flowchart; returns when to look again."""
+        provisioner = self._provisioners.get(key)
+        if provisioner is None:
+            self._metrics.forget(key)
+            self._refusals.pop(key, None)
+            return None
+        if paused(provisioner):
+            await self._status.pause(provisioner)
+            return None
+        if provisioner.deleting:
+            return await self._finalize(provisioner)
+
+        report = Report()
+        try:
+            provisioner = await self._pass(provisioner, report)
+        except coderd_errors.CoderdError as trouble:
+            self._explain(provisioner.key, trouble, report)
+        else:
+            self._refusals.pop(key, None)
+        self._look(provisioner, report)
+        await self._status.write(provisioner, report, CONDITIONS)
+        return report.look_again
+
+    async def _pass(self, provisioner: CoderProvisioner, report: Report) -> CoderProvisioner:
+        plane = self._plane(provisioner, report)
+        if plane is None:
+            return provisioner
+        coderd = await self._credentials.ensure(provisioner, plane, report)
+        if coderd is None or not await self._gate.passes(provisioner, plane, coderd, report):
+            return provisioner
+        # The finalizer is there before the first key is.
+        provisioner = await finalizers.add(self._client, PROVISIONER, provisioner, FINALIZER)
+        self._provisioners.written(provisioner, self._writer)
+        provisioner, key = await self._rotation.ensure(provisioner, plane, coderd, report)
+        if key:
+            await self._deploy(provisioner, plane, key, report)
+        await self._settle(provisioner, coderd, report)
+        return provisioner
+
+    async def _deploy(self, provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, report: Report) -> None:
+        permitted = provisioner.spec.workspace_permissions
+        with refusals.told(report):
+            await self._children.apply(SERVICE_ACCOUNT, objects.service_account(provisioner))
+            if permitted:
+                await self._children.apply(ROLE, objects.role(provisioner))
+                await self._children.apply(ROLE_BINDING, objects.role_binding(provisioner))
+            await self._children.apply(DEPLOYMENT, objects.deployment(provisioner, plane, key))
+        keep = [objects.prefixed(provisioner)] if permitted else []
+        await self._children.prune(ROLE_BINDING, provisioner, keep)
+        await self._children.prune(ROLE, provisioner, keep)
+
+    async def _settle(self, provisioner: CoderProvisioner, coderd: Coderd, report: Report) -> None:
+        """What follows when pods have moved on: old keys and Secrets go, lost daemons are started anew."""
+        rolled_out = self._rollout(provisioner).complete
+        report.fields["retiring_keys"] = await self._retirement.proceed(provisioner, rolled_out, report)
+        if rolled_out:
+            await self._children.prune(SECRET, provisioner, keep=[objects.secret_name(provisioner)])
+        view = await self._views.get(coderd, provisioner.spec.organization_name or "default", INTERVAL)
+        seen = daemons.ours(provisioner, view)
+        report.fields["daemons"] = summary = daemons.summary(seen)
+        daemons.judge(provisioner, summary, report)
+        self._metrics.show(provisioner.key, summary)
+        if provisioner.status.key_created is not None:
+            self._metrics.aged(provisioner.key, provisioner.status.key_created)
+        report.again(INTERVAL.total_seconds())
+        lost = daemons.lost(self._pods(provisioner), seen, self._now()) if rolled_out else None
+        if lost is not None:
+            await self._children.delete(POD, lost)
+            note = f"pod {lost.metadata.name} is ready but coderd has not seen its daemon for minutes"
+            self._recorder.warning(PROVISIONER, provisioner, "DaemonRestarted", note)
+
+    def _plane(self, provisioner: CoderProvisioner, report: Report) -> CoderControlPlane | None:
+        name = provisioner.spec.control_plane_ref.name
+        plane = self._credentials.plane(provisioner, name)
+        if plane is None:
+            report.add(
+                CONTROL_PLANE_READY, False, "ControlPlaneMissing", f"there is no CoderControlPlane {name}", stalled=True
+            )
+            return None
+        if not plane.status.url:
+            report.add(CONTROL_PLANE_READY, False, "ControlPlaneNotReady", f"CoderControlPlane {name} has no URL yet")
+            return None
+        report.add(CONTROL_PLANE_READY, True, "ControlPlaneAvailable")
+        return plane
+
+    def _look(self, provisioner: CoderProvisioner, report: Report) -> None:
+        """The Deployment as it is, whatever could be done about it in this pass."""
+        found = self._rollout(provisioner)
+        serving = found.ready > 0
+        message = f"{found.ready} of {found.wanted} pods are ready"
+        reason = "MinimumReplicasReady" if serving else "NoReplicasReady"
+        nothing_wanted = found.complete and found.wanted == 0
+        report.add(DEPLOYMENT_READY, serving, reason, message, settled=found.complete, moving=not nothing_wanted)
+        report.fields |= {
+            "replicas": found.replicas,
+            "ready_replicas": found.ready,
+            "phase": "Ready" if serving else "Pending",
+            "selector": selector(labels(objects.NAME, provisioner)),
+        }
+
+    def _rollout(self, provisioner: CoderProvisioner) -> Rollout:
+        live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, objects.prefixed(provisioner)))
+        return rollout(live) if live is not None else NOTHING
+
+    def _pods(self, provisioner: CoderProvisioner) -> list[Child]:
+        return self._children.labelled(POD, labels(objects.NAME, provisioner), provisioner.metadata.namespace)
+
+    def _explain(self, key: Key, trouble: coderd_errors.CoderdError, report: Report) -> None:
+        """What coderd refuses; only what it says about our own request needs a human."""
+        match trouble:
+            case coderd_errors.RateLimited():
+                self._refusals[key] = failures = self._refusals.get(key, 0) + 1
+                report.add(KEY_READY, None, "RateLimited", str(trouble))
+                report.again(self._backoff.delay(failures))
+            case coderd_errors.NotLicensed() | coderd_errors.NotSupported():
+                report.add(KEY_READY, False, "NotEntitled", str(trouble), stalled=True)
+                report.again(120.0)
+            case coderd_errors.NotFound() | coderd_errors.Invalid() | coderd_errors.Forbidden():
+                report.add(KEY_READY, False, "Failed", str(trouble), stalled=True)
+                report.again(RETRY)
+            case _:
+                report.add(KEY_READY, None, "Failed", str(trouble))
+                report.again(RETRY)
+
+    async def _finalize(self, provisioner: CoderProvisioner) -> float | None:
+        """Delete the keys that the status says exist; coderd may be away, but not for ever."""
+        if FINALIZER not in provisioner.metadata.finalizers:
+            return None
+        if not await self._retirement.clean_up(provisioner):
+            return DELETION_RETRY
+        await finalizers.remove(self._client, PROVISIONER, provisioner, FINALIZER)
         return None

@@ -1,5 +1,5 @@
 """The controller of CoderWorkspaceProxy."""
 
-from .reconcile import Reconciler
+from .setup import build
 
-__all__ = ["Reconciler"]
+__all__ = ["build"]

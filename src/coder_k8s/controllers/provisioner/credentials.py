@@ -1,0 +1,126 @@
+"""Who the operator is at coderd when it manages keys, and whether it may."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner
+from coder_k8s.api.conditions import ProvisionerCondition
+from coder_k8s.coderd import errors as coderd_errors
+from coder_k8s.coderd.client import Client as Coderd
+from coder_k8s.coderd.connections import Connections
+from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.secrets import SecretReader
+from coder_k8s.controllers.urls import api_url
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.objects import Key
+
+FRESH = timedelta(minutes=2)
+RECHECK = 120.0
+RETRY = 30.0
+FEATURE = "external_provisioner_daemons"
+USABLE = ("entitled", "grace_period")
+
+
+class Credentials:
+    """A client for a control plane with a token that belongs to it, and to no other."""
+
+    def __init__(self, planes: Cache[CoderControlPlane], secrets: SecretReader, connections: Connections) -> None:
+        self._planes = planes
+        self._secrets = secrets
+        self._connections = connections
+
+    def plane(self, provisioner: CoderProvisioner, name: str) -> CoderControlPlane | None:
+        """The control plane of that name, unless it is gone or going."""
+        found = self._planes.get(Key(provisioner.metadata.namespace, name))
+        return None if found is None or found.deleting else found
+
+    async def of_operator(self, plane: CoderControlPlane) -> Coderd | None:
+        """By the operator's own access to a control plane."""
+        where = plane.status.operator_token_secret_ref
+        if where is None or not plane.status.operator_access_ready:
+            return None
+        token = await self._secrets.read(Key(plane.metadata.namespace, where.name), where.key)
+        return Coderd(self._connections, api_url(plane), token) if token else None
+
+    async def of_bootstrap(self, provisioner: CoderProvisioner, plane: CoderControlPlane) -> Coderd | None:
+        """By the token that the author of the object gave, for the control plane that the object names now."""
+        if provisioner.spec.bootstrap is None or plane.metadata.name != provisioner.spec.control_plane_ref.name:
+            return None
+        where = provisioner.spec.bootstrap.credentials_secret_ref
+        token = await self._secrets.read(Key(provisioner.metadata.namespace, where.name), where.key)
+        return Coderd(self._connections, api_url(plane), token) if token else None
+
+    async def for_place(self, provisioner: CoderProvisioner, name: str) -> Coderd | None:
+        """For a key that was made at a control plane, perhaps not the one that the object names now."""
+        plane = self.plane(provisioner, name)
+        if plane is None:
+            return None
+        return await self.of_bootstrap(provisioner, plane) or await self.of_operator(plane)
+
+    async def ensure(self, provisioner: CoderProvisioner, plane: CoderControlPlane, report: Report) -> Coderd | None:
+        """The client to manage this object's key with, told as a condition."""
+        if provisioner.spec.bootstrap is not None:
+            where = provisioner.spec.bootstrap.credentials_secret_ref
+            coderd = await self.of_bootstrap(provisioner, plane)
+            if coderd is None:
+                missing = f"there is no token under key {where.key} in Secret {where.name}"
+                report.add(ProvisionerCondition.BOOTSTRAP_SECRET_READY, False, "SecretMissing", missing, stalled=True)
+            else:
+                report.add(ProvisionerCondition.BOOTSTRAP_SECRET_READY, True, "SecretReady")
+            return coderd
+        coderd = await self.of_operator(plane)
+        if coderd is None:
+            waiting = f"waiting for operator access of CoderControlPlane {plane.metadata.name}"
+            report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, False, "OperatorAccessNotReady", waiting)
+        else:
+            report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, True, "OperatorAccessReady")
+        return coderd
+
+
+class EntitlementGate:
+    """Lets only those pass whose control plane is entitled to external provisioners."""
+
+    def __init__(self, recorder: Recorder, now: Callable[[], datetime]) -> None:
+        self._recorder = recorder
+        self._now = now
+
+    async def passes(
+        self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd, report: Report
+    ) -> bool:
+        """Fresh status of the control plane decides without a question to coderd."""
+        condition = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
+        known = plane.status.external_provisioner_daemons_entitlement
+        checked = plane.status.entitlements_last_checked
+        if checked is None or self._now() - checked >= FRESH or known in ("", "unknown"):
+            try:
+                feature = (await coderd.entitlements()).features.get(FEATURE)
+            except coderd_errors.CoderdError as trouble:
+                _explain(trouble, report)
+                return False
+            known = feature.entitlement if feature else "not_entitled"
+        if known in USABLE:
+            report.add(condition, True, "Entitled", "in the grace period" if known == "grace_period" else "")
+            return True
+        message = "the licence does not cover external provisioners"
+        self._recorder.warning(PROVISIONER, provisioner, "NotEntitled", message)
+        report.add(condition, False, "NotEntitled", message, stalled=True)
+        report.again(RECHECK)
+        return False
+
+
+def _explain(trouble: coderd_errors.CoderdError, report: Report) -> None:
+    condition = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
+    match trouble:
+        case coderd_errors.NotSupported():
+            report.add(condition, False, "NotSupported", "this build of coderd knows no entitlements", stalled=True)
+            report.again(RECHECK)
+        case coderd_errors.Forbidden() | coderd_errors.Unauthorized():
+            report.add(condition, False, "Forbidden", str(trouble))
+            report.again(RETRY)
+        case coderd_errors.RateLimited():
+            report.add(condition, False, "EntitlementsQueryFailed", str(trouble))
+            report.again(trouble.after)
+        case _:
+            report.add(condition, False, "EntitlementsQueryFailed", str(trouble))
+            report.again(RETRY)

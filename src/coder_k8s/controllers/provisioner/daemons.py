@@ -1,0 +1,78 @@
+"""The daemons as coderd sees them, told as the condition `DaemonsConnected`, and those that it has lost."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from coder_k8s.api import CoderProvisioner
+from coder_k8s.api.conditions import ProvisionerCondition
+from coder_k8s.api.provisioner import Daemons
+from coder_k8s.coderd.types import ProvisionerDaemon
+from coder_k8s.controllers.report import Report
+from coder_k8s.kube.objects import Child
+
+from .views import View
+
+CONNECTED = ProvisionerCondition.DAEMONS_CONNECTED
+LOST_AFTER = timedelta(minutes=3)
+SOON = 10.0
+
+
+def ours(provisioner: CoderProvisioner, view: View) -> list[ProvisionerDaemon]:
+    """The daemons on any key of this object."""
+    status = provisioner.status
+    names = [status.provisioner_key_name, *(each.name for each in status.retiring_keys)]
+    found = {daemon.id: daemon for name in names if name for daemon in view.on(name)}
+    return list(found.values())
+
+
+def is_connected(daemon: ProvisionerDaemon) -> bool:
+    return daemon.status in ("idle", "busy")
+
+
+def summary(daemons: Iterable[ProvisionerDaemon]) -> Daemons:
+    states = [(daemon.status, daemon.version) for daemon in daemons]
+    return Daemons(
+        connected=sum(status in ("idle", "busy") for status, _ in states),
+        busy=sum(status == "busy" for status, _ in states),
+        offline=sum(status == "offline" for status, _ in states),
+        versions=sorted({version for status, version in states if status != "offline" and version}),
+    )
+
+
+def judge(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None:
+    wanted = provisioner.spec.replicas
+    message = f"coderd sees {found.connected} of {wanted} daemons"
+    if wanted == 0:
+        report.add(CONNECTED, False, "NoneWanted", "scaled to zero", settled=True)
+    elif found.connected >= wanted:
+        report.add(CONNECTED, True, "Connected", message)
+    else:
+        report.add(
+            CONNECTED, found.connected > 0, "Connecting" if found.connected else "NotConnected", message, settled=False
+        )
+        report.again(SOON)
+
+
+def lost(pods: Sequence[Child], daemons: Sequence[ProvisionerDaemon], now: datetime) -> Child | None:
+    """One pod that says it is ready while coderd has not seen its daemon for minutes: a daemon that was refused
+    neither exits nor tries again. Never one that is busy."""
+    by_name = {daemon.name: daemon for daemon in daemons}
+    for pod in sorted(pods, key=lambda pod: pod.metadata.name):
+        since = _ready_since(pod)
+        if pod.deleting or since is None or now - since < LOST_AFTER:
+            continue
+        daemon = by_name.get(pod.metadata.name)
+        if daemon is None or (not is_connected(daemon) and daemon.current_job is None and _unseen(daemon, now)):
+            return pod
+    return None
+
+
+def _unseen(daemon: ProvisionerDaemon, now: datetime) -> bool:
+    return daemon.last_seen_at is None or now - daemon.last_seen_at >= LOST_AFTER
+
+
+def _ready_since(pod: Child) -> datetime | None:
+    for condition in (pod.manifest.get("status") or {}).get("conditions", []):
+        if condition["type"] == "Ready" and condition["status"] == "True":
+            return datetime.fromisoformat(condition["lastTransitionTime"])
+    return None

@@ -1,0 +1,43 @@
+"""Daemons, rotations and the age of keys, for dashboards and alerts."""
+
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from coder_k8s.api.provisioner import Daemons
+from coder_k8s.kube.objects import Key
+
+
+class ProvisionerMetrics:
+    """Series by provisioner, gone when it is."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        names = ["namespace", "name"]
+        self._daemons = Gauge(
+            "coder_k8s_provisioner_daemons", "Daemons as coderd sees them.", [*names, "state"], registry=registry
+        )
+        self._created = Gauge(
+            "coder_k8s_provisioner_key_created_timestamp_seconds", "When the key was made.", names, registry=registry
+        )
+        self._rotations = Counter(
+            "coder_k8s_provisioner_key_rotations", "Keys that were replaced.", [*names, "cause"], registry=registry
+        )
+
+    def show(self, key: Key, daemons: Daemons) -> None:
+        for state, number in (
+            ("idle", daemons.connected - daemons.busy),
+            ("busy", daemons.busy),
+            ("offline", daemons.offline),
+        ):
+            self._daemons.labels(*key, state).set(number)
+
+    def aged(self, key: Key, created: datetime) -> None:
+        self._created.labels(*key).set(created.timestamp())
+
+    def rotated(self, key: Key, cause: str) -> None:
+        self._rotations.labels(*key, cause).inc()
+
+    def forget(self, key: Key) -> None:
+        where = {"namespace": key.namespace, "name": key.name}
+        for metric in (self._daemons, self._created, self._rotations):
+            metric.remove_by_labels(where)

@@ -1,0 +1,129 @@
+"""What a CoderProvisioner is made of."""
+
+import msgspec
+
+from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner
+from coder_k8s.controllers.labels import labels
+from coder_k8s.controllers.names import derived, fnv1a32
+from coder_k8s.controllers.permissions import everything
+from coder_k8s.controllers.secrets import encoded
+from coder_k8s.controllers.urls import api_url
+from coder_k8s.kube.objects import Manifest
+
+NAME = "coder-provisioner"
+CHECKSUM = "checksum/provisioner-key"
+ROTATE = "coder.com/rotate-key"
+MIN_READY_SECONDS = 5
+"""A daemon has no probe to tell that it is connected; so long after its start it is, and an older one may go."""
+
+
+def metadata(provisioner: CoderProvisioner, name: str) -> Manifest:
+    return {
+        "name": name,
+        "namespace": provisioner.metadata.namespace,
+        "labels": labels(NAME, provisioner),
+        "ownerReferences": [msgspec.to_builtins(PROVISIONER.reference(provisioner))],
+    }
+
+
+def prefixed(provisioner: CoderProvisioner) -> str:
+    """The name of the Deployment, the Role and the RoleBinding."""
+    return derived(provisioner.metadata.name, prefix="provisioner-")
+
+
+def service_account_name(provisioner: CoderProvisioner) -> str:
+    return derived(provisioner.metadata.name, suffix="-provisioner")
+
+
+def secret_name(provisioner: CoderProvisioner) -> str:
+    return provisioner.spec.key.secret_name or derived(provisioner.metadata.name, suffix="-provisioner-key")
+
+
+def service_account(provisioner: CoderProvisioner) -> Manifest:
+    return {"metadata": metadata(provisioner, service_account_name(provisioner))}
+
+
+def role(provisioner: CoderProvisioner) -> Manifest:
+    rules = [everything("", "pods", "persistentvolumeclaims")]
+    if provisioner.spec.enable_deployments:
+        rules.append(everything("apps", "deployments"))
+    return {"metadata": metadata(provisioner, prefixed(provisioner)), "rules": rules}
+
+
+def role_binding(provisioner: CoderProvisioner) -> Manifest:
+    name = prefixed(provisioner)
+    subject = {
+        "kind": "ServiceAccount",
+        "name": service_account_name(provisioner),
+        "namespace": provisioner.metadata.namespace,
+    }
+    return {
+        "metadata": metadata(provisioner, name),
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [subject],
+    }
+
+
+def secret(provisioner: CoderProvisioner, key: str, asked: str) -> Manifest:
+    """The Secret of the key; it remembers which request for a rotation it answers."""
+    made = metadata(provisioner, secret_name(provisioner))
+    if asked:
+        made["annotations"] = {ROTATE: asked}
+    return {"metadata": made, "type": "Opaque", "data": {provisioner.spec.key.secret_key: encoded(key)}}
+
+
+def deployment(provisioner: CoderProvisioner, plane: CoderControlPlane, key: str) -> Manifest:
+    own = labels(NAME, provisioner)
+    return {
+        "metadata": metadata(provisioner, prefixed(provisioner)),
+        "spec": {
+            "replicas": provisioner.spec.replicas,
+            "minReadySeconds": MIN_READY_SECONDS,
+            "selector": {"matchLabels": own},
+            "template": {
+                "metadata": {"labels": own, "annotations": {CHECKSUM: fnv1a32(key.encode())}},
+                "spec": _pod(provisioner, plane),
+            },
+        },
+    }
+
+
+def _pod(provisioner: CoderProvisioner, plane: CoderControlPlane) -> Manifest:
+    spec = provisioner.spec
+    given = {
+        "imagePullSecrets": spec.image_pull_secrets,
+        "nodeSelector": spec.node_selector,
+        "tolerations": spec.tolerations,
+        "affinity": spec.affinity,
+        "volumes": spec.volumes,
+        "securityContext": spec.pod_security_context,
+    }
+    return {
+        "serviceAccountName": service_account_name(provisioner),
+        "terminationGracePeriodSeconds": spec.termination_grace_period_seconds,
+        "containers": [_container(provisioner, plane)],
+        **{name: value for name, value in given.items() if value},
+    }
+
+
+def _container(provisioner: CoderProvisioner, plane: CoderControlPlane) -> Manifest:
+    spec = provisioner.spec
+    reference = {"name": secret_name(provisioner), "key": spec.key.secret_key}
+    env: list[Manifest] = [
+        {"name": "CODER_URL", "value": api_url(plane)},
+        {"name": "CODER_PROVISIONER_DAEMON_KEY", "valueFrom": {"secretKeyRef": reference}},
+        *spec.extra_env,
+    ]
+    given = {
+        "resources": spec.resources,
+        "volumeMounts": spec.volume_mounts,
+        "securityContext": spec.security_context,
+    }
+    return {
+        "name": "provisioner",
+        "image": spec.image or plane.spec.image,
+        "command": ["coder"],
+        "args": ["provisioner", "start", *spec.extra_args],
+        "env": list({entry["name"]: entry for entry in env}.values()),
+        **{name: value for name, value in given.items() if value},
+    }

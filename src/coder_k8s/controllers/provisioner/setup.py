@@ -1,0 +1,111 @@
+"""How the controller of CoderProvisioner is put together, and what wakes it."""
+
+from collections.abc import Iterable
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderControlPlane, CoderProvisioner
+from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.labels import DIGEST, MANAGED
+from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.controllers.secrets import SecretReader
+from coder_k8s.controllers.status import StatusWriter
+from coder_k8s.kube.apply import Applier
+from coder_k8s.kube.backoff import Backoff
+from coder_k8s.kube.controller import Controller
+from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SECRET_METADATA, SERVICE_ACCOUNT
+from coder_k8s.kube.objects import Child, Glimpse, Key
+from coder_k8s.kube.rules import Rule
+
+from .credentials import Credentials, EntitlementGate
+from .metrics import ProvisionerMetrics
+from .objects import NAME as LABEL
+from .reconcile import Reconciler
+from .retirement import Retirement
+from .rotation import Rotation
+from .views import Views
+
+NAME = "coderprovisioner"
+CHILDREN = (DEPLOYMENT, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET)
+PODS = f"app.kubernetes.io/name={LABEL}"
+
+SEE = ("get", "list", "watch")
+RULES = (
+    Rule((PROVISIONER.group,), (PROVISIONER.plural,), (*SEE, "patch")),
+    Rule((PROVISIONER.group,), (f"{PROVISIONER.plural}/status",), ("patch",)),
+    Rule((PROVISIONER.group,), (f"{PROVISIONER.plural}/finalizers",), ("update",)),
+    Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), SEE),
+    Rule(("",), (SECRET.plural, SERVICE_ACCOUNT.plural), (*SEE, "create", "patch", "delete")),
+    Rule((ROLE.group,), (ROLE.plural, ROLE_BINDING.plural), (*SEE, "create", "patch", "delete")),
+    Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), (*SEE, "create", "patch", "delete")),
+    Rule(("",), (POD.plural,), (*SEE, "delete")),
+)
+
+
+def build(runtime: Runtime) -> Controller:
+    """The controller, with its informers wired to it."""
+    provisioners, planes = runtime.informer(PROVISIONER), runtime.informer(CONTROL_PLANE)
+    secrets = runtime.informer(SECRET_METADATA)
+    caches = {kind: runtime.informer(kind, labels=MANAGED) for kind in CHILDREN}
+    caches[POD] = runtime.informer(POD, labels=PODS)
+
+    client, recorder, now = runtime.client, runtime.recorder, runtime.now
+    children = Children(client, Applier(client, NAME, DIGEST), caches)
+    reader = SecretReader(client, secrets)
+    credentials = Credentials(planes, reader, runtime.coderd)
+    status = StatusWriter(client, PROVISIONER, provisioners, recorder, NAME, now)
+    metrics, views = ProvisionerMetrics(runtime.metrics.registry), Views(now)
+    reconciler = Reconciler(
+        client,
+        provisioners,
+        children,
+        recorder,
+        now,
+        credentials=credentials,
+        gate=EntitlementGate(recorder, now),
+        rotation=Rotation(children, reader, status, views, recorder, metrics, now),
+        retirement=Retirement(credentials, views, recorder, now),
+        views=views,
+        status=status,
+        metrics=metrics,
+        backoff=Backoff(2.0, 120.0, runtime.rng.random),
+        writer=NAME,
+    )
+    controller = Controller(NAME, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)
+
+    by_plane = provisioners.index(_plane)
+    by_secret = provisioners.index(_secrets)
+
+    def of_plane(plane: CoderControlPlane) -> Iterable[Key]:
+        return by_plane[plane.key]
+
+    def of_secret(secret: Glimpse) -> Iterable[Key]:
+        return by_secret[secret.key]
+
+    controller.watch(provisioners)
+    controller.watch(planes, of_plane)
+    controller.watch(secrets, of_secret)
+    for kind in CHILDREN:
+        controller.watch(caches[kind], _of_child)
+    return controller
+
+
+def _of_child(child: Child) -> Iterable[Key]:
+    owner = child.controller
+    if owner is None or owner.kind != PROVISIONER.name:
+        return []
+    return [Key(child.metadata.namespace, owner.name)]
+
+
+def _plane(provisioner: CoderProvisioner) -> Iterable[Key]:
+    """The control planes whose change concerns it: the one it names, and those where it still has keys."""
+    names = {
+        provisioner.spec.control_plane_ref.name,
+        provisioner.status.control_plane_ref_name,
+        *(key.control_plane_ref_name for key in provisioner.status.retiring_keys),
+    }
+    return [Key(provisioner.metadata.namespace, name) for name in names if name]
+
+
+def _secrets(provisioner: CoderProvisioner) -> Iterable[Key]:
+    if provisioner.spec.bootstrap is None:
+        return []
+    return [Key(provisioner.metadata.namespace, provisioner.spec.bootstrap.credentials_secret_ref.name)]
