@@ -11,6 +11,7 @@ import msgspec
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.controllers.controlplane.setup import CHILDREN
 from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.kube.cache import Listener
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
@@ -54,6 +55,9 @@ class Observer:
     def children(self) -> dict[tuple[str, Key], Child]:
         """Everything of a kind that the operator makes."""
         return {(kind.name, child.key): child for kind, cache in self._caches.items() for child in cache}
+
+    def listen(self, kind: Kind[Child], listener: Listener[Child]) -> None:
+        self._caches[kind].listen(listener)
 
     async def change(self, namespace: str, name: str, **spec: Any) -> CoderControlPlane:
         """Change the spec of a control plane; `None` removes a field."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.api.conditions import ControlPlaneCondition
@@ -24,7 +25,7 @@ from .deployment import ACCESS_URL, CHECKSUM, Surroundings, defines, deployment
 from .entitlements import EntitlementWatcher
 from .exposure import Exposure
 from .license import LicenseKeeper
-from .objects import NAME, service, service_account, service_account_name
+from .objects import NAME, is_account, service, service_account, service_account_name
 from .rbac import FINALIZER, WorkspaceRBAC, wanted_elsewhere
 
 CONDITIONS = frozenset(ControlPlaneCondition)
@@ -118,13 +119,13 @@ class Reconciler:
         self._entitlements.forget(key)
 
     async def _identify(self, plane: CoderControlPlane, report: Report) -> None:
-        """The ServiceAccount; one that exists already is the user's own."""
+        """The ServiceAccount; one that exists already is the user's own, unless it was ours and was released."""
         if plane.spec.service_account.disable_create:
             for account in self._children.owned(SERVICE_ACCOUNT, plane):
                 await self._children.release(SERVICE_ACCOUNT, plane, account)
             return
         with refusals.told(report):
-            await self._children.apply(SERVICE_ACCOUNT, service_account(plane))
+            await self._children.apply(SERVICE_ACCOUNT, service_account(plane), partial(is_account, plane))
 
     async def _deploy(
         self, plane: CoderControlPlane, environment: sources.Environment, report: Report

@@ -8,7 +8,7 @@ from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.api.controlplane import Gateway, Ingress
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.urls import has_tls, http_port
-from coder_k8s.kube.objects import Manifest
+from coder_k8s.kube.objects import Child, Manifest
 
 NAME = "coder-control-plane"
 HTTP_PORT = 8080
@@ -37,6 +37,13 @@ def service_account(plane: CoderControlPlane) -> Manifest:
     return {
         "metadata": metadata(plane, service_account_name(plane), labels=account.labels, annotations=account.annotations)
     }
+
+
+def is_account(plane: CoderControlPlane, live: Child) -> bool:
+    """Whether a ServiceAccount is this control plane's: owned by it, or released before and claimed by nobody since."""
+    if live.controller is not None:
+        return live.controller.uid == plane.metadata.uid
+    return labels(NAME, plane).items() <= live.metadata.labels.items()
 
 
 def service(plane: CoderControlPlane) -> Manifest:
