@@ -4,34 +4,21 @@ import base64
 import json
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.controllers.controlplane import setup
 from coder_k8s.controllers.controlplane.sources import Environment, Source, judge, sources
-from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.kube import errors
-from coder_k8s.kube.client import Client
-from coder_k8s.kube.config import load
 from coder_k8s.kube.events import EVENT
-from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import CONFIG_MAP, DEPLOYMENT, SECRET
-from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest
-from tests.support.controllers import running
-from tests.support.history import History, recording
 from tests.support.idle import idle, one_more_pass
 from tests.support.kstatus import condition
 
-from .planes import manifest, plane, writes
-
-CHECKSUM = "coder.com/config-checksum"
+from .planes import plane, writes
+from .world import World, checksum, made
 
 
 def test_finds_every_source() -> None:
@@ -90,81 +77,10 @@ def test_verdict_follows_from_the_content_alone() -> None:
     assert first.annotation == again.annotation == later.annotation
 
 
-@dataclass
-class World:
-    """A namespace in which a user changes sources, and what becomes of the one control plane there."""
-
-    client: Client
-    operator: Path
-    namespace: str
-    planes: History
-    deployments: History
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[Runtime]:
-        async with running(self.operator, [self.namespace], setup.build) as runtime:
-            await idle(runtime)
-            yield runtime
-
-    async def make(self, **spec: Any) -> Manifest:
-        """A control plane; its Deployment, once the status tells of it."""
-        await self.client.create(CONTROL_PLANE, manifest(self.namespace, **spec))
-        await self.planes.until("demo", lambda plane: "status" in plane)
-        return await self.deployments.until("demo", lambda _: True)
-
-    async def put(self, kind: Kind[Child], name: str, **data: str) -> None:
-        """Write a source with exactly this content."""
-        content = {
-            key: base64.b64encode(value.encode()).decode() if kind is SECRET else value for key, value in data.items()
-        }
-        written = {"metadata": {"namespace": self.namespace, "name": name}, "data": content}
-        try:
-            await self.client.create(kind, written)
-        except errors.AlreadyExists:
-            await self.client.replace(kind, written)
-
-    async def drop(self, kind: Kind[Child], name: str) -> None:
-        await self.client.delete(kind, await self.client.get(kind, Key(self.namespace, name)))
-
-    async def rolled(self, generation: int) -> str:
-        """The checksum of the pods, once the Deployment has this generation."""
-        live = await self.deployments.until("demo", lambda live: live["metadata"]["generation"] >= generation)
-        assert live["metadata"]["generation"] == generation
-        return checksum(live)
-
-    async def recorded(self) -> str:
-        """What the status remembers, once it tells of a source."""
-        state = await self.planes.until("demo", lambda plane: "configChecksum" in plane.get("status", {}))
-        return str(state["status"]["configChecksum"])
-
-    async def waits(self, message: str) -> None:
-        """Wait until the status says what is waited for."""
-        told = await self.planes.until("demo", lambda plane: condition(plane, "Available").get("message") == message)
-        assert condition(told, "Ready")["status"] == "False"
-        assert condition(told, "Reconciling")["status"] == "True"
-
-    @property
-    def generation(self) -> int:
-        return int(self.deployments.of("demo")[-1]["metadata"]["generation"])
-
-
-def checksum(deployment: Manifest) -> str:
-    annotations: dict[str, str] = deployment["spec"]["template"]["metadata"].get("annotations", {})
-    return annotations.get(CHECKSUM, "")
-
-
-def access_url(deployment: Manifest) -> str:
-    [container] = deployment["spec"]["template"]["spec"]["containers"]
-    return next((entry["value"] for entry in container["env"] if entry["name"] == "CODER_ACCESS_URL"), "")
-
-
 @pytest.fixture
 async def world(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[World]:
-    async with (
-        Http(load(cluster.kubeconfig), "user", Metrics()) as http,
-        recording(client := Client(http, "user"), namespace, CONTROL_PLANE, DEPLOYMENT) as (planes, deployments),
-    ):
-        yield World(client, operator_kubeconfig, namespace, planes, deployments)
+    async with made(cluster.kubeconfig, operator_kubeconfig, namespace) as world:
+        yield world
 
 
 WAYS = [
@@ -261,8 +177,8 @@ async def test_takeover_of_a_running_deployment_only_records(world: World) -> No
     await world.put(SECRET, "it", K="one")
     async with world.running():
         await world.make(envFrom=[{"secretRef": {"name": "it"}}])
-    await world.client.merge(CONTROL_PLANE, Key(world.namespace, "demo"), {"status": None}, "status")
-    await world.planes.until("demo", lambda plane: not plane.get("status"))
+    await world.client.merge(CONTROL_PLANE, world.key, {"status": None}, "status")
+    await world.told(lambda plane: not plane.get("status"))
     await world.put(SECRET, "it", K="two")
     async with world.running():
         await world.recorded()
@@ -280,11 +196,11 @@ async def test_annotation_stays(world: World) -> None:
         annotation = await world.rolled(2)
         await idle(runtime)
         labels = {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}}
-        await world.client.merge(DEPLOYMENT, Key(world.namespace, "demo"), labels)
+        await world.client.merge(DEPLOYMENT, world.key, labels)
         managed = "app.kubernetes.io/managed-by"
         await world.deployments.until("demo", lambda live: managed in live["metadata"]["labels"])
         assert world.generation == 2
-        await world.client.merge(CONTROL_PLANE, Key(world.namespace, "demo"), {"spec": {"envFrom": None}})
+        await world.change(envFrom=None)
         assert await world.rolled(3) == annotation
 
 
@@ -292,13 +208,11 @@ async def test_refused_deployment_does_not_swallow_a_change(world: World) -> Non
     await world.put(SECRET, "it", K="one")
     async with world.running() as runtime:
         await world.make(envFrom=[{"secretRef": {"name": "it"}}])
-        await world.client.merge(
-            CONTROL_PLANE, Key(world.namespace, "demo"), {"spec": {"nodeSelector": {"a": "no label!"}}}
-        )
-        await world.planes.until("demo", lambda plane: condition(plane, "Stalled").get("status") == "True")
+        await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"nodeSelector": {"a": "no label!"}}})
+        await world.told(lambda plane: condition(plane, "Stalled").get("status") == "True")
         async with one_more_pass(runtime):
             await world.put(SECRET, "it", K="two")
-        await world.client.merge(CONTROL_PLANE, Key(world.namespace, "demo"), {"spec": {"nodeSelector": None}})
+        await world.change(nodeSelector=None)
         assert await world.rolled(2)
 
 
@@ -321,61 +235,6 @@ async def test_missing_sources_are_waited_for_and_named(world: World) -> None:
         await world.put(CONFIG_MAP, "b", K="one")
         await world.waits("0 of 1 pods are ready")
         assert world.generation == 1
-
-
-URL = "http://demo.{}.svc.cluster.local"
-
-
-async def test_access_url_is_injected_while_no_source_defines_it(world: World) -> None:
-    """Through every way in which a source can come to define it, and stop to."""
-    own = URL.format(world.namespace)
-    sources = [
-        {"configMapRef": {"name": "plain", "optional": True}},
-        {"secretRef": {"name": "prefixed", "optional": True}, "prefix": "CODER_"},
-        {"secretRef": {"name": "misled", "optional": True}, "prefix": "NOT_"},
-    ]
-    async with world.running():
-        await world.put(SECRET, "misled", CODER_ACCESS_URL="http://elsewhere")
-        assert access_url(await world.make(envFrom=sources)) == own
-
-        async def follows(expected: str) -> None:
-            await world.deployments.until("demo", lambda live: access_url(live) == expected)
-
-        await world.put(CONFIG_MAP, "plain", CODER_ACCESS_URL="https://coder.example.com")
-        await follows("")
-        await world.put(CONFIG_MAP, "plain", OTHER="1")
-        await follows(own)
-        await world.put(SECRET, "prefixed", ACCESS_URL="https://coder.example.com")
-        await follows("")
-        await world.drop(SECRET, "prefixed")
-        await follows(own)
-
-
-async def test_access_url_of_a_source_that_is_there_from_the_start(world: World) -> None:
-    await world.put(SECRET, "it", CODER_ACCESS_URL="https://coder.example.com")
-    async with world.running():
-        assert access_url(await world.make(envFrom=[{"secretRef": {"name": "it"}}])) == ""
-
-
-@pytest.mark.parametrize(("content", "injected", "generation"), [("OTHER", True, 1), ("CODER_ACCESS_URL", False, 2)])
-async def test_access_url_while_a_source_is_missing(
-    world: World, content: str, injected: bool, generation: int
-) -> None:
-    """A source that appears rolls nothing, unless it says that our guess was wrong."""
-    async with world.running() as runtime:
-        assert access_url(await world.make(envFrom=[{"secretRef": {"name": "it"}}])) != ""
-        async with one_more_pass(runtime):
-            await world.put(SECRET, "it", **{content: "https://coder.example.com"})
-        assert bool(access_url(world.deployments.of("demo")[-1])) == injected
-        assert world.generation == generation
-
-
-async def test_access_url_of_one_source_counts_while_another_is_missing(world: World) -> None:
-    await world.put(CONFIG_MAP, "there", OTHER="1")
-    async with world.running():
-        await world.make(envFrom=[{"secretRef": {"name": "absent"}}, {"configMapRef": {"name": "there"}}])
-        await world.put(CONFIG_MAP, "there", CODER_ACCESS_URL="https://coder.example.com")
-        await world.deployments.until("demo", lambda live: access_url(live) == "")
 
 
 async def test_no_value_gets_out(world: World, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,131 @@
+"""A namespace with one control plane, in which a test plays the user and the controllers of Kubernetes."""
+
+import base64
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.kube import errors
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from tests.support.controllers import running
+from tests.support.history import History, recording
+from tests.support.idle import idle
+from tests.support.kstatus import condition
+
+from .planes import manifest
+
+NAME = "demo"
+CHECKSUM = "coder.com/config-checksum"
+
+
+@dataclass
+class World:
+    """What can be done there, and every state that the control plane and its Deployment were in."""
+
+    client: Client
+    operator: Path
+    namespace: str
+    planes: History
+    deployments: History
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, NAME)
+
+    @property
+    def generation(self) -> int:
+        """How often the Deployment was changed."""
+        return int(self.deployments.of(NAME)[-1]["metadata"]["generation"])
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Runtime]:
+        """The operator, at rest when the block begins."""
+        async with running(self.operator, [self.namespace], setup.build) as runtime:
+            await idle(runtime)
+            yield runtime
+
+    async def make(self, **spec: Any) -> Manifest:
+        """A control plane; its Deployment, once the status tells of it."""
+        await self.client.create(CONTROL_PLANE, manifest(self.namespace, **spec))
+        await self.told(lambda plane: "status" in plane)
+        return await self.deployments.until(NAME, lambda _: True)
+
+    async def change(self, **spec: Any) -> None:
+        """Change the spec; `None` removes a field."""
+        await self.client.merge(CONTROL_PLANE, self.key, {"spec": spec})
+
+    async def told(self, holds: Callable[[Manifest], object]) -> Manifest:
+        return await self.planes.until(NAME, holds)
+
+    async def waits(self, message: str) -> None:
+        """Wait until the status says what the pods wait for."""
+        told = await self.told(lambda plane: condition(plane, "Available").get("message") == message)
+        assert condition(told, "Ready")["status"] == "False"
+        assert condition(told, "Reconciling")["status"] == "True"
+
+    async def recorded(self) -> str:
+        """What the status remembers of the sources, once it does."""
+        state = await self.told(lambda plane: "configChecksum" in plane.get("status", {}))
+        return str(state["status"]["configChecksum"])
+
+    async def put(self, kind: Kind[Child], name: str, **data: str) -> None:
+        """Write a Secret or ConfigMap with exactly this content."""
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
+        content = encoded if kind is SECRET else data
+        written = {"metadata": {"namespace": self.namespace, "name": name}, "data": content}
+        try:
+            await self.client.create(kind, written)
+        except errors.AlreadyExists:
+            await self.client.replace(kind, written)
+
+    async def drop(self, kind: Kind[Any], name: str) -> None:
+        await self.client.delete(kind, await self.client.get(kind, Key(self.namespace, name)), unchanged=False)
+
+    async def rolled(self, generation: int) -> str:
+        """The checksum of the pods, once the Deployment has this generation."""
+        live = await self.deployments.until(NAME, lambda live: live["metadata"]["generation"] >= generation)
+        assert live["metadata"]["generation"] == generation
+        return checksum(live)
+
+    async def pods(self, ready: int, *, total: int | None = None, updated: int | None = None, **more: Any) -> None:
+        """Say about the Deployment what its controller would, at its present generation."""
+        live = await self.client.get(DEPLOYMENT, self.key)
+        total = ready if total is None else total
+        status = {
+            "observedGeneration": live.metadata.generation,
+            "replicas": total,
+            "updatedReplicas": total if updated is None else updated,
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+            "conditions": None,
+        }
+        await self.client.merge(DEPLOYMENT, self.key, {"status": status | more}, "status")
+
+
+@asynccontextmanager
+async def made(kubeconfig: Path, operator: Path, namespace: str) -> AsyncIterator[World]:
+    async with (
+        Http(load(kubeconfig), "user", Metrics()) as http,
+        recording(client := Client(http, "user"), namespace, CONTROL_PLANE, DEPLOYMENT) as (planes, deployments),
+    ):
+        yield World(client, operator, namespace, planes, deployments)
+
+
+def checksum(deployment: Manifest) -> str:
+    annotations: dict[str, str] = deployment["spec"]["template"]["metadata"].get("annotations", {})
+    return annotations.get(CHECKSUM, "")
+
+
+def access_url(deployment: Manifest) -> str:
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    return next((entry["value"] for entry in container["env"] if entry["name"] == "CODER_ACCESS_URL"), "")
