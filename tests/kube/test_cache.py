@@ -43,6 +43,55 @@ def test_our_own_write_is_there_at_once_and_its_echo_is_no_news(
     assert [(change.new and change.new.metadata.resource_version, change.writer) for change in changes] == [("5", "me")]
 
 
+async def test_the_echo_of_our_own_write_wakes_nobody_even_when_it_overtakes_the_answer(
+    cache: Cache[Object], changes: list[Change[Object]]
+) -> None:
+    async def request() -> Object:
+        cache.seen("", thing("a", 5))
+        assert versions(cache) == {"a": "5"}, "known at once"
+        assert not changes, "told when it is known whose doing it was"
+        return thing("a", 5)
+
+    await cache.write(Key("ns", "a"), "me", request())
+    assert [(change.old, change.new and change.new.metadata.resource_version, change.writer) for change in changes] == [
+        (None, "5", "me")
+    ]
+
+
+async def test_what_somebody_else_did_while_we_wrote_is_told_as_theirs(
+    cache: Cache[Object], changes: list[Change[Object]]
+) -> None:
+    async def request() -> Object:
+        cache.seen("", thing("a", 5))
+        cache.seen("", thing("a", 6))
+        cache.seen("", thing("b", 7))
+        return thing("a", 5)
+
+    await cache.write(Key("ns", "a"), "me", request())
+    assert [
+        (change.key.name, change.new and change.new.metadata.resource_version, change.writer) for change in changes
+    ] == [
+        ("b", "7", ""),
+        ("a", "6", ""),
+    ]
+
+
+async def test_what_was_kept_is_told_also_when_the_write_fails(
+    cache: Cache[Object], changes: list[Change[Object]]
+) -> None:
+    cache.seen("", thing("a", 5))
+
+    async def request() -> Object:
+        cache.gone("", thing("a", 6))
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await cache.write(Key("ns", "a"), "me", request())
+    assert [(change.new, change.writer) for change in changes[1:]] == [(None, "")]
+    cache.seen("", thing("a", 8))
+    assert len(changes) == 3, "nothing is kept any more"
+
+
 def test_an_older_echo_never_overwrites_a_newer_object(cache: Cache[Object]) -> None:
     cache.written(thing("a", 9), "me")
     cache.seen("", thing("a", 5))

@@ -1,7 +1,7 @@
 """Brings owned objects to what we want, writing only when something is missing."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -48,7 +48,7 @@ class Applier:
         live = cache.get(key)
         if live is None:
             try:
-                return self._wrote(kind, cache, want, await self._client.create(kind, want))
+                return await self._write(kind, cache, want, self._client.create(kind, want))
             except errors.AlreadyExists:
                 live = await self._client.get(kind, key)  # the cache has yet to hear of it
         if not ours(live):
@@ -58,7 +58,7 @@ class Applier:
         if ownership.is_stale(live.metadata, self._client.field_manager):
             await self._take_over(kind, live)
         want["metadata"]["uid"] = live.metadata.uid  # `Conflict` when a namesake has taken its place
-        return self._wrote(kind, cache, want, await self._client.apply(kind, want))
+        return await self._write(kind, cache, want, self._client.apply(kind, want))
 
     def _settled(self, kind: Kind[Child], live: Child, want: Manifest) -> bool:
         """Nothing to write: all is there, or the server has already told us that this is all we get."""
@@ -67,13 +67,13 @@ class Applier:
             return True
         return contains(live.manifest, want)
 
-    def _wrote(self, kind: Kind[Child], cache: Cache[Child], want: Manifest, live: Child) -> Child:
+    async def _write(self, kind: Kind[Child], cache: Cache[Child], want: Manifest, request: Awaitable[Child]) -> Child:
         """A webhook or an unforeseen normal form may answer with something else: asking again would change nothing."""
+        live = await cache.write(key_of(want), self._writer, request)
         self._refusals.pop((kind, live.key), None)
         if not contains(live.manifest, want):
             digest = want["metadata"]["annotations"][self._annotation]
             self._refusals[kind, live.key] = (digest, live.metadata.resource_version)
-        cache.written(live, self._writer)
         return live
 
     def _stamp(self, want: Manifest) -> Manifest:

@@ -8,10 +8,12 @@ writes, which enter at once so that the next reconcile reads what this one wrote
 - a write past the position is newer than anything the watch has said, and the watch will still come to it;
 - an object that is missing from a list at version R is gone, unless we wrote it after R.
 
-The echo of a known version is not news, and a write tells nobody but those who did not make it.
+The echo of a known version is not news, and a write tells nobody but those who did not make it. An echo may even
+overtake the answer to its write; so while we write an object, what the watch says of it is kept to be told with the
+answer, when it is known whose doing it was.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
@@ -65,6 +67,7 @@ class Cache(Generic[T]):
         self._positions: dict[str, str] = {}
         self._indexes: list[Index[T]] = []
         self._listeners: list[Listener[T]] = []
+        self._writing: dict[Key, Change[T] | None] = {}
 
     def get(self, key: Key) -> T | None:
         return self._objects.get(key)
@@ -89,6 +92,18 @@ class Cache(Generic[T]):
     def position(self, scope: str) -> str:
         """Up to where the watch of a scope (a namespace, or all) has told us everything; empty before a list."""
         return self._positions.get(scope, "")
+
+    async def write(self, key: Key, writer: str, request: Awaitable[T]) -> T:
+        """Make a write of our own: its result is in the cache when this returns, and wakes all but the writer."""
+        self._writing[key] = None
+        version = ""
+        try:
+            new = await request
+            version = new.metadata.resource_version
+            self.written(new, writer)
+        finally:
+            self._tell_kept(key, version, writer)
+        return new
 
     def written(self, new: T, writer: str) -> None:
         """The answer to a write of our own."""
@@ -149,5 +164,18 @@ class Cache(Generic[T]):
     def _tell(self, change: Change[T]) -> None:
         for index in self._indexes:
             index._update(change.key, change.old, change.new)  # noqa: SLF001 - one mechanism in two classes
+        if change.key in self._writing:
+            kept = self._writing[change.key]
+            self._writing[change.key] = msgspec.structs.replace(change, old=kept.old) if kept else change
+            return
         for listener in self._listeners:
             listener(change)
+
+    def _tell_kept(self, key: Key, version: str, writer: str) -> None:
+        """What became of an object while we wrote it: our doing if that is its last version, else somebody else's."""
+        kept = self._writing.pop(key, None)
+        if kept is None:
+            return
+        ours = kept.new is not None and kept.new.metadata.resource_version == version
+        for listener in self._listeners:
+            listener(msgspec.structs.replace(kept, writer=writer if ours else ""))
