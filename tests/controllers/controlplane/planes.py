@@ -91,9 +91,3 @@ def writes(runtime: Runtime) -> int:
         for sample in samples
         if sample.name.endswith("_total") and sample.labels["method"] in ("POST", "PUT", "PATCH", "DELETE")
     )
-
-
-def passes(runtime: Runtime) -> int:
-    """How many reconciles the operator has ended."""
-    samples = next(iter(runtime.metrics.reconciles.collect())).samples
-    return sum(int(sample.value) for sample in samples if sample.name.endswith("_total"))

@@ -120,7 +120,8 @@ class WorkspaceRBAC:
 
     async def _grant(self, plane: CoderControlPlane, namespace: str) -> Refusal | None:
         def ours(live: Child) -> bool:
-            return identity(plane).items() <= live.metadata.labels.items()
+            known = identity(plane).items() <= live.metadata.labels.items()
+            return known or live.metadata.annotations.get(OWNER_UID) == plane.metadata.uid
 
         try:
             await self._children.apply(ROLE, role(plane, namespace), ours)

@@ -1,0 +1,228 @@
+"""What we made stays as we made it; what others add stays theirs."""
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.names import hashed
+from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
+from coder_k8s.kube.objects import Child, Key, Kind, Manifest, newer
+from tests.support import eventually
+from tests.support.controllers import running
+from tests.support.idle import idle, one_more_pass
+
+from .planes import Observer, manifest, observing, writes
+
+NAME = "demo"
+AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", Child)
+
+
+class Setting(NamedTuple):
+    """A control plane at rest, the operator that cares for it, and somebody who does not know of either."""
+
+    namespace: str
+    runtime: Runtime
+    observer: Observer
+
+    def get(self, kind: Kind[Child]) -> Child:
+        return self.observer.get(kind, self.namespace, self.name_of(kind))
+
+    def name_of(self, kind: Kind[Child]) -> str:
+        grant = f"{NAME}-{hashed(self.namespace, NAME)}"
+        return {ROLE: f"{grant}-workspace-perms", ROLE_BINDING: grant}.get(kind, NAME)
+
+    async def edit(self, kind: Kind[Child], patch: Manifest) -> Child:
+        return await self.observer.client.merge(kind, Key(self.namespace, self.name_of(kind)), patch)
+
+
+@asynccontextmanager
+async def at_rest(cluster: ClusterAccess, kubeconfig: Path, namespace: str) -> AsyncIterator[Setting]:
+    async with (
+        running(kubeconfig, [namespace], setup.build) as runtime,
+        observing(cluster.kubeconfig, [namespace]) as observer,
+    ):
+        setting = Setting(namespace, runtime, observer)
+        marks = {"annotations": {"a": "b"}}
+        ingress = {"ingress": {"host": "coder.example.com", **marks}}
+        wanted = manifest(namespace, NAME, expose=ingress, service=marks, serviceAccount=marks)
+        await observer.client.create(CONTROL_PLANE, wanted)
+        await eventually(lambda: all(setting.get(kind) for kind in HARM))
+        await idle(runtime)
+        yield setting
+
+
+def content(child: Child) -> Manifest:
+    """What the operator decides about a child."""
+    whole = child.manifest
+    metadata = {name: whole["metadata"].get(name) for name in ("labels", "annotations", "ownerReferences")}
+    spec = {name: value for name, value in whole.get("spec", {}).items() if name not in ("clusterIP", "clusterIPs")}
+    rest = {name: whole.get(name) for name in ("rules", "subjects", "roleRef")}
+    return {"metadata": metadata, "spec": spec, **rest}
+
+
+NO_LABEL = {"metadata": {"labels": {"app.kubernetes.io/instance": None}}}
+NOT_MANAGED = {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}}
+NOBODYS = {"metadata": {"labels": {"coder.com/control-plane": None}}}
+ANYBODYS = {"metadata": {"annotations": {"coder.com/workspace-rbac-owner-uid": None}}}
+NO_ANNOTATION = {"metadata": {"annotations": {"a": None}}}
+OTHER_ACCOUNT = {"serviceAccountName": "default", "serviceAccount": "default"}
+HARM: dict[Kind[Child], list[Manifest]] = {
+    DEPLOYMENT: [
+        {"spec": {"replicas": 7}},
+        {"spec": {"template": {"spec": {"containers": [{"name": "coder", "image": "evil:1"}]}}}},
+        {"spec": {"template": {"spec": OTHER_ACCOUNT}}},
+        NO_LABEL,
+        NOT_MANAGED,
+    ],
+    SERVICE: [
+        {"spec": {"selector": {"app.kubernetes.io/instance": "other"}}},
+        {"spec": {"ports": [{"name": "http", "port": 80, "targetPort": 9999}]}},
+        {"spec": {"type": "NodePort"}},
+        NO_ANNOTATION,
+        NO_LABEL,
+        NOT_MANAGED,
+    ],
+    SERVICE_ACCOUNT: [{"metadata": {"annotations": {"a": "other"}}}, NO_ANNOTATION, NO_LABEL, NOT_MANAGED],
+    ROLE: [
+        {"rules": []},
+        {"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]},
+        NO_LABEL,
+        NOT_MANAGED,
+        NOBODYS,
+        ANYBODYS,
+    ],
+    ROLE_BINDING: [
+        {"subjects": [{"kind": "ServiceAccount", "name": "evil", "namespace": "default"}]},
+        NO_LABEL,
+        NOT_MANAGED,
+        NOBODYS,
+        ANYBODYS,
+    ],
+    INGRESS: [{"spec": {"rules": [{"host": "evil.example.com"}]}}, NO_ANNOTATION, NO_LABEL, NOT_MANAGED],
+}
+"""What somebody may do to each kind of child."""
+
+
+async def test_what_somebody_edits_is_mended(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> None:
+    seconds = []
+    async with at_rest(cluster, operator_kubeconfig, namespace) as setting:
+        for kind, edits in HARM.items():
+            before = setting.get(kind)
+            for edit in edits:
+                harmed = await setting.edit(kind, edit)
+                assert content(harmed) != content(before)
+                seconds.append(await mended(setting, kind, before, harmed))
+                assert setting.get(kind).metadata.uid == before.metadata.uid
+    assert median(seconds) < 1
+
+
+async def test_what_somebody_deletes_comes_back(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> None:
+    seconds = []
+    async with at_rest(cluster, operator_kubeconfig, namespace) as setting:
+        for kind in HARM:
+            before = setting.get(kind)
+            await setting.observer.client.delete(kind, before, unchanged=False)
+            seconds.append(await mended(setting, kind, before, before))
+            assert setting.get(kind).metadata.uid != before.metadata.uid
+    assert median(seconds) < 1
+
+
+async def mended(setting: Setting, kind: Kind[Child], before: Child, harmed: Child) -> float:
+    """Wait until a child is again what it was before; how long that took."""
+
+    def whole() -> bool:
+        now = setting.get(kind)
+        assert newer(now.metadata.resource_version, harmed.metadata.resource_version)
+        assert content(now) == content(before)
+        return True
+
+    started = time.monotonic()
+    await eventually(whole, timeout=5)
+    return time.monotonic() - started
+
+
+FOREIGN: Manifest = {
+    "metadata": {"annotations": {"example.com/injected": "yes"}, "labels": {"example.com/team": "platform"}}
+}
+SIDECAR = {"name": "sidecar", "image": "sidecar:1"}
+
+
+async def test_what_others_add_is_left_alone(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> None:
+    async with at_rest(cluster, operator_kubeconfig, namespace) as setting:
+        before = writes(setting.runtime)
+        for kind in HARM:
+            async with one_more_pass(setting.runtime):
+                await setting.edit(kind, FOREIGN)
+        async with one_more_pass(setting.runtime):
+            await setting.observer.client.apply(DEPLOYMENT, with_sidecar(namespace))
+        assert writes(setting.runtime) == before
+
+        await setting.observer.change(namespace, NAME, image="coder:2", service={"port": 81})
+        await eventually(lambda: image(setting) == "coder:2")
+        await eventually(lambda: setting.get(SERVICE).manifest["spec"]["ports"][0]["port"] == 81)
+        await idle(setting.runtime)
+        for kind in HARM:
+            metadata = setting.get(kind).metadata
+            assert metadata.annotations["example.com/injected"] == "yes"
+            assert metadata.labels["example.com/team"] == "platform"
+        names = [container["name"] for container in containers(setting)]
+        assert names == ["coder", "sidecar"]
+
+
+def with_sidecar(namespace: str) -> Manifest:
+    """What an injector applies, which knows nothing but its own container."""
+    metadata = {"name": NAME, "namespace": namespace}
+    return {"metadata": metadata, "spec": {"template": {"spec": {"containers": [SIDECAR]}}}}
+
+
+def containers(setting: Setting) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = setting.get(DEPLOYMENT).manifest["spec"]["template"]["spec"]["containers"]
+    return found
+
+
+def image(setting: Setting) -> str:
+    return str(containers(setting)[0]["image"])
+
+
+def replicas(setting: Setting) -> int:
+    return int(setting.get(DEPLOYMENT).manifest["spec"]["replicas"])
+
+
+async def test_scale(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> None:
+    """The object itself is scaled: by hand, and by an autoscaler, which speaks to nothing but `/scale`."""
+    path = f"{CONTROL_PLANE.path(Key(namespace, NAME))}/scale"
+    async with at_rest(cluster, operator_kubeconfig, namespace) as setting:
+        cluster.kubectl("scale", "codercontrolplane", NAME, f"--namespace={namespace}", "--replicas=3")
+        await eventually(lambda: replicas(setting) == 3)
+
+        async with one_more_pass(setting.runtime):
+            deployment = setting.get(DEPLOYMENT)
+            await setting.observer.client.patch_status(DEPLOYMENT, deployment, {"replicas": 2})
+        scale = json.loads(cluster.request("GET", path)[1])
+        assert (scale["spec"]["replicas"], scale["status"]["replicas"]) == (3, 2)
+        pairs = dict(pair.split("=") for pair in scale["status"]["selector"].split(","))
+        assert pairs == setting.get(DEPLOYMENT).manifest["spec"]["template"]["metadata"]["labels"]
+
+        target = {"apiVersion": CONTROL_PLANE.api_version, "kind": CONTROL_PLANE.name, "name": NAME}
+        autoscaler = {
+            "metadata": {"name": NAME, "namespace": namespace},
+            "spec": {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 5},
+        }
+        await setting.observer.client.create(AUTOSCALER, autoscaler)
+        status, _ = cluster.request("PUT", path, {**scale, "spec": {"replicas": 5}})
+        assert status == 200
+        await eventually(lambda: replicas(setting) == 5)
