@@ -12,7 +12,7 @@ from coder_k8s.controllers.labels import labels, paused, selector
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.controllers.urls import status_url
-from coder_k8s.kube import errors, finalizers
+from coder_k8s.kube import finalizers
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
@@ -26,7 +26,7 @@ from .entitlements import EntitlementWatcher
 from .exposure import Exposure
 from .license import LicenseKeeper
 from .objects import NAME, is_account, service, service_account, service_account_name
-from .rbac import FINALIZER, WorkspaceRBAC, wanted_elsewhere
+from .rbac import FINALIZER, WorkspaceRBAC
 
 CONDITIONS = frozenset(ControlPlaneCondition)
 CLEANUP_BOUND = timedelta(minutes=5)
@@ -151,13 +151,13 @@ class Reconciler:
         return found
 
     async def _hold(self, plane: CoderControlPlane) -> CoderControlPlane:
-        if not wanted_elsewhere(plane):
+        if not self._rbac.allowed_elsewhere(plane):
             return plane
         return self._known(await finalizers.add(self._client, CONTROL_PLANE, plane, FINALIZER))
 
     async def _let_go(self, plane: CoderControlPlane) -> CoderControlPlane:
         """A finalizer exists only while there is something that garbage collection cannot reach."""
-        if wanted_elsewhere(plane) or self._rbac.elsewhere(plane):
+        if self._rbac.allowed_elsewhere(plane) or self._rbac.elsewhere(plane):
             return plane
         return self._known(await finalizers.remove(self._client, CONTROL_PLANE, plane, FINALIZER) or plane)
 
@@ -169,14 +169,14 @@ class Reconciler:
         """Remove what garbage collection cannot reach; what cannot be removed in time is told and left."""
         if FINALIZER not in plane.metadata.finalizers:
             return None
-        try:
-            await self._rbac.remove_elsewhere(plane)
-        except errors.KubeError as trouble:
+        left = await self._rbac.remove_elsewhere(plane)
+        if left:
+            trouble = next(iter(left.values()))
             since = plane.metadata.deletion_timestamp
             if since is None or self._now() - since < CLEANUP_BOUND:
-                raise
-            left = ", ".join(f"{kind.name} {child.key}" for kind, child in self._rbac.elsewhere(plane))
-            self._recorder.warning(CONTROL_PLANE, plane, "CleanupGivenUp", f"{left} could not be removed: {trouble}")
+                raise trouble
+            words = f"{', '.join(left)} could not be removed: {trouble}"
+            self._recorder.warning(CONTROL_PLANE, plane, "CleanupGivenUp", words)
         await finalizers.remove(self._client, CONTROL_PLANE, plane, FINALIZER)
         return None
 

@@ -29,6 +29,7 @@ FINALIZER = "coder.com/workspace-rbac-cleanup"
 OPT_IN = "coder.com/workspaces-from"
 PLANE, PLANE_NAMESPACE = "coder.com/control-plane", "coder.com/control-plane-namespace"
 OWNER_UID = "coder.com/workspace-rbac-owner-uid"
+REFUSED_POLL = 60.0
 
 
 class Refusal(NamedTuple):
@@ -65,24 +66,30 @@ def role_binding(plane: CoderControlPlane, namespace: str) -> Manifest:
 class WorkspaceRBAC:
     """Keeps Roles and RoleBindings where they are wanted and allowed, and nowhere else."""
 
-    def __init__(self, children: Children, namespaces: Cache[Glimpse] | None, allowed: Sequence[str]) -> None:
+    def __init__(
+        self,
+        children: Children,
+        namespaces: Cache[Glimpse] | None,
+        watched: Sequence[str],
+        allowed: Sequence[str],
+    ) -> None:
         self._children = children
         self._namespaces = namespaces
+        self._watched = watched
         self._allowed = allowed
 
     async def ensure(self, plane: CoderControlPlane, report: Report) -> None:
         """Write what is wanted and allowed, remove the rest."""
-        refused: list[Refusal] = []
         places = [plane.metadata.namespace] if plane.spec.rbac.workspace_perms else []
-        for namespace in wanted_elsewhere(plane):
-            refusal = self._refusal(plane, namespace)
-            refused += [refusal] if refusal else []
-            places += [] if refusal else [namespace]
-        for namespace in places:
-            refusal = await self._grant(plane, namespace)
-            refused += [refusal] if refusal else []
+        places += self.allowed_elsewhere(plane)
+        refusals = [self._refusal(plane, namespace) for namespace in wanted_elsewhere(plane)]
+        refusals += [await self._grant(plane, namespace) for namespace in places]
         await self._withdraw(plane, keep=places)
-        _judge(plane, refused, report)
+        _judge(plane, [refusal for refusal in refusals if refusal], report)
+
+    def allowed_elsewhere(self, plane: CoderControlPlane) -> list[str]:
+        """The other namespaces of the spec that agree."""
+        return [namespace for namespace in wanted_elsewhere(plane) if self._refusal(plane, namespace) is None]
 
     def elsewhere(self, plane: CoderControlPlane) -> list[tuple[Kind[Child], Child]]:
         """What this control plane has in other namespaces, where no garbage collection reaches."""
@@ -90,9 +97,15 @@ class WorkspaceRBAC:
             (kind, child) for kind, child in self._all(plane) if child.metadata.namespace != plane.metadata.namespace
         ]
 
-    async def remove_elsewhere(self, plane: CoderControlPlane) -> None:
+    async def remove_elsewhere(self, plane: CoderControlPlane) -> dict[str, errors.KubeError]:
+        """Remove it, and tell what could not be removed and why."""
+        left = {}
         for kind, child in self.elsewhere(plane):
-            await self._children.delete(kind, child)
+            try:
+                await self._children.delete(kind, child)
+            except errors.KubeError as trouble:
+                left[f"{kind.name} {child.key}"] = trouble
+        return left
 
     def _all(self, plane: CoderControlPlane) -> list[tuple[Kind[Child], Child]]:
         return [
@@ -105,9 +118,10 @@ class WorkspaceRBAC:
         """Why nothing may be written to another namespace."""
         by_list = any(fnmatchcase(namespace, pattern) for pattern in self._allowed)
         if self._namespaces is None:
-            if by_list:
+            if by_list and namespace in self._watched:
                 return None
-            return Refusal("NamespaceNotAllowed", f"{namespace} is not in the operator's --allow-workspace-namespaces")
+            option = "--allow-workspace-namespaces" if namespace in self._watched else "--watch-namespaces"
+            return Refusal("NamespaceNotAllowed", f"{namespace} is not in the operator's {option}")
         found = self._namespaces.get(Key("", namespace))
         if found is None or found.deleting:
             return Refusal("NamespaceMissing", f"there is no namespace {namespace}")
@@ -132,6 +146,8 @@ class WorkspaceRBAC:
             return Refusal("Forbidden", refusal.message)
         except errors.Invalid as refusal:
             return Refusal("Invalid", refusal.message)
+        except errors.NotFound as refusal:
+            return Refusal("NamespaceMissing", refusal.message)
         return None
 
     async def _withdraw(self, plane: CoderControlPlane, keep: Iterable[str]) -> None:
@@ -153,6 +169,7 @@ def _judge(plane: CoderControlPlane, refused: Sequence[Refusal], report: Report)
         first = refused[0]
         also = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
         report.add(READY, False, first.reason, first.message + also, stalled=True)
+        report.again(REFUSED_POLL)  # nobody tells us when the operator gets more rights, or a name is free
     elif not plane.spec.rbac.workspace_perms:
         report.add(READY, False, "Disabled", "rbac.workspacePerms is off", settled=True)
     else:

@@ -74,7 +74,7 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
         recorder,
         now,
         environment=Sources(client, secrets, config_maps),
-        rbac=WorkspaceRBAC(children, namespaces, allow_workspace_namespaces),
+        rbac=WorkspaceRBAC(children, namespaces, runtime.namespaces, allow_workspace_namespaces),
         exposure=Exposure(children),
         access=OperatorAccess(client, children, secrets, runtime.coderd, recorder, now, runtime.rng),
         license=LicenseKeeper(client, secrets, recorder, now),

@@ -1,0 +1,264 @@
+"""What Coder gets to run workspaces, where, and who has to agree."""
+
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.controlplane.rbac import FINALIZER, OPT_IN, OWNER_UID, binding_name, role_name
+from coder_k8s.dev.cluster import Cluster, ClusterAccess
+from coder_k8s.kube.kinds import ROLE, ROLE_BINDING
+from coder_k8s.kube.objects import Key
+from tests.support import eventually
+from tests.support.controllers import running
+from tests.support.operator import CONFIG
+
+from .administrator import NAMESPACE, Administrator, administrator, operator_of, own_cluster
+
+READY = "WorkspaceRBACReady"
+EVERYWHERE = [""]
+LOGS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "watch"]}
+NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Cluster]:
+    """A cluster all of which belongs to the operator."""
+    with own_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def admin(world: Cluster) -> AsyncIterator[Administrator]:
+    async with administrator(world.kubeconfig) as somebody:
+        yield somebody
+
+
+async def names(admin: Administrator, key: Key) -> set[tuple[str, str]]:
+    """The Role and the RoleBinding of a control plane."""
+    plane = await admin.plane(key)
+    return {("Role", role_name(plane)), ("RoleBinding", binding_name(plane))}
+
+
+async def becomes(admin: Administrator, namespace: str, expected: set[tuple[str, str]]) -> None:
+    """Wait until these Roles and RoleBindings, and no others, are in a namespace."""
+
+    async def check() -> bool:
+        assert await admin.granted(namespace) == expected
+        return True
+
+    await eventually(check)
+
+
+async def finalizers(admin: Administrator, key: Key, expected: list[str]) -> None:
+    async def check() -> bool:
+        assert (await admin.plane(key)).metadata.finalizers == expected
+        return True
+
+    await eventually(check)
+
+
+async def test_namespace_agrees_by_label_and_takes_it_back(world: Cluster, admin: Administrator) -> None:
+    home, other, open_to_others = [await admin.make_namespace() for _ in range(3)]
+    await admin.label_namespace(open_to_others, {OPT_IN: "somebody-else"})
+    async with running(operator_of(world), EVERYWHERE, setup.build):
+        key = await admin.make(home, rbac={"workspaceNamespaces": [other, open_to_others, home]})
+        refused = await admin.told(key, READY, "NamespaceNotAllowed")
+        assert refused.status == "False"
+        assert f"{other} has not agreed" in refused.message
+        assert "and 1 more" in refused.message
+        assert f"{OPT_IN}={home}" in refused.message
+        await admin.told(key, "Stalled", "NamespaceNotAllowed")
+        both = await names(admin, key)
+        await becomes(admin, home, both)
+        assert await admin.granted(other) == set()
+        await finalizers(admin, key, [])
+
+        await admin.label_namespace(other, {OPT_IN: home})
+        await becomes(admin, other, both)
+        await finalizers(admin, key, [FINALIZER])
+        assert open_to_others in (await admin.told(key, READY, "NamespaceNotAllowed")).message
+
+        await admin.label_namespace(open_to_others, {OPT_IN: home})
+        assert (await admin.told(key, READY, "Applied")).status == "True"
+        await becomes(admin, open_to_others, both)
+        await admin.not_stalled(key)
+
+        await admin.label_namespace(other, {OPT_IN: None})
+        await becomes(admin, other, set())
+        assert other in (await admin.told(key, READY, "NamespaceNotAllowed")).message
+        await finalizers(admin, key, [FINALIZER])
+
+        await admin.label_namespace(open_to_others, {OPT_IN: "somebody-else"})
+        await becomes(admin, open_to_others, set())
+        await finalizers(admin, key, [])
+        await becomes(admin, home, both)
+
+
+async def test_role_elsewhere_says_whose_it_is_and_binds_the_account_at_home(
+    world: Cluster, admin: Administrator
+) -> None:
+    home = await admin.make_namespace()
+    other = await admin.make_namespace({OPT_IN: home})
+    async with running(operator_of(world), EVERYWHERE, setup.build):
+        key = await admin.make(home, rbac={"workspaceNamespaces": [other]}, serviceAccount={"name": "workspaces"})
+        await admin.told(key, READY, "Applied")
+        plane = await admin.plane(key)
+        role = await admin.client.get(ROLE, Key(other, role_name(plane)))
+        assert role.metadata.owner_references == []
+        assert role.metadata.labels["coder.com/control-plane"] == "demo"
+        assert role.metadata.labels["coder.com/control-plane-namespace"] == home
+        assert role.metadata.annotations[OWNER_UID] == plane.metadata.uid
+        binding = (await admin.client.get(ROLE_BINDING, Key(other, binding_name(plane)))).manifest
+        assert binding["roleRef"]["name"] == role.metadata.name
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "workspaces", "namespace": home}]
+        at_home = await admin.client.get(ROLE, Key(home, role.metadata.name))
+        assert [owner.uid for owner in at_home.metadata.owner_references] == [plane.metadata.uid]
+
+        # Whatever somebody does to it, it comes back.
+        await admin.delete(ROLE_BINDING, Key(other, binding_name(plane)))
+        await becomes(admin, other, await names(admin, key))
+        await admin.client.merge(ROLE, role.key, {"metadata": {"labels": None}, "rules": []})
+
+        async def restored() -> bool:
+            found = await admin.client.get(ROLE, role.key)
+            return found.metadata.labels == role.metadata.labels and found.manifest["rules"] == role.manifest["rules"]
+
+        await eventually(restored)
+
+        await admin.change(key, serviceAccount={"name": "renamed"})
+        await becomes(admin, other, await names(admin, key))
+        await admin.change(key, rbac={"workspacePerms": False})
+        await becomes(admin, other, set())
+        await becomes(admin, home, set())
+        assert (await admin.told(key, READY, "Disabled")).status == "False"
+        await admin.not_stalled(key)
+        await finalizers(admin, key, [])
+
+
+async def test_administrator_agrees_by_a_list(world: Cluster, admin: Administrator) -> None:
+    home, listed, unlisted = [await admin.make_namespace() for _ in range(3)]
+    build = partial(setup.build, allow_workspace_namespaces=[f"{listed[:-1]}?"])
+    async with running(operator_of(world), EVERYWHERE, build):
+        key = await admin.make(home, rbac={"workspaceNamespaces": [listed, unlisted]})
+        assert unlisted in (await admin.told(key, READY, "NamespaceNotAllowed")).message
+        await becomes(admin, listed, await names(admin, key))
+        assert await admin.granted(unlisted) == set()
+
+
+async def test_missing_namespace_is_waited_for(world: Cluster, admin: Administrator) -> None:
+    home = await admin.make_namespace()
+    async with running(operator_of(world), EVERYWHERE, setup.build):
+        key = await admin.make(home, rbac={"workspaceNamespaces": ["not-there-yet"]})
+        assert "not-there-yet" in (await admin.told(key, READY, "NamespaceMissing")).message
+        await admin.client.create(NAMESPACE, {"metadata": {"name": "not-there-yet", "labels": {OPT_IN: home}}})
+        await admin.told(key, READY, "Applied")
+        await becomes(admin, "not-there-yet", await names(admin, key))
+
+
+async def test_deletion_removes_its_roles_everywhere_and_nobody_elses(world: Cluster, admin: Administrator) -> None:
+    first_home, second_home = [await admin.make_namespace() for _ in range(2)]
+    build = partial(setup.build, allow_workspace_namespaces=["test-*"])
+    async with running(operator_of(world), EVERYWHERE, build):
+        places = [await admin.make_namespace() for _ in range(2)]
+        same: dict[str, Any] = {"rbac": {"workspaceNamespaces": places}, "serviceAccount": {"name": "coder"}}
+        first = await admin.make(first_home, **same)
+        second = await admin.make(second_home, **same)
+        theirs, others = await names(admin, first), await names(admin, second)
+        assert theirs.isdisjoint(others)
+        for place in places:
+            await becomes(admin, place, theirs | others)
+        kept = {child.key: child for child in await admin.all(ROLE, places[0])}
+
+        await admin.delete(CONTROL_PLANE, first)
+        await admin.gone(CONTROL_PLANE, first)
+        for place in places:
+            assert await admin.granted(place) == others
+        for child in await admin.all(ROLE, places[0]):
+            assert child == kept[child.key], "the Role of the other control plane was not even written to"
+
+
+async def test_only_what_the_operator_holds_can_be_granted(world: Cluster, admin: Administrator) -> None:
+    home = await admin.make_namespace()
+    other = await admin.make_namespace({OPT_IN: home})
+    async with running(operator_of(world), EVERYWHERE, setup.build):
+        key = await admin.make(home, rbac={"extraRules": [NODES], "workspaceNamespaces": [other]})
+        refused = await admin.told(key, READY, "Forbidden")
+        assert "attempting to grant RBAC permissions not currently held" in refused.message
+        assert "nodes" in refused.message
+        await admin.told(key, "Stalled", "Forbidden")
+        assert await admin.granted(home) == await admin.granted(other) == set()
+
+        await admin.change(key, rbac={"extraRules": [LOGS]})
+        await admin.told(key, READY, "Applied")
+        await admin.not_stalled(key)
+        plane = await admin.plane(key)
+        for place in (home, other):
+            rules = (await admin.client.get(ROLE, Key(place, role_name(plane)))).manifest["rules"]
+            assert LOGS in rules
+
+        await admin.change(key, rbac={"extraRules": [LOGS, NODES]})
+        await admin.told(key, READY, "Forbidden")
+        for place in (home, other):
+            rules = (await admin.client.get(ROLE, Key(place, role_name(plane)))).manifest["rules"]
+            assert NODES not in rules
+
+
+async def test_foreign_role_of_the_same_name_is_left_alone(world: Cluster, admin: Administrator) -> None:
+    home = await admin.make_namespace()
+    async with running(operator_of(world), EVERYWHERE, setup.build):
+        key = await admin.make(home, rbac={"workspacePerms": False})
+        plane = await admin.plane(key)
+        foreign = {"metadata": {"namespace": home, "name": role_name(plane)}, "rules": [NODES]}
+        before = await admin.client.create(ROLE, foreign)
+        await admin.change(key, rbac={"workspacePerms": True})
+        assert role_name(plane) in (await admin.told(key, READY, "NameTaken")).message
+        assert await admin.find(ROLE, before.key) == before
+        assert await admin.find(ROLE_BINDING, Key(home, binding_name(plane))) is None, "it would grant what they wrote"
+
+
+def test_operator_can_neither_escalate_nor_bind() -> None:
+    roles = [
+        role
+        for path in sorted((CONFIG / "rbac").rglob("*.yaml"))
+        for role in yaml.safe_load_all(path.read_text())
+        if role["kind"] in ("Role", "ClusterRole")
+    ]
+    assert len(roles) >= 3
+    rules = [rule for role in roles for rule in role["rules"]]
+    assert not {"escalate", "bind", "impersonate", "*"} & {verb for rule in rules for verb in rule["verbs"]}
+    assert not {"*"} & {word for rule in rules for word in (*rule["apiGroups"], *rule["resources"])}
+
+
+async def test_confined_operator_goes_by_its_list_alone(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path
+) -> None:
+    async with administrator(cluster.kubeconfig) as admin:
+        home = await admin.make_namespace()
+        listed, labelled, unwatched = [await admin.make_namespace({OPT_IN: home}) for _ in range(3)]
+        build = partial(setup.build, allow_workspace_namespaces=[listed, unwatched, "nowhere"])
+        async with running(operator_kubeconfig, [home, listed, labelled, "nowhere"], build):
+            key = await admin.make(home, rbac={"workspaceNamespaces": [listed]})
+            await admin.told(key, READY, "Applied")
+            await becomes(admin, listed, await names(admin, key))
+
+            for place, reason, words in (
+                (labelled, "NamespaceNotAllowed", "--allow-workspace-namespaces"),
+                (unwatched, "NamespaceNotAllowed", "--watch-namespaces"),
+                ("nowhere", "NamespaceMissing", "nowhere"),
+            ):
+                await admin.change(key, rbac={"workspaceNamespaces": [place]})
+                assert words in (await admin.told(key, READY, reason)).message
+                await becomes(admin, listed, set())
+            assert await admin.granted(labelled) == await admin.granted(unwatched) == set()
+
+            await admin.change(key, rbac={"workspaceNamespaces": [listed]})
+            await becomes(admin, listed, await names(admin, key))
+            await admin.delete(CONTROL_PLANE, key)
+            await admin.gone(CONTROL_PLANE, key)
+            assert await admin.granted(listed) == set()
