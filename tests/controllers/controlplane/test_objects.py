@@ -1,5 +1,6 @@
 """What a control plane is made of besides its Deployment and its Roles."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,10 +8,11 @@ import pytest
 from coder_k8s.controllers.controlplane.objects import (
     http_route,
     ingress,
+    is_account,
     service,
     service_account,
 )
-from coder_k8s.kube.objects import Manifest
+from coder_k8s.kube.objects import Child, Manifest
 
 from .planes import plane
 
@@ -69,6 +71,25 @@ def test_service_account_takes_name_annotations_and_labels_of_the_spec() -> None
 def test_a_label_of_the_spec_cannot_hide_a_child_from_the_operator() -> None:
     hidden = {"app.kubernetes.io/managed-by": "helm", "app.kubernetes.io/instance": "other"}
     assert service_account(plane(serviceAccount={"labels": hidden}))["metadata"]["labels"] == LABELS
+
+
+@pytest.mark.parametrize(
+    ("owners", "marks", "expected"),
+    [
+        pytest.param(["1234"], {}, True, id="owned, whatever its labels"),
+        pytest.param([], LABELS, True, id="released"),
+        pytest.param([], {}, False, id="somebody's"),
+        pytest.param([], LABELS | {"app.kubernetes.io/instance": "other"}, False, id="of another control plane"),
+        pytest.param(["5678"], LABELS, False, id="released and claimed by another"),
+    ],
+)
+def test_whose_account_it_is(owners: list[str], marks: dict[str, str], expected: bool) -> None:
+    references = [
+        {"apiVersion": "v1", "kind": "Owner", "name": "owner", "uid": uid, "controller": True} for uid in owners
+    ]
+    metadata = {"name": "demo", "namespace": "golden", "labels": marks, "ownerReferences": references}
+    live = Child.decode(json.dumps({"metadata": metadata}).encode())
+    assert is_account(plane(), live) == expected
 
 
 @pytest.mark.parametrize(

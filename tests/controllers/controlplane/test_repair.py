@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
@@ -12,12 +12,14 @@ from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane import setup
 from coder_k8s.controllers.names import hashed
 from coder_k8s.controllers.runtime import Runtime
-from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
+from coder_k8s.dev import gateway_api
+from coder_k8s.dev.cluster import Cluster, ClusterAccess
+from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest, newer
 from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.idle import idle, one_more_pass
+from tests.support.operator import install_crds, write_operator_kubeconfig
 
 from .planes import Observer, manifest, observing, writes
 
@@ -28,33 +30,40 @@ AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpod
 class Setting(NamedTuple):
     """A control plane at rest, the operator that cares for it, and somebody who does not know of either."""
 
-    namespace: str
+    home: str
     runtime: Runtime
     observer: Observer
+    away: str = ""
+    """Another namespace to look at."""
+
+    def key(self, kind: Kind[Child]) -> Key:
+        grant = f"{NAME}-{hashed(self.home, NAME)}"
+        names = {ROLE: f"{grant}-workspace-perms", ROLE_BINDING: grant}
+        return Key(self.away or self.home, names.get(kind, NAME))
 
     def get(self, kind: Kind[Child]) -> Child:
-        return self.observer.get(kind, self.namespace, self.name_of(kind))
+        return self.observer.get(kind, *self.key(kind))
 
-    def name_of(self, kind: Kind[Child]) -> str:
-        grant = f"{NAME}-{hashed(self.namespace, NAME)}"
-        return {ROLE: f"{grant}-workspace-perms", ROLE_BINDING: grant}.get(kind, NAME)
+    async def complete(self, kinds: Iterable[Kind[Child]]) -> None:
+        await eventually(lambda: all(self.get(kind) for kind in kinds))
 
     async def edit(self, kind: Kind[Child], patch: Manifest) -> Child:
-        return await self.observer.client.merge(kind, Key(self.namespace, self.name_of(kind)), patch)
+        return await self.observer.client.merge(kind, self.key(kind), patch)
 
 
 @asynccontextmanager
-async def at_rest(cluster: ClusterAccess, kubeconfig: Path, namespace: str) -> AsyncIterator[Setting]:
+async def at_rest(
+    cluster: ClusterAccess, kubeconfig: Path, namespace: str, *, everywhere: bool = False, **spec: Any
+) -> AsyncIterator[Setting]:
     async with (
-        running(kubeconfig, [namespace], setup.build) as runtime,
-        observing(cluster.kubeconfig, [namespace]) as observer,
+        running(kubeconfig, [""] if everywhere else [namespace], setup.build) as runtime,
+        observing(cluster.kubeconfig, [""] if everywhere else [namespace]) as observer,
     ):
+        ingress = {"ingress": {"host": "coder.example.com", **MARKS}}
+        wanted = {"expose": ingress, "service": MARKS, "serviceAccount": MARKS, **spec}
+        await observer.client.create(CONTROL_PLANE, manifest(namespace, NAME, **wanted))
         setting = Setting(namespace, runtime, observer)
-        marks = {"annotations": {"a": "b"}}
-        ingress = {"ingress": {"host": "coder.example.com", **marks}}
-        wanted = manifest(namespace, NAME, expose=ingress, service=marks, serviceAccount=marks)
-        await observer.client.create(CONTROL_PLANE, wanted)
-        await eventually(lambda: all(setting.get(kind) for kind in HARM))
+        await setting.complete([SERVICE])
         await idle(runtime)
         yield setting
 
@@ -68,6 +77,7 @@ def content(child: Child) -> Manifest:
     return {"metadata": metadata, "spec": spec, **rest}
 
 
+MARKS = {"annotations": {"a": "b"}}
 NO_LABEL = {"metadata": {"labels": {"app.kubernetes.io/instance": None}}}
 NOT_MANAGED = {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}}
 NOBODYS = {"metadata": {"labels": {"coder.com/control-plane": None}}}
@@ -111,32 +121,59 @@ HARM: dict[Kind[Child], list[Manifest]] = {
 """What somebody may do to each kind of child."""
 
 
-async def test_what_somebody_edits_is_mended(
+async def test_what_somebody_does_is_mended(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
-    seconds = []
     async with at_rest(cluster, operator_kubeconfig, namespace) as setting:
-        for kind, edits in HARM.items():
-            before = setting.get(kind)
-            for edit in edits:
-                harmed = await setting.edit(kind, edit)
-                assert content(harmed) != content(before)
-                seconds.append(await mended(setting, kind, before, harmed))
-                assert setting.get(kind).metadata.uid == before.metadata.uid
+        await setting.complete(HARM)
+        seconds = [*await do_harm(setting, HARM), *await do_away_with(setting, HARM)]
     assert median(seconds) < 1
 
 
-async def test_what_somebody_deletes_comes_back(
-    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
-) -> None:
+ELSEWHERE = {kind: HARM[kind] for kind in (ROLE, ROLE_BINDING)}
+ROUTE: dict[Kind[Child], list[Manifest]] = {
+    HTTP_ROUTE: [{"spec": {"hostnames": ["evil.example.com"]}}, {"spec": {"rules": None}}, NO_LABEL, NOT_MANAGED]
+}
+
+
+async def test_also_in_other_namespaces_and_of_kinds_that_are_installed(fresh_cluster: Cluster, tmp_path: Path) -> None:
+    install_crds(fresh_cluster)
+    fresh_cluster.kubectl("apply", "--server-side", "--filename=-", input=gateway_api.manifests())
+    for name, labels in (("home", {}), ("away", {"coder.com/workspaces-from": "home"})):
+        fresh_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+    kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
+    gateway = {"gateway": {"host": "coder.example.com", "parentRefs": [{"name": "gateway"}]}}
+    rbac = {"workspaceNamespaces": ["away"]}
+    async with at_rest(fresh_cluster, kubeconfig, "home", everywhere=True, expose=gateway, rbac=rbac) as home:
+        away = home._replace(away="away")
+        for setting, harm in ((home, ROUTE), (away, ELSEWHERE)):
+            await setting.complete(harm)
+            await do_harm(setting, harm)
+            await do_away_with(setting, harm)
+
+
+async def do_harm(setting: Setting, harm: Mapping[Kind[Child], list[Manifest]]) -> list[float]:
+    """Edit children, one edit at a time; how long each took to be undone."""
     seconds = []
-    async with at_rest(cluster, operator_kubeconfig, namespace) as setting:
-        for kind in HARM:
-            before = setting.get(kind)
-            await setting.observer.client.delete(kind, before, unchanged=False)
-            seconds.append(await mended(setting, kind, before, before))
-            assert setting.get(kind).metadata.uid != before.metadata.uid
-    assert median(seconds) < 1
+    for kind, edits in harm.items():
+        before = setting.get(kind)
+        for edit in edits:
+            harmed = await setting.edit(kind, edit)
+            assert content(harmed) != content(before)
+            seconds.append(await mended(setting, kind, before, harmed))
+            assert setting.get(kind).metadata.uid == before.metadata.uid
+    return seconds
+
+
+async def do_away_with(setting: Setting, kinds: Iterable[Kind[Child]]) -> list[float]:
+    """Delete children, one at a time; how long each took to come back."""
+    seconds = []
+    for kind in kinds:
+        before = setting.get(kind)
+        await setting.observer.client.delete(kind, before, unchanged=False)
+        seconds.append(await mended(setting, kind, before, before))
+        assert setting.get(kind).metadata.uid != before.metadata.uid
+    return seconds
 
 
 async def mended(setting: Setting, kind: Kind[Child], before: Child, harmed: Child) -> float:
@@ -163,6 +200,7 @@ async def test_what_others_add_is_left_alone(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
     async with at_rest(cluster, operator_kubeconfig, namespace) as setting:
+        await setting.complete(HARM)
         before = writes(setting.runtime)
         for kind in HARM:
             async with one_more_pass(setting.runtime):
