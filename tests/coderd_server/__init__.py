@@ -5,9 +5,10 @@ builds) and of 2.30.0's AGPL build: statuses, bodies, headers; the refusals of t
 rate limits, the queries that are refused, the daemons and jobs of the built-in provisioners.
 
 From reading coderd's source only, never seen: everything that needs a licence. That is the provisioner keys (create,
-list, delete, look-up of a key that exists, daemons per key), the workspace proxies, the licence that is accepted or is
-there already, and the entitlements of a licence. What coderd signs with its private key is here a licence with the
-signature of this stand-in (`make_license`).
+list, delete, look-up of a key that exists, daemons per key), organizations beside the default one (only as places for
+keys: a name is unique within one), the workspace proxies, the licence that is accepted or is there already, and the
+entitlements of a licence. What coderd signs with its private key is here a licence with the signature of this stand-in
+(`make_license`).
 
 Invented, for tests to steer with: `Switches` and the methods of `State`, also under `/_control/` for another process.
 """

@@ -118,12 +118,12 @@ async def unknown_in_organization(request: web.Request) -> web.Response:
 
 
 async def list_keys(request: web.Request) -> web.Response:
-    state = enter_keys(request)
-    return answer([wire.key(each) for each in state.keys.values()])
+    state, organization = enter_keys(request)
+    return answer([wire.key(each) for each in state.keys.values() if each.organization == organization])
 
 
 async def create_key(request: web.Request) -> web.Response:
-    state = enter_keys(request)
+    state, organization = enter_keys(request)
     body = await read(request)
     name = body.get("name", "")
     if not name:
@@ -133,25 +133,26 @@ async def create_key(request: web.Request) -> web.Response:
     if name.lower() in RESERVED:
         text = f"Name cannot be reserved name '{name}'"
         raise invalid_field(text, "name", text)
-    if name.lower() in state.keys:
+    if state.place(name, organization) in state.keys:
         raise Refused(409, f"Provisioner key with name '{name}' already exists in organization")
-    return answer({"key": state.add_key(name, body.get("tags"))}, 201)
+    return answer({"key": state.add_key(name, body.get("tags"), organization)}, 201)
 
 
 async def delete_key(request: web.Request) -> web.Response:
-    state = enter_keys(request)
+    state, organization = enter_keys(request)
     name = request.match_info["name"].lower()
     if name in RESERVED:
         raise Refused(400, f"Cannot delete reserved '{name}' provisioner key")
-    if name not in state.keys:
+    if state.place(name, organization) not in state.keys:
         raise Refused(404, HIDDEN)
-    state.delete_key(name)
+    state.delete_key(name, organization)
     return web.Response(status=204)
 
 
 async def key_daemons(request: web.Request) -> web.Response:
-    state = enter_keys(request)
+    state, organization = enter_keys(request)
     recent = [each for each in state.daemons.values() if each.status != "offline"]
+    keys = [each for each in state.keys.values() if each.organization == organization]
     unsaid = {"status": None, "key_name": None, "current_job": None, "previous_job": None}
     return answer(
         [
@@ -159,7 +160,7 @@ async def key_daemons(request: web.Request) -> web.Response:
                 "key": wire.key(key),
                 "daemons": [{**wire.daemon(state, each), **unsaid} for each in recent if each.key == key.id],
             }
-            for key in (*state.reserved_keys(), *state.keys.values())
+            for key in (*state.reserved_keys(), *keys)
         ]
     )
 
@@ -180,7 +181,7 @@ async def look_up_key(request: web.Request) -> web.Response:
 
 
 async def list_daemons(request: web.Request) -> web.Response:
-    state, user = enter_organization(request)
+    state, user, organization = enter_organization(request)
     if not user.is_owner:
         raise Refused(404, HIDDEN)
     wanted = query_states(request, DAEMON_STATES, "provisioner daemons", "provisioner_daemon_status")
@@ -188,7 +189,8 @@ async def list_daemons(request: web.Request) -> web.Response:
     shown = [
         each
         for each in state.daemons.values()
-        if (each.status in wanted if wanted else each.status != "offline" or request.query.get("offline") == "true")
+        if state.organization_of(each) == organization
+        and (each.status in wanted if wanted else each.status != "offline" or request.query.get("offline") == "true")
         and tags.items() <= each.tags.items()
         and (not ids or each.id in ids)
     ]
@@ -196,7 +198,7 @@ async def list_daemons(request: web.Request) -> web.Response:
 
 
 async def list_jobs(request: web.Request) -> web.Response:
-    state, user = enter_organization(request)
+    state, user, _ = enter_organization(request)
     if not user.is_owner:
         raise Refused(404, HIDDEN)
     if "initiator" in request.query and not is_uuid(request.query["initiator"]):
@@ -264,21 +266,22 @@ def register(state: State, proxy: Proxy) -> dict[str, Any]:
     return {"proxy": wire.proxy(proxy), "proxy_token": proxy.token}
 
 
-def enter_organization(request: web.Request) -> tuple[State, User]:
+def enter_organization(request: web.Request) -> tuple[State, User, str]:
     """The way to everything below an organization: a good token, then an organization that exists."""
     state = request.app[STATE]
     user = authenticate(state, request)
-    if request.match_info["organization"].lower() not in ("default", "coder", state.organization_id):
+    organization = state.find_organization(request.match_info["organization"])
+    if organization is None:
         raise Refused(404, HIDDEN)
-    return state, user
+    return state, user, organization
 
 
-def enter_keys(request: web.Request) -> State:
-    state, user = enter_organization(request)
+def enter_keys(request: web.Request) -> tuple[State, str]:
+    state, user, organization = enter_organization(request)
     require_feature(state, "external_provisioner_daemons", "External Provisioner Daemons")
     if not user.is_owner:
         raise Refused(404, HIDDEN)
-    return state
+    return state, organization
 
 
 def enter_proxies(request: web.Request) -> State:

@@ -116,6 +116,7 @@ class State:
         self.switches = Switches()
         self.deployment_id = str(uuid4())
         self.organization_id = str(uuid4())
+        self.organizations: dict[str, str] = {}
         self.started_at = now()
         self.refreshed_at = now()
         self.features: dict[str, str] = {}
@@ -188,21 +189,39 @@ class State:
         """The features that this version knows."""
         return list(FEATURES) if self.is_old else sorted((*FEATURES, "service_accounts"))
 
-    def add_key(self, name: str, tags: dict[str, str] | None = None) -> str:
+    def add_organization(self, name: str) -> str:
+        """Make another organization than the default one: a place for provisioner keys, and nothing more."""
+        self.organizations[name.lower()] = organization = str(uuid4())
+        return organization
+
+    def find_organization(self, name: str) -> str | None:
+        """The ID of an organization, by its ID or name."""
+        known = {"default": self.organization_id, "coder": self.organization_id, **self.organizations}
+        return name.lower() if name.lower() in known.values() else known.get(name.lower())
+
+    def place(self, name: str, organization: str = "") -> str:
+        """Where a key is in `keys`: by its name, behind that of an organization which is not the default one."""
+        return name.lower() if organization in ("", self.organization_id) else f"{organization}/{name.lower()}"
+
+    def add_key(self, name: str, tags: dict[str, str] | None = None, organization: str = "") -> str:
         """Make a provisioner key; names are kept in lower case and empty tags are dropped."""
         secret = (uuid4().hex + uuid4().hex)[:43]
         kept = {key: value for key, value in (tags or {}).items() if value}
-        key = StoredKey(str(uuid4()), name.lower(), self.organization_id, kept, secret, self.now())
-        self.keys[key.name] = key
+        key = StoredKey(str(uuid4()), name.lower(), organization or self.organization_id, kept, secret, self.now())
+        self.keys[self.place(name, organization)] = key
         return secret
 
     def reserved_keys(self) -> list[StoredKey]:
         """The keys that coderd has for daemons without one."""
         return [StoredKey(key, name, self.organization_id, {}, "", self.started_at) for name, key in RESERVED.items()]
 
-    def delete_key(self, name: str) -> None:
+    def organization_of(self, daemon: Daemon) -> str:
+        """The organization of the key that a daemon logged in with."""
+        return next((key.organization for key in self.keys.values() if key.id == daemon.key), self.organization_id)
+
+    def delete_key(self, name: str, organization: str = "") -> None:
         """Delete a provisioner key; the rows of its daemons go with it."""
-        key = self.keys.pop(name.lower())
+        key = self.keys.pop(self.place(name, organization))
         self.daemons = {each.id: each for each in self.daemons.values() if each.key != key.id}
 
     def connect_daemon(self, name: str, key: str | None = None, status: str = "idle", **fields: Any) -> str:
