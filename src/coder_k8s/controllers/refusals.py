@@ -10,6 +10,8 @@ from .report import Report
 
 NAME_TAKEN_POLL = 60.0
 FORBIDDEN_POLL = 60.0
+NOT_APPLICABLE = "failed to create typed patch object"
+"""How server-side apply refuses duplicates in a list; the API server takes that for a failure of its own, 500."""
 
 
 @contextmanager
@@ -25,6 +27,10 @@ def told(report: Report, condition: str = "") -> Iterator[None]:
     except errors.Forbidden as refusal:
         _stall(report, condition, "Forbidden", refusal.message)
         report.again(FORBIDDEN_POLL)
+    except errors.ServerError as refusal:
+        if NOT_APPLICABLE not in refusal.message:
+            raise
+        _stall(report, condition, "Invalid", refusal.message)
 
 
 def _stall(report: Report, condition: str, reason: str, message: str) -> None:

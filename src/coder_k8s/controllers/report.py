@@ -11,6 +11,8 @@ from typing import Any
 from coder_k8s.kube.conditions import Finding
 
 READY, RECONCILING, STALLED = "Ready", "Reconciling", "Stalled"
+MESSAGE_LIMIT = 4096
+"""Characters of a condition's message; Kubernetes itself allows 32768."""
 
 
 @dataclass
@@ -62,8 +64,9 @@ class Report:
         return not self._open and not self._culprits
 
     def conclude(self) -> list[Finding]:
-        """All conditions: the summary first."""
-        return [*self._summary(), *self.findings]
+        """All conditions: the summary first. The API server quotes what it refuses, however long that is."""
+        findings = [*self._summary(), *self.findings]
+        return [finding._replace(message=_shortened(finding.message)) for finding in findings]
 
     def _summary(self) -> list[Finding]:
         if self._culprits:
@@ -85,3 +88,7 @@ class Report:
             Finding(RECONCILING, False, "Settled"),
             Finding(STALLED, False, "Settled"),
         ]
+
+
+def _shortened(message: str) -> str:
+    return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.cluster import Cluster
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
@@ -132,3 +133,9 @@ def operator_of(cluster: Cluster) -> Path:
 async def administrator(kubeconfig: Path) -> AsyncIterator[Administrator]:
     async with Http(load(kubeconfig), "administrator", Metrics()) as http:
         yield Administrator(Client(http, "administrator"))
+
+
+def passes(runtime: Runtime) -> int:
+    """How many reconciles the operator has ended."""
+    samples = next(iter(runtime.metrics.reconciles.collect())).samples
+    return sum(int(sample.value) for sample in samples if sample.name.endswith("_total"))

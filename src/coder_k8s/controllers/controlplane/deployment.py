@@ -54,7 +54,7 @@ def _pod(plane: CoderControlPlane, around: Surroundings) -> Manifest:
         "containers": [_container(plane, around)],
         **_given(
             volumes=volumes,
-            imagePullSecrets=spec.image_pull_secrets,
+            imagePullSecrets=_last_wins(spec.image_pull_secrets),
             nodeSelector=spec.node_selector,
             tolerations=spec.tolerations,
             affinity=spec.affinity,
@@ -102,9 +102,9 @@ def _env(plane: CoderControlPlane, around: Surroundings) -> list[dict[str, Any]]
     return _last_wins([*env, *plane.spec.extra_env])
 
 
-def _last_wins(env: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _last_wins(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """A variable that is given twice has its last value in a container, and server-side apply takes no duplicates."""
-    return list({entry["name"]: entry for entry in env}.values())
+    return list({entry.get("name"): entry for entry in entries}.values())
 
 
 def _tls_secrets(plane: CoderControlPlane) -> list[str]:
