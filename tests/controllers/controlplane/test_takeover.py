@@ -1,0 +1,97 @@
+"""What an operator of the same API made is what we would have made, so that nothing restarts when we take over."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from coder_k8s.api import CoderControlPlane
+from coder_k8s.controllers.controlplane.deployment import Surroundings, deployment
+from coder_k8s.controllers.controlplane.objects import ingress, service, service_account
+from coder_k8s.controllers.controlplane.rbac import role, role_binding
+from coder_k8s.kube.objects import Manifest, key_of
+from tests.support.takeover import recorded, set_by
+
+RECORDED = recorded(Path(__file__).with_name("takeover.json"))
+PLANES = [item for item in RECORDED if item["kind"] == "CoderControlPlane"]
+
+DEFAULTS: dict[str, Any] = {
+    "progressDeadlineSeconds": 600,
+    "revisionHistoryLimit": 10,
+    "strategy": {"rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}, "type": "RollingUpdate"},
+    "scheme": "HTTP",
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+    "dnsPolicy": "ClusterFirst",
+    "restartPolicy": "Always",
+    "schedulerName": "default-scheduler",
+    "terminationGracePeriodSeconds": 30,
+    "defaultMode": 0o644,
+    "externalTrafficPolicy": "Cluster",
+    "internalTrafficPolicy": "Cluster",
+    "sessionAffinity": "None",
+    "allocateLoadBalancerNodePorts": True,
+}
+"""What the API server fills in, and so records as set by whoever created the object."""
+
+QUANTITIES = {"2000m": "2", "4096Mi": "4Gi"}
+"""What the API server writes for quantities that users wrote."""
+
+COPIES = {"serviceAccount"}
+"""Old names of fields, which the API server keeps in step."""
+
+
+def meaning(value: Any) -> Any:
+    """What is left of a manifest without defaults and zeroes, with quantities in one form."""
+    if isinstance(value, dict):
+        inner = {name: meaning(item) for name, item in value.items()}
+        return {name: item for name, item in inner.items() if not _implied(name, item)}
+    if isinstance(value, list):
+        return [meaning(item) for item in value]
+    return QUANTITIES.get(value, value)
+
+
+def _implied(name: str, value: Any) -> bool:
+    return not value or name in COPIES or value == DEFAULTS.get(name)
+
+
+def ours(of: Manifest) -> Iterator[tuple[str, Manifest]]:
+    """What we make of a control plane, by kind."""
+    plane = msgspec.convert(of, CoderControlPlane)
+    spec = plane.spec
+    # The sources of environment variables did not exist where this was recorded, so nobody knew what they define.
+    yield "Deployment", deployment(plane, Surroundings(spec.env_use_cluster_access_url and not spec.env_from))
+    yield "Service", service(plane)
+    if not spec.service_account.disable_create:
+        yield "ServiceAccount", service_account(plane)
+    if spec.rbac.workspace_perms:
+        for namespace in (plane.metadata.namespace, *spec.rbac.workspace_namespaces):
+            yield "Role", role(plane, namespace)
+            yield "RoleBinding", role_binding(plane, namespace)
+    if spec.expose and spec.expose.ingress:
+        yield "Ingress", ingress(plane, spec.expose.ingress)
+
+
+def theirs(of: Manifest) -> Iterator[tuple[str, Manifest]]:
+    uid = of["metadata"]["uid"]
+    for item in RECORDED:
+        if item["kind"] not in ("CoderControlPlane", "Secret") and uid in json.dumps(item):
+            yield item["kind"], item
+
+
+@pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane["metadata"]["name"])
+def test_same_objects(plane: Manifest) -> None:
+    """In every field that the other operator set, and in no further one."""
+    expected = {(kind, key_of(item)): meaning(set_by("coder-k8s", item)) for kind, item in theirs(plane)}
+    made = {(kind, key_of(item)): meaning(_body(item)) for kind, item in ours(plane)}
+    assert expected
+    assert made == expected
+
+
+def _body(manifest: Manifest) -> Manifest:
+    """A manifest without its name, of which nobody is recorded as the owner."""
+    metadata = {name: value for name, value in manifest["metadata"].items() if name not in ("name", "namespace")}
+    return {**manifest, "metadata": metadata}
