@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from coder_k8s.coderd.connections import Connections, Endpoint
+from coder_k8s.coderd.connections import Connections, Endpoint, Limits
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
@@ -22,11 +22,12 @@ async def running(
     namespaces: Sequence[str],
     *builders: Callable[[Runtime], Controller],
     connect_to: Mapping[Endpoint, Endpoint] | None = None,
+    limits: Limits | None = None,
     **options: Any,
 ) -> AsyncIterator[Runtime]:
     """Controllers at work, with their caches complete, until the block ends; options are those of `Runtime`."""
     metrics = Metrics()
-    async with Http(load(kubeconfig), "test", metrics) as http, Connections(connect_to) as coderd:
+    async with Http(load(kubeconfig), "test", metrics) as http, Connections(connect_to, limits) as coderd:
         client = Client(http, "coder-k8s")
         recorder = Recorder(client, "coder-k8s", "test", metrics)
         runtime = Runtime(

@@ -55,9 +55,9 @@ class Report:
         """Look again by then; the shortest wish wins."""
         self.look_again = seconds if self.look_again is None else min(seconds, self.look_again)
 
-    def says(self, reason: str) -> bool:
-        """Whether a finding has this reason."""
-        return any(finding.reason == reason for finding in self.findings)
+    def says(self, reason: str, *types: str) -> bool:
+        """Whether one of these conditions has this reason."""
+        return any(finding.reason == reason for finding in self.findings if finding.type in types)
 
     @property
     def settled(self) -> bool:

@@ -25,7 +25,8 @@ class Runtime:
     recorder: Recorder
     metrics: Metrics
     namespaces: Sequence[str] = ("",)
-    workers: int = 8
+    workers: int = 32
+    """A worker is only a coroutine: enough of them that some may wait for a coderd that hangs."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     rng: Random = field(default_factory=SystemRandom)
     informers: dict[Kind[Any], Informer[Any]] = field(default_factory=dict)

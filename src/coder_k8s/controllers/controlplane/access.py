@@ -2,9 +2,8 @@
 
 import base64
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from random import Random
-from typing import NamedTuple
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.api.conditions import ControlPlaneCondition
@@ -23,35 +22,19 @@ from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Glimpse, Key, Manifest
+from coder_k8s.kube.objects import Child, Glimpse, Key, Manifest
 
 from .database import URLMissing, connection_url
 from .objects import metadata
+from .verdicts import RETRY, Standing, Verdict
 
 READY = ControlPlaneCondition.OPERATOR_ACCESS_READY
 TOKEN = "token"  # noqa: S105 - a name, not a token
-RETRY = 30.0
-TRUST = timedelta(hours=1)
-"""How long a token that worked is taken to work, unless coderd says otherwise."""
+TRUST = 3600.0
+"""For how many seconds a token that worked is taken to work, unless coderd says otherwise."""
 
-
-class Blocked(Exception):
-    """Why there is no access now; a reason of the condition."""
-
-    def __init__(self, reason: str, message: str, *, stalled: bool = False) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.stalled = stalled
-
-
-class Proof(NamedTuple):
-    """A token that worked, and until when that is enough."""
-
-    token: str
-    until: datetime
-
-    def __repr__(self) -> str:
-        return f"Proof(until={self.until})"
+WORKS = Verdict(True, "TokenReady")
+REFUSALS = (coderd_errors.Unauthorized, coderd_errors.Forbidden, coderd_errors.NotFound)
 
 
 class OperatorAccess:
@@ -74,129 +57,131 @@ class OperatorAccess:
         self._recorder = recorder
         self._now = now
         self._rng = rng
-        self._proofs: dict[Key, Proof] = {}
+        self._standing = Standing(now)
 
     async def ensure(self, plane: CoderControlPlane, serving: bool, report: Report) -> Coderd | None:
         """A client with a token that works, if there is one."""
-        wanted = plane.spec.operator_access
-        report.fields |= {"operator_access_ready": False, "operator_token_secret_ref": None}
-        if wanted.disabled:
+        report.fields["operator_access_ready"] = False
+        if plane.spec.operator_access.disabled:
             await self._disable(plane, report)
             return None
-        given = wanted.token_secret_ref
-        try:
-            token = await (self._given(plane, given, serving) if given else self._generated(plane))
-        except Blocked as trouble:
-            holds = None if trouble.reason == "Pending" else False
-            report.add(READY, holds, trouble.reason, str(trouble), stalled=trouble.stalled)
+        given = plane.spec.operator_access.token_secret_ref
+        token, verdict = await (self._given(plane, given, serving) if given else self._generated(plane, serving))
+        report.add(READY, verdict.holds, verdict.reason, verdict.message, stalled=verdict.stalled)
+        if not verdict.holds:
             report.again(RETRY)
-            if holds is False:
-                self._recorder.warning(CONTROL_PLANE, plane, "OperatorAccessFailed", str(trouble))
+            if verdict.holds is False:
+                self._recorder.warning(CONTROL_PLANE, plane, "OperatorAccessFailed", verdict.message)
             return None
-        report.add(READY, True, "TokenReady")
+        report.again(self._standing.left(plane.key))
         where = SecretKey(name=given.name, key=given.key) if given else SecretKey(name=secret_name(plane), key=TOKEN)
         report.fields |= {"operator_access_ready": True, "operator_token_secret_ref": where}
         return Coderd(self._connections, api_url(plane), token)
 
     def distrust(self, key: Key) -> None:
-        """coderd said that the token is bad, or the control plane is gone: no proof holds any more."""
-        self._proofs.pop(key, None)
+        """coderd said that the token is bad, or the control plane is gone: what worked proves nothing any more."""
+        self._standing.forget(key)
 
-    async def _given(self, plane: CoderControlPlane, given: TokenSecret, serving: bool) -> str:
+    async def _given(self, plane: CoderControlPlane, given: TokenSecret, serving: bool) -> tuple[str, Verdict]:
         token = await self._read(Key(plane.metadata.namespace, given.name), given.key)
         if not token:
-            raise Blocked("SecretUnavailable", f"there is no key {given.key} in Secret {given.name}", stalled=True)
-        if self._proven(plane, token):
-            return token
+            missing = f"there is no key {given.key} in Secret {given.name}"
+            return "", Verdict(False, "SecretUnavailable", missing, stalled=True)
+        if (known := self._standing.get(plane.key, token)) is not None:
+            return token, known
         if not serving:
-            raise Blocked("Pending", "waiting for a pod that is ready")
+            return "", Verdict(None, "Pending", "waiting for a pod that is ready")
         try:
             await Coderd(self._connections, api_url(plane), token).me()
-        except coderd_errors.Unauthorized as refusal:
-            raise Blocked(
-                "TokenRejected", f"coderd refuses the token of Secret {given.name}: {refusal}", stalled=True
-            ) from None
+        except REFUSALS as refusal:
+            message = f"coderd refuses the token of Secret {given.name}: {refusal}"
+            verdict, seconds = Verdict(False, "TokenRejected", message, stalled=True), RETRY
         except coderd_errors.CoderdError as trouble:
-            raise Blocked("Pending", f"the token could not be checked: {trouble}") from None
-        self._proofs[plane.key] = Proof(token, self._now() + TRUST)
-        return token
+            verdict, seconds = Verdict(None, "Pending", f"the token could not be checked: {trouble}"), RETRY
+        else:
+            verdict, seconds = WORKS, TRUST
+        return token, self._standing.keep(plane.key, token, verdict, seconds)
 
-    async def _generated(self, plane: CoderControlPlane) -> str:
-        current = self._current(plane)
-        if not self._proven(plane, current):
-            current = await self._issue(plane, current)
-        return current
-
-    async def _issue(self, plane: CoderControlPlane, current: str) -> str:
-        """Keep, renew or make the token. The Secret has the new one before the old one is deleted."""
-        name = access_db.token_name(plane.metadata.namespace, plane.metadata.name)
+    async def _generated(self, plane: CoderControlPlane, serving: bool) -> tuple[str, Verdict]:
+        made = {child.metadata.name: _token(child) for child in self._children.owned(SECRET, plane)}
+        name = secret_name(plane)
+        if name not in made and not self._is_free(plane, name):
+            return "", Verdict(False, "SecretUnavailable", f"Secret {name} exists and is not ours", stalled=True)
+        current = made.get(name) or next(iter(made.values()), "")  # under the name that it had before
+        known = self._standing.get(plane.key, current)
+        if known is not None and name in made:
+            return current, known
         try:
             url = await connection_url(self._client, plane)
-            grant = await access_db.ensure_token(url, name, current, now=self._now(), rng=self._rng)
-            await self._children.apply(SECRET, secret(plane, grant.token))
-            if grant.stale:
-                await access_db.retire(url, name, grant.token)
         except URLMissing as missing:
-            raise Blocked("DatabaseURLMissing", str(missing), stalled=True) from None
+            return "", Verdict(False, "DatabaseURLMissing", str(missing), stalled=True)
+        about = (current, url, serving)  # a coderd that has come up has reached the database
+        if (known := self._standing.get(plane.key, about)) is not None:
+            return "", known
+        try:
+            return await self._issue(plane, url, current), WORKS
         except coderd_errors.MigrationsPending as waiting:
-            raise Blocked("Pending", str(waiting)) from None
+            return "", Verdict(None, "Pending", str(waiting))
         except coderd_errors.AccessError as trouble:
-            stalled = isinstance(trouble, coderd_errors.UsernameTaken | coderd_errors.SchemaUnsupported)
-            raise Blocked(trouble.reason, str(trouble), stalled=stalled) from None
+            stalled = not isinstance(trouble, coderd_errors.DatabaseUnreachable)
+            verdict = Verdict(False, trouble.reason, str(trouble), stalled)
+            return "", self._standing.keep(plane.key, about, verdict, RETRY)
         except NotOurs as taken:
-            raise Blocked("SecretUnavailable", str(taken), stalled=True) from None
+            return "", Verdict(False, "SecretUnavailable", str(taken), stalled=True)
+
+    async def _issue(self, plane: CoderControlPlane, url: str, current: str) -> str:
+        """Keep, renew or make the token. The Secret has the new one before the old one is deleted."""
+        name = access_db.token_name(plane.metadata.namespace, plane.metadata.name)
+        grant = await access_db.ensure_token(url, name, current, now=self._now(), rng=self._rng)
+        await self._children.apply(SECRET, secret(plane, grant.token))
+        if grant.stale:
+            await access_db.retire(url, name, grant.token)
         if grant.new:
-            self._recorder.normal(
-                CONTROL_PLANE, plane, "OperatorTokenIssued", f"a token is in Secret {secret_name(plane)}"
-            )
+            issued = f"a token is in Secret {secret_name(plane)}"
+            self._recorder.normal(CONTROL_PLANE, plane, "OperatorTokenIssued", issued)
         await self._children.prune(SECRET, plane, keep=[secret_name(plane)])
-        self._proofs[plane.key] = Proof(grant.token, self._now() + TRUST)
+        self._standing.keep(plane.key, grant.token, WORKS, TRUST)
         return grant.token
 
     async def _disable(self, plane: CoderControlPlane, report: Report) -> None:
-        """Revoke what was made. The Secret goes last: while it is there, there is something to revoke."""
+        """Revoke what was made. Its Secret goes last, and status names it until then: there is something to revoke."""
         self.distrust(plane.key)
         made = self._children.owned(SECRET, plane)
-        if made:
-            try:
-                url = await connection_url(self._client, plane)
-                await access_db.revoke(url, access_db.token_name(plane.metadata.namespace, plane.metadata.name))
-            except (URLMissing, coderd_errors.AccessError) as trouble:
-                report.add(READY, False, "Disabled", f"the token is not revoked yet: {trouble}", settled=False)
-                report.again(RETRY)
-                return
-            for one in made:
-                await self._children.delete(SECRET, one)
-            self._recorder.normal(CONTROL_PLANE, plane, "OperatorTokenRevoked", "operatorAccess.disabled is set")
+        try:
+            if made or plane.status.operator_token_secret_ref is not None:
+                await self._revoke(plane, made)
+        except (URLMissing, coderd_errors.AccessError) as trouble:
+            report.add(READY, False, "Disabled", f"the token is not revoked yet: {trouble}", settled=False)
+            report.again(RETRY)
+            return
+        report.fields["operator_token_secret_ref"] = None
         report.add(READY, False, "Disabled", "operatorAccess.disabled is set", settled=True)
 
-    def _current(self, plane: CoderControlPlane) -> str:
-        """The token that we have, also under the name that the Secret had before."""
-        names = [secret_name(plane)]
-        if plane.status.operator_token_secret_ref is not None:
-            names.append(plane.status.operator_token_secret_ref.name)
-        owned = {one.metadata.name: one for one in self._children.owned(SECRET, plane)}
-        if names[0] not in owned:
-            self.distrust(plane.key)  # it is not where it should be, however well it works
-            if self._secrets.get(Key(plane.metadata.namespace, names[0])) is not None:
-                raise Blocked("SecretUnavailable", f"Secret {names[0]} exists and is not ours", stalled=True)
-        for name in names:
-            if (found := owned.get(name)) is not None:
-                return _decode((found.manifest.get("data") or {}).get(TOKEN, ""))
-        return ""
+    async def _revoke(self, plane: CoderControlPlane, made: list[Child]) -> None:
+        try:
+            url = await connection_url(self._client, plane)
+        except URLMissing:
+            if made:
+                raise
+            return  # the token in use was given, not made
+        await access_db.revoke(url, access_db.token_name(plane.metadata.namespace, plane.metadata.name))
+        for one in made:
+            await self._children.delete(SECRET, one)
+        if made:
+            self._recorder.normal(CONTROL_PLANE, plane, "OperatorTokenRevoked", "operatorAccess.disabled is set")
 
-    def _proven(self, plane: CoderControlPlane, token: str) -> bool:
-        proof = self._proofs.get(plane.key)
-        return proof is not None and proof.token == token and self._now() < proof.until
+    def _is_free(self, plane: CoderControlPlane, name: str) -> bool:
+        """Whether the Secret may be written: there is none, or it lost nothing but our labels."""
+        there = self._secrets.get(Key(plane.metadata.namespace, name))
+        return there is None or (there.controller is not None and there.controller.uid == plane.metadata.uid)
 
     async def _read(self, key: Key, field: str) -> str:
         if self._secrets.get(key) is None:
             return ""
         try:
-            found = await self._client.get(SECRET, key)
+            return _token(await self._client.get(SECRET, key), field)
         except errors.NotFound:
             return ""
-        return _decode((found.manifest.get("data") or {}).get(field, ""))
 
 
 def secret_name(plane: CoderControlPlane) -> str:
@@ -213,5 +198,6 @@ def secret(plane: CoderControlPlane, token: str) -> Manifest:
     }
 
 
-def _decode(value: str) -> str:
+def _token(found: Child, field: str = TOKEN) -> str:
+    value = (found.manifest.get("data") or {}).get(field, "")
     return base64.b64decode(value).decode(errors="replace").strip()

@@ -1,10 +1,12 @@
 """What a control plane's licence allows, told as the condition `EntitlementsKnown` and in the status."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import Entitlements, License
@@ -14,15 +16,18 @@ from coder_k8s.kube.objects import Key
 
 from .license import moment
 from .metrics import LicenseMetrics
+from .verdicts import Standing, Verdict, explain
 
 KNOWN = ControlPlaneCondition.ENTITLEMENTS_KNOWN
 INTERVAL = timedelta(minutes=2)
-RETRY = 30.0
-UNSUPPORTED_RETRY = 600.0
 EXTERNAL_PROVISIONERS = "external_provisioner_daemons"
 PREMIUM = ("custom_roles", "multiple_organizations")
 USABLE = ("entitled", "grace_period")
 WARN_DAYS = (3, 14, 30)
+NOTHING = Entitlements(
+    {}, has_license=False, trial=False, refreshed_at=datetime.min.replace(tzinfo=UTC), warnings=[], errors=[]
+)
+"""What a build without licences is entitled to."""
 
 
 def tier(found: Entitlements) -> str:
@@ -49,6 +54,16 @@ def warning_days(left: timedelta) -> int | None:
     return next((days for days in WARN_DAYS if left <= timedelta(days=days)), None)
 
 
+def is_warning_due(before: ControlPlaneStatus, ends: datetime, now: datetime) -> bool:
+    """Whether one of the three dates has passed since the last check; the dates of a new licence are its own."""
+    due = warning_days(ends - now)
+    if due is None:
+        return False
+    last = before.entitlements_last_checked
+    told = warning_days(ends - last) if last is not None and before.license_expires == ends else None
+    return told is None or due < told
+
+
 class EntitlementWatcher:
     """Asks coderd every two minutes, and at once after a licence was uploaded."""
 
@@ -56,62 +71,62 @@ class EntitlementWatcher:
         self._recorder = recorder
         self._metrics = metrics
         self._now = now
-        self._told: dict[Key, int] = {}
+        self._standing = Standing(now)
 
     def forget(self, key: Key) -> None:
-        self._told.pop(key, None)
+        self._standing.forget(key)
         self._metrics.forget(key)
 
-    async def check(
-        self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: Report, *, at_once: bool = False
-    ) -> None:
+    async def check(self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: Report) -> None:
         if coderd is None or not serving:
             report.add(KNOWN, None, "Pending", "waiting for operator access and a pod that is ready", settled=True)
             report.fields |= _unknown(plane)
             return
-        last = plane.status.entitlements_last_checked
-        wait = last + INTERVAL - self._now() if last else timedelta()
-        if wait > timedelta() and not at_once and self._metrics.knows(plane.key):
-            report.add(KNOWN, True, "Checked", settled=True)
-            report.again(wait.total_seconds())
-            return
-        try:
-            found, stored, build = await coderd.entitlements(), await coderd.licenses(), await coderd.build_info()
-        except coderd_errors.CoderdError as trouble:
-            _explain(trouble, report)
-            return
-        self._tell(plane, found, stored, report)
-        report.fields["version"] = build.version
-        report.add(KNOWN, True, "Checked", settled=True)
-        report.again(INTERVAL.total_seconds())
+        about = (plane.metadata.uid, report.fields.get("license_last_applied", plane.status.license_last_applied))
+        verdict = self._standing.get(plane.key, about)
+        if verdict is None:
+            verdict, seconds = await self._ask(plane, coderd)
+            self._standing.keep(plane.key, about, verdict, seconds)
+            report.fields |= verdict.fields
+        report.add(KNOWN, verdict.holds, verdict.reason, verdict.message, settled=True)
+        report.again(self._standing.left(plane.key))
 
-    def _tell(self, plane: CoderControlPlane, found: Entitlements, stored: list[License], report: Report) -> None:
-        before = plane.status.external_provisioner_daemons_entitlement
-        after = entitlement(found, EXTERNAL_PROVISIONERS)
+    async def _ask(self, plane: CoderControlPlane, coderd: Coderd) -> tuple[Verdict, float]:
+        fields: dict[str, Any] = {}
+        try:
+            fields["version"] = (await coderd.build_info()).version
+            found, stored = await coderd.entitlements(), await coderd.licenses()
+        except coderd_errors.CoderdError as trouble:
+            verdict, seconds = explain(trouble, "entitlements")
+            if verdict.reason == "NotSupported":
+                fields |= self._tell(plane, NOTHING, [])
+            return verdict._replace(fields=fields), seconds
+        fields |= self._tell(plane, found, stored)
+        return Verdict(True, "Checked", fields=fields), INTERVAL.total_seconds()
+
+    def _tell(self, plane: CoderControlPlane, found: Entitlements, stored: list[License]) -> dict[str, Any]:
+        """What is new, in metrics, events and fields; the time of the check is new only with a value or so often."""
+        before, now = plane.status, self._now()
         ends = expiry(stored) if found.has_license else None
-        report.fields |= {
+        provisioners = entitlement(found, EXTERNAL_PROVISIONERS)
+        fields: dict[str, Any] = {
             "license_tier": tier(found),
             "license_expires": ends,
-            "external_provisioner_daemons_entitlement": after,
-            "entitlements_last_checked": self._now().replace(microsecond=0),
+            "external_provisioner_daemons_entitlement": provisioners,
         }
         self._metrics.show(plane.key, tier(found), ends, found)
-        if before in USABLE and after not in USABLE:
-            self._recorder.warning(
-                CONTROL_PLANE, plane, "EntitlementLost", "the licence no longer covers external provisioners"
-            )
-        if ends is not None:
-            self._warn(plane, ends)
-
-    def _warn(self, plane: CoderControlPlane, ends: datetime) -> None:
-        """Once for each of the three dates; a new licence starts anew."""
-        due = warning_days(ends - self._now())
-        if due is None:
-            self._told.pop(plane.key, None)
-        elif due < self._told.get(plane.key, WARN_DAYS[-1] + 1):
-            self._told[plane.key] = due
-            day = ends.date().isoformat()
-            self._recorder.warning(CONTROL_PLANE, plane, "LicenseExpiring", f"the licence runs out on {day}")
+        if before.external_provisioner_daemons_entitlement in USABLE and provisioners not in USABLE:
+            message = "the licence no longer covers external provisioners"
+            self._recorder.warning(CONTROL_PLANE, plane, "EntitlementLost", message)
+        new = any(getattr(before, name) != value for name, value in fields.items())
+        if ends is not None and is_warning_due(before, ends, now):
+            new = True  # the next check goes by the time of this one
+            message = f"the licence runs out on {ends.date().isoformat()}"
+            self._recorder.warning(CONTROL_PLANE, plane, "LicenseExpiring", message)
+        last = before.entitlements_last_checked
+        if new or last is None or now - last >= INTERVAL:
+            fields["entitlements_last_checked"] = now.replace(microsecond=0)
+        return fields
 
 
 def _unknown(plane: CoderControlPlane) -> dict[str, str]:
@@ -119,20 +134,3 @@ def _unknown(plane: CoderControlPlane) -> dict[str, str]:
     if plane.status.entitlements_last_checked is not None:
         return {}
     return {"license_tier": "unknown", "external_provisioner_daemons_entitlement": "unknown"}
-
-
-def _explain(trouble: coderd_errors.CoderdError, report: Report) -> None:
-    match trouble:
-        case coderd_errors.NotSupported():
-            report.add(KNOWN, False, "NotSupported", "this build of coderd knows no entitlements", settled=True)
-            report.fields |= {"license_tier": "none", "external_provisioner_daemons_entitlement": "not_entitled"}
-            report.again(UNSUPPORTED_RETRY)
-        case coderd_errors.Forbidden() | coderd_errors.Unauthorized():
-            report.add(KNOWN, False, "Forbidden", str(trouble), settled=True)
-            report.again(RETRY)
-        case coderd_errors.RateLimited():
-            report.add(KNOWN, False, "Error", str(trouble), settled=True)
-            report.again(trouble.after)
-        case _:
-            report.add(KNOWN, False, "Error", str(trouble), settled=True)
-            report.again(RETRY)

@@ -108,9 +108,9 @@ class Reconciler:
     async def _converse(self, plane: CoderControlPlane, serving: bool, report: Report) -> None:
         """What there is to settle with coderd itself, which may be slow or away: after all that Kubernetes needs."""
         coderd = await self._access.ensure(plane, serving, report)
-        uploaded = await self._license.ensure(plane, coderd, serving, report)
-        await self._entitlements.check(plane, coderd, serving, report, at_once=uploaded)
-        if report.says("Forbidden"):
+        await self._license.ensure(plane, coderd, serving, report)
+        await self._entitlements.check(plane, coderd, serving, report)
+        if report.says("Forbidden", ControlPlaneCondition.LICENSE_APPLIED, ControlPlaneCondition.ENTITLEMENTS_KNOWN):
             self._access.distrust(plane.key)
 
     def _forget(self, key: Key) -> None:

@@ -3,28 +3,32 @@
 import base64
 import hashlib
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.api.controlplane import LicenseSecret
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
+from coder_k8s.kube.conditions import find
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Glimpse, Key
 
+from .verdicts import RETRY, Standing, Verdict, explain
+
 APPLIED = ControlPlaneCondition.LICENSE_APPLIED
-RETRY = 30.0
-UNSUPPORTED_RETRY = 600.0
-CONFIRM = timedelta(minutes=2)
-"""How often coderd is asked whether it still has the licence."""
+CONFIRM = 120.0
+"""Every how many seconds coderd is asked whether it still has the licence."""
+SHOWN = 12
+"""Digits of the digest by which the condition tells which licence was refused."""
 
 
 class Licence(NamedTuple):
@@ -49,80 +53,83 @@ class LicenseKeeper:
         self._secrets = secrets
         self._recorder = recorder
         self._now = now
-        self._confirmed: dict[Key, tuple[str, datetime]] = {}
-        self._refused: dict[Key, tuple[str, str]] = {}
+        self._standing = Standing(now)
 
     def forget(self, key: Key) -> None:
-        self._confirmed.pop(key, None)
-        self._refused.pop(key, None)
+        self._standing.forget(key)
 
-    async def ensure(self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: Report) -> bool:
-        """Keep the licence of the spec in coderd; returns whether it was uploaded just now."""
+    async def ensure(self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: Report) -> None:
+        """Keep the licence of the spec in coderd."""
         reference = plane.spec.license_secret_ref
         if reference is None:
             report.add(APPLIED, None, "NotConfigured", settled=True)
-            return False
-        jwt = await self._read(Key(plane.metadata.namespace, reference.name), reference.key)
+            return
+        verdict = await self._judge(plane, reference, coderd if serving else None)
+        report.add(APPLIED, verdict.holds, verdict.reason, verdict.message, stalled=verdict.stalled)
+        report.fields |= verdict.fields
+        if left := self._standing.left(plane.key):
+            report.again(left)
+
+    async def _judge(self, plane: CoderControlPlane, reference: LicenseSecret, coderd: Coderd | None) -> Verdict:
+        secret = self._secrets.get(Key(plane.metadata.namespace, reference.name))
+        about = (plane.metadata.uid, secret and secret.metadata.resource_version, reference.key)
+        if coderd is not None and (known := self._standing.get(plane.key, about)) is not None:
+            return known
+        jwt = await self._read(secret, reference.key)
         if not jwt:
             missing = f"there is no licence under key {reference.key} in Secret {reference.name}"
-            report.add(APPLIED, False, "SecretMissing", missing, stalled=True)
-            return False
+            return Verdict(False, "SecretMissing", missing, stalled=True)
         licence = read(jwt)
-        if (refused := self._refused.get(plane.key)) and refused[0] == licence.digest:
-            report.add(APPLIED, False, "Invalid", refused[1], stalled=True)
-            return False
-        if not serving or coderd is None:
-            waiting = "a pod that is ready" if not serving else "operator access"
-            report.add(APPLIED, False, "Pending", f"waiting for {waiting}")
-            return False
-        return await self._keep(plane, coderd, jwt, licence, report)
+        if refusal := _refusal(plane, licence):
+            return Verdict(False, "Invalid", refusal, stalled=True)
+        if coderd is None:
+            return Verdict(False, "Pending", "waiting for operator access and a pod that is ready")
+        verdict, seconds = await self._keep(plane, coderd, jwt, licence)
+        return self._standing.keep(plane.key, about, verdict, seconds)
 
-    async def _keep(self, plane: CoderControlPlane, coderd: Coderd, jwt: str, licence: Licence, report: Report) -> bool:
-        try:
-            uploaded = await self._upload_if_missing(plane, coderd, jwt, licence)
-        except coderd_errors.Invalid as refusal:
-            self._refused[plane.key] = (licence.digest, str(refusal))
-            self._recorder.warning(CONTROL_PLANE, plane, "LicenseRejected", str(refusal))
-            report.add(APPLIED, False, "Invalid", str(refusal), stalled=True)
-            return False
-        except coderd_errors.CoderdError as trouble:
-            _explain(trouble, report)
-            return False
-        applied = (
-            plane.status.license_last_applied if plane.status.license_last_applied_hash == licence.digest else None
-        )
-        report.fields |= {
-            "license_last_applied_hash": licence.digest,
-            "license_last_applied": applied or self._now().replace(microsecond=0),
-        }
-        report.add(APPLIED, True, "Applied")
-        return uploaded
-
-    async def _upload_if_missing(self, plane: CoderControlPlane, coderd: Coderd, jwt: str, licence: Licence) -> bool:
+    async def _keep(
+        self, plane: CoderControlPlane, coderd: Coderd, jwt: str, licence: Licence
+    ) -> tuple[Verdict, float]:
         """coderd's own list decides, also when the status was lost or never written."""
-        known = plane.status.license_last_applied_hash == licence.digest
-        confirmed, until = self._confirmed.get(plane.key, ("", self._now()))
-        if known and confirmed == licence.digest and self._now() < until:
-            return False
-        uploaded = False
-        if not any(_same(licence.claims, stored.claims) for stored in await coderd.licenses()):
-            try:
+        try:
+            there = any(_same(licence.claims, stored.claims) for stored in await coderd.licenses())
+            if not there:
                 await coderd.add_license(jwt)
-                uploaded = True
-                self._recorder.normal(CONTROL_PLANE, plane, "LicenseApplied", "the licence was uploaded")
-            except coderd_errors.Conflict:
-                uploaded = False  # coderd has it, however it lists it
-        self._confirmed[plane.key] = (licence.digest, self._now() + CONFIRM)
-        return uploaded
+        except coderd_errors.Conflict:
+            there = True  # however coderd lists it
+        except coderd_errors.Invalid as refusal:
+            message = f"{refusal} (licence {licence.digest[:SHOWN]})"
+            self._recorder.warning(CONTROL_PLANE, plane, "LicenseRejected", message)
+            return Verdict(False, "Invalid", message, stalled=True), RETRY
+        except coderd_errors.CoderdError as trouble:
+            verdict, seconds = explain(trouble, "licences")
+            return verdict._replace(stalled=verdict.reason == "NotSupported"), seconds
+        if not there:
+            self._recorder.normal(CONTROL_PLANE, plane, "LicenseApplied", "the licence was uploaded")
+        return Verdict(True, "Applied", fields=self._record(plane, licence, uploaded=not there)), CONFIRM
 
-    async def _read(self, key: Key, field: str) -> str:
-        if self._secrets.get(key) is None:
+    def _record(self, plane: CoderControlPlane, licence: Licence, *, uploaded: bool) -> dict[str, Any]:
+        last = plane.status.license_last_applied
+        if uploaded or last is None or plane.status.license_last_applied_hash != licence.digest:
+            last = self._now().replace(microsecond=0)
+        return {"license_last_applied_hash": licence.digest, "license_last_applied": last}
+
+    async def _read(self, secret: Glimpse | None, field: str) -> str:
+        if secret is None:
             return ""
         try:
-            data = (await self._client.get(SECRET, key)).manifest.get("data") or {}
+            data = (await self._client.get(SECRET, secret.key)).manifest.get("data") or {}
         except errors.NotFound:
             return ""
         return base64.b64decode(data.get(field, "")).decode(errors="replace").strip()
+
+
+def _refusal(plane: CoderControlPlane, licence: Licence) -> str:
+    """What coderd said when it refused this very licence; the condition remembers it also through a restart."""
+    told = find(plane.status.conditions, APPLIED)
+    if told is None or told.reason != "Invalid" or licence.digest[:SHOWN] not in told.message:
+        return ""
+    return told.message
 
 
 def read(jwt: str) -> Licence:
@@ -148,19 +155,3 @@ def moment(seconds: Any) -> datetime | None:
 
 def _same(ours: dict[str, Any], stored: dict[str, Any]) -> bool:
     return bool(ours) and all(stored.get(name) == value for name, value in ours.items())
-
-
-def _explain(trouble: coderd_errors.CoderdError, report: Report) -> None:
-    match trouble:
-        case coderd_errors.NotSupported():
-            report.add(APPLIED, False, "NotSupported", "this build of coderd knows no licences", stalled=True)
-            report.again(UNSUPPORTED_RETRY)
-        case coderd_errors.Forbidden() | coderd_errors.Unauthorized():
-            report.add(APPLIED, False, "Forbidden", str(trouble))
-            report.again(RETRY)
-        case coderd_errors.RateLimited():
-            report.add(APPLIED, False, "Error", str(trouble))
-            report.again(trouble.after)
-        case _:
-            report.add(APPLIED, False, "Error", str(trouble))
-            report.again(RETRY)

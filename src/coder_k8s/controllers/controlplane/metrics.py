@@ -25,14 +25,9 @@ class LicenseMetrics:
             [*names, "feature"],
             registry=registry,
         )
-        self._known: set[Key] = set()
-
-    def knows(self, key: Key) -> bool:
-        return key in self._known
 
     def show(self, key: Key, tier: str, expires: datetime | None, found: Entitlements) -> None:
         self.forget(key)
-        self._known.add(key)
         if expires is not None:
             self._expiry.labels(*key).set(expires.timestamp())
         self._tier.labels(*key, tier).set(1)
@@ -40,7 +35,6 @@ class LicenseMetrics:
             self._entitlement.labels(*key, name).set(ENTITLEMENTS.get(feature.entitlement, 0))
 
     def forget(self, key: Key) -> None:
-        self._known.discard(key)
         where = {"namespace": key.namespace, "name": key.name}
         for gauge in (self._expiry, self._tier, self._entitlement):
             gauge.remove_by_labels(where)

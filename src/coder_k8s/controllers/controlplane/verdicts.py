@@ -1,0 +1,67 @@
+"""What coderd or its database answered, and how long that is good enough.
+
+A control plane is looked at whenever anything around it changes, and coderd may be slow, away or annoyed. So an answer
+stands for a while, good or bad: however often a control plane is looked at, coderd is asked a bounded number of times.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from coder_k8s.coderd import errors
+from coder_k8s.kube.objects import Key
+
+RETRY = 30.0
+UNSUPPORTED_RETRY = 600.0
+
+
+class Verdict(NamedTuple):
+    """What a condition says, with the fields of the status that belong to it."""
+
+    holds: bool | None
+    reason: str
+    message: str = ""
+    stalled: bool = False
+    fields: Mapping[str, Any] = {}
+
+
+class Standing:
+    """The last verdict on each control plane.
+
+    It belongs to what was asked about, such as a token or a version of a Secret: about something else one asks anew.
+    """
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._verdicts: dict[Key, tuple[Hashable, datetime, Verdict]] = {}
+
+    def get(self, key: Key, about: Hashable) -> Verdict | None:
+        known = self._verdicts.get(key)
+        if known is None or known[0] != about or self.left(key) == 0:
+            return None
+        return known[2]
+
+    def keep(self, key: Key, about: Hashable, verdict: Verdict, seconds: float) -> Verdict:
+        self._verdicts[key] = (about, self._now() + timedelta(seconds=seconds), verdict)
+        return verdict
+
+    def left(self, key: Key) -> float:
+        """For how many seconds it stands."""
+        known = self._verdicts.get(key)
+        return max(0.0, (known[1] - self._now()).total_seconds()) if known else 0.0
+
+    def forget(self, key: Key) -> None:
+        self._verdicts.pop(key, None)
+
+
+def explain(trouble: errors.CoderdError, what: str) -> tuple[Verdict, float]:
+    """What a call that failed means for a condition, and when to try again."""
+    match trouble:
+        case errors.NotSupported():
+            return Verdict(False, "NotSupported", f"this build of coderd knows no {what}"), UNSUPPORTED_RETRY
+        case errors.Forbidden() | errors.Unauthorized():
+            return Verdict(False, "Forbidden", str(trouble)), RETRY
+        case errors.RateLimited():
+            return Verdict(False, "Error", str(trouble)), min(max(trouble.after, RETRY), UNSUPPORTED_RETRY)
+        case _:
+            return Verdict(False, "Error", str(trouble)), RETRY

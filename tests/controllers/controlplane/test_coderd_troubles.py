@@ -1,0 +1,142 @@
+"""A coderd that is slow, away or broken: what it costs, and that it costs the others nothing."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.coderd.connections import Endpoint, Limits
+from coder_k8s.controllers.controlplane import setup
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.processes import free_port
+from tests.coderd_server import CoderdServer, make_license
+from tests.support import eventually
+from tests.support.coderd import Site, site
+from tests.support.controllers import running
+
+TROUBLES: list[dict[str, Any]] = [
+    {"latency": 30},
+    {"failing": True},
+    {"cut": True},
+    {"rate_limited": True},
+    {"database_down": True},
+]
+
+
+@pytest.fixture
+async def demo(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Site]:
+    async with site(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
+        await place.put_secret("given", token=place.coderd.state.token)
+        await place.put_secret("licence", license=make_license(place.clock()))
+        await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}}, licenseSecretRef={"name": "licence"})
+        yield place
+
+
+@pytest.mark.parametrize("switches", TROUBLES)
+async def test_trouble_costs_few_requests_however_much_happens(demo: Site, switches: dict[str, Any]) -> None:
+    async with demo.operator(limits=Limits(total=0.2)) as operator:
+        await demo.serve()
+        await demo.told("Ready", "AllPartsReady", "True")
+        await operator.settle()
+        demo.coderd.state.set(**switches)
+        await operator.later(minutes=2)
+        await demo.told("LicenseApplied", "Error", "False")
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        assert (await demo.plane()).status.license_tier == "premium", "what was known stands, with its time"
+        before = sum(demo.coderd.state.requests.values())
+        for _ in range(60):
+            await operator.later(seconds=1)
+        assert sum(demo.coderd.state.requests.values()) - before <= 12
+
+
+@pytest.mark.parametrize("switches", TROUBLES)
+async def test_trouble_from_the_start_costs_few_requests(demo: Site, switches: dict[str, Any]) -> None:
+    demo.coderd.state.set(**switches)
+    async with demo.operator(limits=Limits(total=0.2)) as operator:
+        await demo.serve()
+        await eventually(lambda: sum(demo.coderd.state.requests.values()))
+        await operator.settle()
+        before = sum(demo.coderd.state.requests.values())
+        for _ in range(60):
+            await operator.later(seconds=1)
+        assert sum(demo.coderd.state.requests.values()) - before <= 4
+        assert (await demo.conditions())["OperatorAccessReady"] == ("Unknown", "Pending")
+
+
+async def test_at_rest_coderd_is_not_asked(demo: Site) -> None:
+    async with demo.operator() as operator:
+        await demo.serve()
+        await demo.told("Ready", "AllPartsReady", "True")
+        await operator.settle()
+        before, writes = sum(demo.coderd.state.requests.values()), operator.writes()
+        for _ in range(20):
+            await operator.look()
+        await operator.later(seconds=119)
+        assert sum(demo.coderd.state.requests.values()) == before
+        assert operator.writes() == writes
+
+
+async def test_ready_needs_pods_access_and_licence(demo: Site) -> None:
+    async with demo.operator():
+        await demo.serve()
+        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.put_secret("licence", license="")
+        await demo.told("Ready", "SecretMissing", "False")
+        await demo.put_secret("licence", license=make_license(demo.clock()))
+        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.put_secret("given", token="")
+        await demo.told("Ready", "SecretUnavailable", "False")
+        await demo.change(operatorAccess={"tokenSecretRef": None, "disabled": True})
+        await demo.told("Ready", "Pending", "False")
+        await demo.change(licenseSecretRef=None)
+        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.serve(0)
+        await demo.told("Ready", "NoReplicasReady", "False")
+
+
+PLANES = [f"plane-{number:02}" for number in range(50)]
+HANGING, WELL = PLANES[:10], PLANES[10:]
+
+
+async def checked(demo: Site) -> set[str]:
+    """The control planes whose coderd has been asked."""
+    pages = demo.client.list(CONTROL_PLANE, demo.key.namespace)
+    planes = [CoderControlPlane.decode(item) async for page in pages for item in page.items]
+    return {each.metadata.name for each in planes if each.status.entitlements_last_checked is not None}
+
+
+async def serve(demo: Site, names: list[str]) -> None:
+    for name in names:
+        await demo.serve(name=name)
+
+
+async def test_ten_that_hang_do_not_hold_up_forty_others(demo: Site, operator_kubeconfig: Path) -> None:
+    """All the others are done while every one of the ten still waits for an answer."""
+    await demo.delete(CONTROL_PLANE, demo.key.name)
+    for name in PLANES:
+        metadata = {"namespace": demo.key.namespace, "name": name}
+        access = {"tokenSecretRef": {"name": "given"}}
+        await demo.client.create(CONTROL_PLANE, {"metadata": metadata, "spec": {"operatorAccess": access}})
+    port = free_port()
+    routes = {
+        Endpoint(f"{name}.{demo.key.namespace}.svc.cluster.local", 80): Endpoint(
+            "127.0.0.1", port if name in HANGING else demo.coderd.port
+        )
+        for name in PLANES
+    }
+    async with (
+        running(operator_kubeconfig, [demo.key.namespace], setup.build, connect_to=routes, limits=Limits(total=100)),
+        CoderdServer(port=port) as hanging,  # when it ends, those who wait for it can end too
+    ):
+        hanging.state.set(latency=1000)
+        await serve(demo, HANGING)
+        await eventually(lambda: sum(hanging.state.requests.values()) == len(HANGING), 60)
+        await serve(demo, WELL)
+
+        async def done() -> bool:
+            return await checked(demo) == set(WELL)
+
+        await eventually(done, 60)
+        assert sum(hanging.state.requests.values()) == len(HANGING), "each is asked once and waited for"

@@ -1,0 +1,232 @@
+"""What a control plane is entitled to: in its status, its events and the metrics."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.api.controlplane import ControlPlaneStatus
+from coder_k8s.coderd.types import License
+from coder_k8s.controllers.controlplane.entitlements import expiry, is_warning_due
+from coder_k8s.dev.cluster import ClusterAccess
+from tests.support import eventually
+from tests.support.coderd import Site, site, value_of
+
+ENTITLEMENTS = "/api/v2/entitlements"
+EXPIRY = "coder_k8s_license_expiry_timestamp_seconds"
+TIER = "coder_k8s_license_tier"
+FEATURE = "coder_k8s_license_entitlement"
+
+
+@pytest.fixture
+async def demo(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Site]:
+    """A control plane with a token that works, without a licence of its own."""
+    async with site(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
+        await place.put_secret("given", token=place.coderd.state.token)
+        await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
+        yield place
+
+
+def asked(demo: Site) -> int:
+    return demo.coderd.state.count("GET", ENTITLEMENTS)
+
+
+@pytest.mark.parametrize(
+    ("claims", "tier", "entitlement", "number"),
+    [
+        (None, "none", "not_entitled", 0),
+        ({}, "premium", "entitled", 2),
+        ({"feature_set": "enterprise"}, "enterprise", "entitled", 2),
+        ({"trial": True}, "trial", "entitled", 2),
+        ({"expires": timedelta(days=-1)}, "premium", "grace_period", 1),
+        ({"expires": timedelta(days=-1), "feature_set": "enterprise"}, "enterprise", "grace_period", 1),
+        ({"expires": timedelta(days=-40)}, "none", "not_entitled", 0),
+    ],
+)
+async def test_each_tier(demo: Site, claims: dict[str, Any] | None, tier: str, entitlement: str, number: int) -> None:
+    if claims is not None:
+        demo.coderd.state.install_license(**claims)
+    async with demo.operator() as operator:
+        await demo.told("EntitlementsKnown", "Pending", "Unknown")
+        status = (await demo.plane()).status
+        assert (status.license_tier, status.external_provisioner_daemons_entitlement) == ("unknown", "unknown")
+        assert status.entitlements_last_checked is None
+        await demo.serve()
+        await demo.told("EntitlementsKnown", "Checked", "True")
+        await demo.told("Ready", "AllPartsReady", "True")
+        assert (await demo.conditions())["LicenseApplied"] == ("Unknown", "NotConfigured")
+        status = (await demo.plane()).status
+        assert (status.license_tier, status.external_provisioner_daemons_entitlement) == (tier, entitlement)
+        assert (status.entitlements_last_checked, status.version) == (demo.clock(), "v2.36.1")
+        has_license = tier != "none"
+        ends = demo.clock() + (claims or {}).get("expires", timedelta(days=365))
+        assert status.license_expires == (ends if has_license else None)
+        metrics, who = operator.metrics(), {"namespace": demo.key.namespace, "name": demo.key.name}
+        assert value_of(metrics, TIER, tier=tier, **who) == 1
+        assert metrics.count(f"{TIER}{{") == 1
+        assert value_of(metrics, FEATURE, feature="external_provisioner_daemons", **who) == number
+        assert value_of(metrics, EXPIRY, **who) == (ends.timestamp() if has_license else None)
+
+
+async def test_coderd_is_asked_and_status_written_at_most_every_two_minutes(demo: Site) -> None:
+    demo.coderd.state.install_license()
+    async with demo.operator() as operator:
+        await demo.serve()
+        await demo.told("Ready", "AllPartsReady", "True")
+        await operator.settle()
+        assert 110 < (operator.look_again() or 0) <= 120
+        await eventually(lambda: demo.events("Ready"))
+        first, before = sum(demo.coderd.state.requests.values()), operator.writes()
+        checked = demo.clock()
+        for _ in range(11):
+            await operator.later(seconds=10)
+        assert sum(demo.coderd.state.requests.values()) == first, "nothing is asked before the interval is over"
+        assert operator.writes() == before
+        assert (await demo.plane()).status.entitlements_last_checked == checked
+        for _ in range(49):
+            await operator.later(seconds=10)
+        assert operator.writes() - before == 5
+        assert asked(demo) == 6
+        assert (await demo.plane()).status.entitlements_last_checked == demo.clock()
+
+
+async def test_a_restart_writes_nothing(demo: Site) -> None:
+    demo.coderd.state.install_license()
+    async with demo.operator() as operator:
+        await demo.serve()
+        await demo.told("Ready", "AllPartsReady", "True")
+        await operator.settle()
+    demo.clock.advance(seconds=60)
+    async with demo.operator() as operator:
+        await operator.look()
+        assert asked(demo) == 2, "the metrics of a new process are to be filled"
+        assert value_of(operator.metrics(), EXPIRY) is not None
+        assert operator.writes() == 0
+
+
+async def test_a_change_is_told_when_it_is_seen(demo: Site) -> None:
+    async with demo.operator() as operator:
+        await demo.serve()
+        await demo.told("EntitlementsKnown", "Checked", "True")
+        demo.coderd.state.install_license()
+        await operator.later(seconds=121)
+        status = (await demo.plane()).status
+        assert (status.license_tier, status.external_provisioner_daemons_entitlement) == ("premium", "entitled")
+        assert await demo.events("EntitlementLost") == []
+        demo.coderd.state.remove_licenses()
+        await operator.later(seconds=121)
+        status = (await demo.plane()).status
+        assert (status.license_tier, status.license_expires) == ("none", None)
+        event = await demo.event("EntitlementLost")
+        assert event["type"] == "Warning"
+        assert value_of(operator.metrics(), EXPIRY) is None
+        await operator.later(seconds=121)
+        assert len(await demo.events("EntitlementLost")) == 1
+
+
+async def test_the_grace_period_loses_nothing(demo: Site) -> None:
+    demo.coderd.state.install_license(expires=timedelta(days=1), grace=timedelta(days=2))
+    async with demo.operator() as operator:
+        await demo.serve()
+        await demo.told("EntitlementsKnown", "Checked", "True")
+        await operator.later(days=2)
+        assert (await demo.plane()).status.external_provisioner_daemons_entitlement == "grace_period"
+        assert await demo.events("EntitlementLost") == []
+        await operator.later(days=2)
+        assert (await demo.plane()).status.external_provisioner_daemons_entitlement == "not_entitled"
+        await demo.event("EntitlementLost")
+
+
+async def test_a_licence_that_runs_out_is_told_three_times(demo: Site) -> None:
+    demo.coderd.state.install_license(expires=timedelta(days=40))
+
+    async def told() -> int:
+        return sum(event.get("series", {}).get("count", 1) for event in await demo.events("LicenseExpiring"))
+
+    for start, warnings in ((0, 0), (9, 0), (11, 1), (25, 1), (27, 2), (36, 2), (38, 3), (39, 3)):
+        demo.clock.time = datetime(2026, 3, 1, 12, tzinfo=UTC) + timedelta(days=start)
+        async with demo.operator() as operator:
+            await demo.serve()
+            await demo.told("EntitlementsKnown", "Checked", "True")
+            await operator.later(seconds=121)
+            await operator.later(seconds=121)
+
+            async def as_many(warnings: int = warnings) -> bool:
+                return await told() >= warnings
+
+            await eventually(as_many)
+        assert await told() == warnings, f"after {start} days"
+
+
+async def test_the_metrics_go_with_the_control_plane(demo: Site) -> None:
+    demo.coderd.state.install_license()
+    async with demo.operator() as operator:
+        await demo.serve()
+        await demo.told("EntitlementsKnown", "Checked", "True")
+        await operator.settle()
+        assert demo.key.namespace in operator.metrics()
+        await demo.delete(CONTROL_PLANE, demo.key.name)
+        await eventually(lambda: demo.key.namespace not in operator.metrics())
+
+
+async def test_without_access_nothing_is_asked(demo: Site) -> None:
+    await demo.change(operatorAccess={"tokenSecretRef": None, "disabled": True})
+    async with demo.operator() as operator:
+        await demo.serve()
+        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.told("EntitlementsKnown", "Pending", "Unknown")
+        await operator.settle()
+    assert sum(demo.coderd.state.requests.values()) == 0
+
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("left", "since_check", "due"),
+    [
+        (31, 1, False),
+        (30, 1, True),
+        (29.5, 1, True),
+        (29, 1, False),
+        (14, 1, True),
+        (13.5, 1, True),
+        (12, 1, False),
+        (3, 1, True),
+        (2.5, 1, True),
+        (2, 1, False),
+        (-1, 1, False),
+        (2, 60, True),
+        (20, None, True),
+        (40, None, False),
+    ],
+)
+def test_when_a_warning_is_due(left: float, since_check: float | None, due: bool) -> None:
+    ends = NOW + timedelta(days=left)
+    last = None if since_check is None else NOW - timedelta(days=since_check)
+    before = ControlPlaneStatus(entitlements_last_checked=last, license_expires=ends)
+    assert is_warning_due(before, ends, NOW) is due
+
+
+def test_a_new_licence_has_dates_of_its_own() -> None:
+    before = ControlPlaneStatus(entitlements_last_checked=NOW, license_expires=NOW + timedelta(days=1))
+    assert is_warning_due(before, NOW + timedelta(days=10), NOW)
+    assert not is_warning_due(before, NOW + timedelta(days=300), NOW)
+
+
+@pytest.mark.parametrize(
+    ("claims", "ends"),
+    [
+        ([], None),
+        ([{"license_expires": 10, "exp": 20}], 10),
+        ([{"exp": 20}], 20),
+        ([{"license_expires": 10}, {"license_expires": 30}, {}], 30),
+        ([{"license_expires": "soon", "exp": 1e30}], None),
+    ],
+)
+def test_the_last_licence_counts(claims: list[dict[str, Any]], ends: int | None) -> None:
+    stored = [License(1, "", NOW, each) for each in claims]
+    assert expiry(stored) == (None if ends is None else datetime.fromtimestamp(ends, UTC))

@@ -1,0 +1,364 @@
+"""The licence of a control plane: in coderd once, whatever happens on the way."""
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.coderd.connections import Limits
+from coder_k8s.controllers.controlplane.license import read
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.kinds import SECRET
+from tests.coderd_server import User, make_license
+from tests.support import eventually
+from tests.support.coderd import LICENSES, Operator, Site, site
+
+
+@pytest.fixture
+async def demo(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Site]:
+    async with prepared(cluster, operator_kubeconfig, namespace) as place:
+        yield place
+
+
+@asynccontextmanager
+async def prepared(
+    cluster: ClusterAccess, operator_kubeconfig: Path, namespace: str, version: str = "2.36.1"
+) -> AsyncIterator[Site]:
+    """A control plane with a token that works and a reference to a licence; its pods are not ready yet."""
+    async with site(cluster.kubeconfig, operator_kubeconfig, namespace, version=version) as place:
+        await place.put_secret("given", token=place.coderd.state.token)
+        await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}}, licenseSecretRef={"name": "licence"})
+        yield place
+
+
+def licence(demo: Site, **claims: Any) -> str:
+    return make_license(demo.clock(), **claims)
+
+
+def posts(demo: Site) -> int:
+    return demo.coderd.state.count("POST", LICENSES)
+
+
+def digest(jwt: str) -> str:
+    return hashlib.sha256(jwt.encode()).hexdigest()
+
+
+async def put(demo: Site, jwt: str) -> None:
+    await demo.put_secret("licence", license=jwt)
+
+
+async def applied(demo: Site, jwt: str) -> None:
+    """Wait until the status says that this very licence is in coderd."""
+
+    async def check() -> bool:
+        await demo.told("LicenseApplied", "Applied", "True")
+        return (await demo.plane()).status.license_last_applied_hash == digest(jwt)
+
+    await eventually(check)
+
+
+async def test_it_waits_for_a_pod_and_is_uploaded_once(demo: Site) -> None:
+    jwt = licence(demo)
+    await put(demo, jwt)
+    async with demo.operator() as operator:
+        await demo.told("LicenseApplied", "Pending", "False")
+        assert (await demo.conditions())["Ready"][0] != "True"
+        await operator.settle()
+        assert sum(demo.coderd.state.requests.values()) == 0
+        await demo.serve()
+        await applied(demo, jwt)
+        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.event("LicenseApplied")
+        assert (await demo.plane()).status.license_last_applied == demo.clock()
+        for _ in range(5):
+            await operator.later(minutes=3)
+    for _ in range(3):
+        async with demo.operator() as operator:
+            await operator.look()
+    assert posts(demo) == 1
+    assert [each.jwt for each in demo.coderd.state.licenses] == [jwt]
+
+
+async def test_a_pause_between_pods_uploads_nothing(demo: Site) -> None:
+    jwt = licence(demo)
+    await put(demo, jwt)
+    async with demo.operator():
+        await demo.serve()
+        await applied(demo, jwt)
+        await demo.serve(0)
+        await demo.told("LicenseApplied", "Pending", "False")
+        await demo.serve()
+        await applied(demo, jwt)
+    assert posts(demo) == 1
+
+
+async def test_others_may_write_to_the_object_meanwhile(demo: Site) -> None:
+    jwt = licence(demo)
+    await put(demo, jwt)
+    demo.coderd.state.set(latency=0.2)
+    async with demo.operator() as operator:
+        await demo.serve()
+        await eventually(lambda: posts(demo))
+        note = {"metadata": {"annotations": {"example.com/note": "while the licence is on its way"}}}
+        await demo.client.merge(CONTROL_PLANE, demo.key, note)
+        await applied(demo, jwt)
+        await operator.settle()
+    assert posts(demo) == 1
+
+
+async def test_a_crash_after_the_upload_uploads_nothing_again(demo: Site) -> None:
+    jwt = licence(demo)
+    await put(demo, jwt)
+    async with demo.operator() as operator:
+        await operator.settle()
+        demo.coderd.state.set(latency=0.2)
+        await demo.serve()
+        await eventually(lambda: demo.coderd.state.licenses)
+        operator.crash()
+    demo.coderd.state.set(latency=0)
+    assert (await demo.plane()).status.license_last_applied_hash == ""
+    async with demo.operator():
+        await applied(demo, jwt)
+    assert posts(demo) == 1
+
+
+async def test_a_status_that_was_lost_uploads_nothing_again(demo: Site) -> None:
+    jwt = licence(demo)
+    await put(demo, jwt)
+    async with demo.operator() as operator:
+        await demo.serve()
+        await applied(demo, jwt)
+        await operator.settle()
+        lost = {"status": {"licenseLastAppliedHash": None, "licenseLastApplied": None}}
+        await demo.client.merge(CONTROL_PLANE, demo.key, lost, "status")
+        await applied(demo, jwt)
+    assert posts(demo) == 1
+
+
+async def test_it_is_rotated_back_and_forth(demo: Site) -> None:
+    first, second = licence(demo), licence(demo, feature_set="enterprise")
+    await put(demo, first)
+    async with demo.operator() as operator:
+        await demo.serve()
+        await applied(demo, first)
+        await put(demo, second)
+        await applied(demo, second)
+        assert posts(demo) == 2
+        await put(demo, first)
+        await applied(demo, first)
+        await operator.settle()
+    assert posts(demo) == 2
+    assert {each.jwt for each in demo.coderd.state.licenses} == {first, second}
+
+
+async def test_a_duplicate_counts_as_applied(demo: Site) -> None:
+    """Somebody else uploads the same licence between our look and our upload."""
+    jwt = licence(demo)
+    await put(demo, jwt)
+    demo.coderd.state.set(latency=0.2)
+    async with demo.operator() as operator:
+        await demo.serve()
+        await eventually(lambda: posts(demo))
+        demo.coderd.state.add_license(jwt)
+        await applied(demo, jwt)
+        await operator.settle()
+        assert await demo.events("LicenseApplied") == []
+    assert posts(demo) == 1
+
+
+async def test_coderd_that_lost_it_gets_it_again(demo: Site) -> None:
+    jwt = licence(demo)
+    await put(demo, jwt)
+    async with demo.operator() as operator:
+        await demo.serve()
+        await applied(demo, jwt)
+        demo.coderd.state.remove_licenses()
+        await operator.later(seconds=119)
+        assert posts(demo) == 1, "it is not asked at every look"
+        await operator.later(seconds=2)
+        assert posts(demo) == 2
+        plane = await demo.plane()
+        assert plane.status.license_last_applied == demo.clock()
+        assert plane.status.license_tier == "premium", "what it is worth is asked at once"
+
+
+async def test_whitespace_around_it_does_not_count(demo: Site) -> None:
+    jwt = licence(demo)
+    await put(demo, f"\n  {jwt}\r\n")
+    async with demo.operator() as operator:
+        await demo.serve()
+        await applied(demo, jwt)
+        await put(demo, jwt)
+        await operator.look()
+        await applied(demo, jwt)
+    assert posts(demo) == 1
+    assert [each.jwt for each in demo.coderd.state.licenses] == [jwt]
+
+
+@pytest.mark.parametrize("content", [None, {}, {"other": "x"}, {"license": ""}, {"license": " \n"}])
+async def test_it_waits_for_its_secret(demo: Site, content: dict[str, str] | None) -> None:
+    if content is not None:
+        await demo.put_secret("licence", **content)
+    async with demo.operator():
+        await demo.serve()
+        condition = await demo.told("LicenseApplied", "SecretMissing", "False")
+        assert "key license in Secret licence" in condition.message
+        await demo.told("Stalled", "SecretMissing", "True")
+        await demo.told("EntitlementsKnown", "Checked", "True")
+        assert posts(demo) == 0
+        jwt = licence(demo)
+        await put(demo, jwt)
+        await applied(demo, jwt)
+        await demo.told("Ready", "AllPartsReady", "True")
+
+
+async def test_a_secret_that_goes_is_told(demo: Site) -> None:
+    jwt = licence(demo)
+    await put(demo, jwt)
+    async with demo.operator():
+        await demo.serve()
+        await applied(demo, jwt)
+        await demo.delete(SECRET, "licence")
+        await demo.told("LicenseApplied", "SecretMissing", "False")
+        await put(demo, jwt)
+        await applied(demo, jwt)
+    assert posts(demo) == 1
+
+
+@pytest.mark.parametrize("content", ["garbage", "a.b.c", "a.e30.c", "\x00", "é.é.é"])
+async def test_what_coderd_refuses_is_not_tried_again(demo: Site, content: str) -> None:
+    await put(demo, content)
+    async with demo.operator() as operator:
+        await demo.serve()
+        condition = await demo.told("LicenseApplied", "Invalid", "False")
+        assert "Invalid license" in condition.message
+        await demo.told("Stalled", "Invalid", "True")
+        await demo.event("LicenseRejected")
+        for _ in range(6):
+            await operator.later(minutes=5)
+        assert (await demo.told("LicenseApplied", "Invalid")) == condition
+    async with demo.operator() as operator:
+        await operator.look()
+        assert posts(demo) == 1, "the status remembers it through a restart"
+        jwt = licence(demo)
+        await put(demo, jwt)
+        await applied(demo, jwt)
+        await demo.told("Ready", "AllPartsReady", "True")
+        assert posts(demo) == 2
+
+
+async def test_another_bad_one_is_tried(demo: Site) -> None:
+    await put(demo, "garbage")
+    async with demo.operator() as operator:
+        await demo.serve()
+        first = await demo.told("LicenseApplied", "Invalid", "False")
+        await put(demo, "rubbish")
+        await eventually(lambda: posts(demo) == 2)
+        await operator.settle()
+        assert (await demo.told("LicenseApplied", "Invalid")).message != first.message
+
+
+async def test_a_build_without_licences_is_not_asked_in_a_loop(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> None:
+    async with prepared(cluster, operator_kubeconfig, namespace, version="agpl") as demo, demo.operator() as operator:
+        await put(demo, licence(demo))
+        await demo.serve()
+        await demo.told("LicenseApplied", "NotSupported", "False")
+        await demo.told("Stalled", "NotSupported", "True")
+        await demo.told("EntitlementsKnown", "NotSupported", "False")
+        status = (await demo.plane()).status
+        assert (status.version, status.license_tier) == ("v2.30.0", "none")
+        assert status.external_provisioner_daemons_entitlement == "not_entitled"
+        await operator.settle()
+        asked = sum(demo.coderd.state.requests.values())
+        for _ in range(9):
+            await operator.later(minutes=1)
+        assert sum(demo.coderd.state.requests.values()) == asked
+        assert await demo.told("LicenseApplied", "NotSupported")
+        assert await demo.told("EntitlementsKnown", "NotSupported")
+        await operator.later(minutes=2)
+        assert sum(demo.coderd.state.requests.values()) > asked
+
+
+@asynccontextmanager
+async def in_trouble(demo: Site, **switches: Any) -> AsyncIterator[Operator]:
+    """The token works, then something is wrong when the licence is to be uploaded."""
+    async with demo.operator(limits=Limits(total=0.5)) as operator:
+        await demo.serve()
+        await demo.told("LicenseApplied", "SecretMissing")
+        await operator.settle()
+        demo.coderd.state.set(**switches)
+        yield operator
+
+
+@pytest.mark.parametrize(
+    ("switches", "said", "patience"),
+    [
+        ({"failing": True}, "HTTP 500", 30),
+        ({"cut": True}, "", 30),
+        ({"latency": 2}, "no answer within", 30),
+        ({"database_down": True}, "HTTP 500", 30),
+        ({"rate_limited": True}, "rate limited", 60),
+    ],
+)
+async def test_trouble_is_told_and_tried_again(
+    demo: Site, switches: dict[str, Any], said: str, patience: float
+) -> None:
+    jwt = licence(demo)
+    async with in_trouble(demo, **switches) as operator:
+        await put(demo, jwt)
+        condition = await demo.told("LicenseApplied", "Error", "False")
+        assert said in condition.message
+        assert (await demo.conditions())["Stalled"][0] == "False"
+        await operator.settle()
+        asked = sum(demo.coderd.state.requests.values())
+        await operator.later(seconds=patience - 1)
+        assert sum(demo.coderd.state.requests.values()) == asked
+        demo.coderd.state.set(failing=False, cut=False, latency=0, database_down=False, rate_limited=False)
+        await operator.later(seconds=2)
+        await applied(demo, jwt)
+    assert posts(demo) == 1
+
+
+async def test_a_dead_token_is_told(demo: Site) -> None:
+    jwt = licence(demo)
+    async with in_trouble(demo) as operator:
+        demo.coderd.state.revoke_token(demo.coderd.state.token)
+        await put(demo, jwt)
+        await demo.told("LicenseApplied", "Forbidden", "False")
+        await operator.look()
+        await demo.told("OperatorAccessReady", "TokenRejected", "False")
+        await demo.put_secret("given", token=demo.coderd.state.add_token(demo.coderd.state.owner))
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await operator.later(seconds=31)
+        await applied(demo, jwt)
+
+
+async def test_a_user_without_the_right_is_told(demo: Site) -> None:
+    jwt = licence(demo)
+    await demo.put_secret("given", token=demo.coderd.state.add_token(User("member")))
+    await put(demo, jwt)
+    async with demo.operator() as operator:
+        await demo.serve()
+        await demo.told("LicenseApplied", "Forbidden", "False")
+        await operator.settle()
+        assert posts(demo) == 1
+        await operator.later(seconds=29)
+        assert posts(demo) == 1
+        await operator.later(seconds=2)
+        assert posts(demo) == 2
+        await demo.put_secret("given", token=demo.coderd.state.token)
+        await operator.later(seconds=31)
+        await applied(demo, jwt)
+
+
+def test_what_a_licence_says_of_itself() -> None:
+    assert read("").claims == {}
+    assert read("a.W10.c").claims == {}
+    assert read("a.!!!.c").claims == {}
+    assert read("a.eyJleHAiOjF9.c").claims == {"exp": 1}

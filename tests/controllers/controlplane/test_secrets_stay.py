@@ -1,0 +1,124 @@
+"""No token, licence or password is told to anybody: not in a log, event, condition, metric or child."""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.controllers.controlplane.setup import CHILDREN
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube import errors
+from coder_k8s.kube.kinds import SECRET
+from coder_k8s.kube.objects import Child
+from tests.coderd_server import make_license
+from tests.support.coderd import Operator, Site, site
+from tests.support.databases import CoderdDatabase, create_database
+from tests.support.postgres import Postgres
+
+PASSWORD = "correct-horse-battery"
+WRONG_PASSWORD = "staple-of-the-horse"
+GARBAGE = "not-a-licence-but-secret"
+REJECTED = "AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB"
+
+
+@pytest.fixture
+async def database(postgres: Postgres) -> CoderdDatabase:
+    return await create_database(postgres, "2.36.1")
+
+
+@pytest.fixture
+async def demo(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
+) -> AsyncIterator[Site]:
+    async with site(cluster.kubeconfig, operator_kubeconfig, namespace, database_url=database.url) as place:
+        yield place
+
+
+async def told(demo: Site, operator: Operator, caplog: pytest.LogCaptureFixture) -> str:
+    """Everything that anybody but a reader of Secrets can see."""
+    await operator.settle()
+    formatter = logging.Formatter("%(name)s %(message)s %(args)s")
+    seen = [formatter.format(record) + repr(record.__dict__) for record in caplog.records]
+    seen.append(json.dumps(await demo.client.get_manifest(CONTROL_PLANE, demo.key)))
+    seen += [json.dumps(event) for event in await demo.events()]
+    seen.append(operator.metrics())
+    for kind in CHILDREN:
+        try:
+            pages = demo.client.list(kind, demo.key.namespace)
+            children = [Child.decode(item).manifest async for page in pages for item in page.items]
+        except errors.NotFound:
+            continue
+        for child in children:
+            if kind is SECRET:
+                child.pop("data", None)
+            seen.append(json.dumps(child))
+    return "\n".join(seen)
+
+
+def assert_hidden(seen: str, *secrets: str) -> None:
+    for secret in secrets:
+        assert secret not in seen
+        for part in (part for part in secret.split(".") + secret.split("-") if len(part) > 15):
+            assert part not in seen
+
+
+async def test_nothing_is_told_when_all_goes_well(
+    demo: Site, database: CoderdDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    jwt = make_license(demo.clock())
+    await demo.put_secret("licence", license=jwt)
+    await demo.put_secret("database", url=database.server.url(database.name, "admin", PASSWORD))
+    reference = {"secretKeyRef": {"name": "database", "key": "url"}}
+    async with demo.operator() as operator:
+        await demo.make(
+            extraEnv=[{"name": "CODER_PG_CONNECTION_URL", "valueFrom": reference}],
+            licenseSecretRef={"name": "licence"},
+        )
+        await demo.serve()
+        await demo.told("Ready", "AllPartsReady", "True")
+        first = await demo.token()
+        await operator.later(days=340)
+        second = await demo.token()
+        assert second != first
+        await demo.event("LicenseApplied")
+        seen = await told(demo, operator, caplog)
+        assert "LicenseApplied" in seen
+        assert "coder_k8s_license_tier" in seen
+        assert_hidden(seen, PASSWORD, jwt, first, second)
+
+
+async def test_nothing_is_told_when_all_goes_wrong(
+    demo: Site, database: CoderdDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    url = database.server.url(database.name, "coder", WRONG_PASSWORD)
+    await demo.put_secret("database", url=url)
+    await demo.put_secret("licence", license=GARBAGE)
+    await demo.put_secret("given", token=REJECTED)
+    reference = {"secretKeyRef": {"name": "database", "key": "url"}}
+    async with demo.operator() as operator:
+        await demo.make(
+            extraEnv=[{"name": "CODER_PG_CONNECTION_URL", "valueFrom": reference}],
+            licenseSecretRef={"name": "licence"},
+        )
+        await demo.serve()
+        await demo.told("OperatorAccessReady", "DatabaseUnreachable", "False")
+        await demo.put_secret("database", url=f"mysql://{WRONG_PASSWORD}@nowhere")
+        await operator.later(seconds=31)
+        await demo.told("OperatorAccessReady", "DatabaseUnreachable", "False")
+        await demo.change(operatorAccess={"tokenSecretRef": {"name": "given"}})
+        await demo.told("OperatorAccessReady", "TokenRejected", "False")
+        await demo.put_secret("given", token=demo.coderd.state.token)
+        await demo.told("LicenseApplied", "Invalid", "False")
+        for trouble in ("failing", "cut", "rate_limited", "database_down"):
+            demo.coderd.state.set(**{trouble: True})
+            await operator.later(minutes=3)
+            demo.coderd.state.set(**{trouble: False})
+        await demo.event("LicenseRejected")
+        seen = await told(demo, operator, caplog)
+        assert "OperatorAccessFailed" in seen
+        assert_hidden(seen, WRONG_PASSWORD, GARBAGE, REJECTED, demo.coderd.state.token)
