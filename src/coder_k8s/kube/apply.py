@@ -27,16 +27,17 @@ class NotOurs(Exception):
 class Applier:
     """Writes children of one controller.
 
-    Every child carries a digest of the manifest that it was made from, as an annotation. So a live object that
-    contains the manifest, digest included, is as we want it: nobody changed it, and we do not want less than last
-    time. Then there is no write. Else it is a create where there is nothing yet, and a server-side apply otherwise,
-    which costs the server more than a create even when it changes nothing.
+    Every child carries a digest of the manifest that it was made from, as a label: an annotation would count as a new
+    generation of a Deployment, and look like a rollout when we take one over. So a live object that contains the
+    manifest, digest included, is as we want it: nobody changed it, and we do not want less than last time. Then there
+    is no write. Else it is a create where there is nothing yet, and a server-side apply otherwise, which costs the
+    server more than a create even when it changes nothing.
     """
 
-    def __init__(self, client: Client, writer: str, annotation: str) -> None:
+    def __init__(self, client: Client, writer: str, label: str) -> None:
         self._client = client
         self._writer = writer
-        self._annotation = annotation
+        self._label = label
         self._refusals: dict[tuple[Kind[Child], Key], tuple[str, str]] = {}
 
     async def apply(
@@ -62,7 +63,7 @@ class Applier:
 
     def _settled(self, kind: Kind[Child], live: Child, want: Manifest) -> bool:
         """Nothing to write: all is there, or the server has already told us that this is all we get."""
-        digest = want["metadata"]["annotations"][self._annotation]
+        digest = want["metadata"]["labels"][self._label]
         if self._refusals.get((kind, live.key)) == (digest, live.metadata.resource_version):
             return True
         return contains(live.manifest, want)
@@ -72,14 +73,14 @@ class Applier:
         live = await cache.write(key_of(want), self._writer, request)
         self._refusals.pop((kind, live.key), None)
         if not contains(live.manifest, want):
-            digest = want["metadata"]["annotations"][self._annotation]
+            digest = want["metadata"]["labels"][self._label]
             self._refusals[kind, live.key] = (digest, live.metadata.resource_version)
         return live
 
     def _stamp(self, want: Manifest) -> Manifest:
         metadata = want["metadata"]
-        annotations = {**metadata.get("annotations", {}), self._annotation: _digest(want)}
-        return {**want, "metadata": {**metadata, "annotations": annotations}}
+        labels = {**metadata.get("labels", {}), self._label: _digest(want)}
+        return {**want, "metadata": {**metadata, "labels": labels}}
 
     async def _take_over(self, kind: Kind[Child], live: Child) -> None:
         manifest = await self._client.get_manifest(kind, live.key)
