@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner
+from coder_k8s.api import CoderControlPlane, CoderProvisioner
 from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
@@ -12,7 +12,6 @@ from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.objects import Key
 
 FRESH = timedelta(minutes=2)
@@ -58,6 +57,16 @@ class Credentials:
             return None
         return await self.of_bootstrap(provisioner, plane) or await self.of_operator(plane)
 
+    def hopeless(self, provisioner: CoderProvisioner, name: str) -> str:
+        """Why there will never be a client for keys at a control plane; empty when there may be one yet."""
+        plane = self.plane(provisioner, name)
+        if plane is None:
+            return "its control plane is gone"
+        given = provisioner.spec.bootstrap is not None and name == provisioner.spec.control_plane_ref.name
+        if plane.spec.operator_access.disabled and not given:
+            return "there is no operator access to its control plane"
+        return ""
+
     async def ensure(self, provisioner: CoderProvisioner, plane: CoderControlPlane, report: Report) -> Coderd | None:
         """The client to manage this object's key with, told as a condition."""
         if provisioner.spec.bootstrap is not None:
@@ -81,13 +90,10 @@ class Credentials:
 class EntitlementGate:
     """Lets only those pass whose control plane is entitled to external provisioners."""
 
-    def __init__(self, recorder: Recorder, now: Callable[[], datetime]) -> None:
-        self._recorder = recorder
+    def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
 
-    async def passes(
-        self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd, report: Report
-    ) -> bool:
+    async def passes(self, plane: CoderControlPlane, coderd: Coderd, report: Report) -> bool:
         """Fresh status of the control plane decides without a question to coderd."""
         condition = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
         known = plane.status.external_provisioner_daemons_entitlement
@@ -95,6 +101,8 @@ class EntitlementGate:
         if checked is None or self._now() - checked >= FRESH or known in ("", "unknown"):
             try:
                 feature = (await coderd.entitlements()).features.get(FEATURE)
+            except coderd_errors.RateLimited:
+                raise
             except coderd_errors.CoderdError as trouble:
                 _explain(trouble, report)
                 return False
@@ -103,7 +111,6 @@ class EntitlementGate:
             report.add(condition, True, "Entitled", "in the grace period" if known == "grace_period" else "")
             return True
         message = "the licence does not cover external provisioners"
-        self._recorder.warning(PROVISIONER, provisioner, "NotEntitled", message)
         report.add(condition, False, "NotEntitled", message, stalled=True)
         report.again(RECHECK)
         return False
@@ -118,9 +125,6 @@ def _explain(trouble: coderd_errors.CoderdError, report: Report) -> None:
         case coderd_errors.Forbidden() | coderd_errors.Unauthorized():
             report.add(condition, False, "Forbidden", str(trouble))
             report.again(RETRY)
-        case coderd_errors.RateLimited():
-            report.add(condition, False, "EntitlementsQueryFailed", str(trouble))
-            report.again(trouble.after)
         case _:
             report.add(condition, False, "EntitlementsQueryFailed", str(trouble))
             report.again(RETRY)

@@ -10,19 +10,16 @@ from coder_k8s.coderd.types import ProvisionerDaemon
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube.objects import Child
 
-from .views import View
-
 CONNECTED = ProvisionerCondition.DAEMONS_CONNECTED
 LOST_AFTER = timedelta(minutes=3)
-SOON = 10.0
+SOON = timedelta(seconds=10)
 
 
-def ours(provisioner: CoderProvisioner, view: View) -> list[ProvisionerDaemon]:
+def ours(provisioner: CoderProvisioner, seen: Iterable[ProvisionerDaemon]) -> list[ProvisionerDaemon]:
     """The daemons on any key of this object."""
     status = provisioner.status
-    names = [status.provisioner_key_name, *(each.name for each in status.retiring_keys)]
-    found = {daemon.id: daemon for name in names if name for daemon in view.on(name)}
-    return list(found.values())
+    names = {status.provisioner_key_name, *(each.name for each in status.retiring_keys)} - {""}
+    return [daemon for daemon in seen if daemon.key_name in names]
 
 
 def is_connected(daemon: ProvisionerDaemon) -> bool:
@@ -39,6 +36,10 @@ def summary(daemons: Iterable[ProvisionerDaemon]) -> Daemons:
     )
 
 
+def complete(provisioner: CoderProvisioner, daemons: Iterable[ProvisionerDaemon]) -> bool:
+    return sum(map(is_connected, daemons)) >= provisioner.spec.replicas
+
+
 def judge(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None:
     wanted = provisioner.spec.replicas
     message = f"coderd sees {found.connected} of {wanted} daemons"
@@ -50,21 +51,30 @@ def judge(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None
         report.add(
             CONNECTED, found.connected > 0, "Connecting" if found.connected else "NotConnected", message, settled=False
         )
-        report.again(SOON)
+        report.again(SOON.total_seconds())
 
 
 def lost(pods: Sequence[Child], daemons: Sequence[ProvisionerDaemon], now: datetime) -> Child | None:
     """One pod that says it is ready while coderd has not seen its daemon for minutes: a daemon that was refused
-    neither exits nor tries again. Never one that is busy."""
+    neither exits nor tries again. Never one that is busy, and none while another pod is on its way out."""
     by_name = {daemon.name: daemon for daemon in daemons}
+    if any(pod.deleting for pod in pods) or sum(map(is_connected, daemons)) >= len(pods):
+        return None
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         since = _ready_since(pod)
-        if pod.deleting or since is None or now - since < LOST_AFTER:
+        if since is None or now - since < LOST_AFTER:
             continue
         daemon = by_name.get(pod.metadata.name)
         if daemon is None or (not is_connected(daemon) and daemon.current_job is None and _unseen(daemon, now)):
             return pod
     return None
+
+
+def are_named_after_pods(provisioner: CoderProvisioner) -> bool:
+    """Whether nobody gave the daemons another name, by which no pod is found."""
+    spec = provisioner.spec
+    named = any(entry["name"] == "CODER_PROVISIONER_DAEMON_NAME" for entry in spec.extra_env)
+    return not (named or any(argument.partition("=")[0] == "--name" for argument in spec.extra_args))
 
 
 def _unseen(daemon: ProvisionerDaemon, now: datetime) -> bool:

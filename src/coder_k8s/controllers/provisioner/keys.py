@@ -17,14 +17,15 @@ alternates between `<name>` and `<name>-2`, and old and new stand side by side u
     Drifted     name and ID         its secret           that ID       Begin with the other name; the old one retires
     Deleted     name and ID         its secret           not that ID   Begin with the other name
     Emptied     name and ID         nothing, or garbage  that ID       Begin with the other name; the old one retires
-    Crowded     as the last three, but the other name still retires    Wait until it is gone
+    Crowded     as Drifted, but the other name still retires           Wait until it is gone
+    Cornered    as Emptied, but the other name still retires           Begin with the same name: Wait would never end
 
 The step that makes a key is recorded before it is taken: the status has the new name without an ID, and the old key
-in `retiringKeys`. What retires is deleted when coderd shows no connected daemon on it any more.
+in `retiringKeys`. From then on both names are ours. What retires is deleted when nobody uses it any more, which takes
+pods that run with a later key; so whoever waits for that must have a key that works.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 from coder_k8s.coderd.types import ProvisionerKey
@@ -47,10 +48,7 @@ class Wanted(NamedTuple):
     def names(self) -> tuple[str, str]:
         """The two names that a key of this base alternates between; coderd keeps names in lower case."""
         base = self.base.lower()
-        limit = NAME_LIMIT - len(OTHER)
-        if len(base.encode()) > limit:
-            base = f"{base.encode()[: limit - HASH_LENGTH - 1].decode(errors='ignore')}-{hashed(base)}"
-        return base, base + OTHER
+        return _shortened(base, NAME_LIMIT), _shortened(base, NAME_LIMIT - len(OTHER)) + OTHER
 
 
 class Recorded(NamedTuple):
@@ -62,7 +60,6 @@ class Recorded(NamedTuple):
     tags_hash: str = ""
     plane: str = ""
     url: str = ""
-    created: datetime | None = None
 
 
 class Adopt(NamedTuple):
@@ -72,10 +69,11 @@ class Adopt(NamedTuple):
 
 
 class Begin(NamedTuple):
-    """Record the name of a key that is to be made, and why."""
+    """Record the name of a key that is to be made, why, and whether the one before it is there to retire."""
 
     name: str
     cause: str
+    retires: bool
 
 
 class Make(NamedTuple):
@@ -90,7 +88,7 @@ class Keep(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Another key is due, but both names are ours and in use: the old one must retire first."""
+    """Another key is due and this one works, but both names are ours: the old one must retire first."""
 
     cause: str
 
@@ -120,65 +118,61 @@ def next_step(
 
     `held` is the key whose secret our Secret holds, as coderd knows it; `stored` are the keys of the organization;
     `retiring` the names of our own there that are on their way out; `asked` why a rotation is due, if it is. Another
-    URL of the same control plane asks for another key, but the names that we have there are still ours.
+    URL of the same control plane asks for another key, but the names that we have there are still ours; another name
+    of the same organization asks for nothing.
     """
-    here = (recorded.organization, recorded.plane) == (wanted.organization, wanted.plane)
-    current = recorded.name if here else ""
-    if not recorded.name and held is not None:
+    live = _with_id(stored, recorded.id)
+    here = recorded.plane == wanted.plane and (live is not None or recorded.organization == wanted.organization)
+    begun = here and not recorded.id
+    if held is not None and (not recorded.name or (begun and _is_stored(held, recorded.name, stored))):
         return Adopt(held)
-    if current and not recorded.id:
-        return _finish(wanted, recorded, held, stored, retiring)
-    cause = _cause(wanted, recorded, held, stored, asked)
-    return _begin(wanted, current, cause, stored, retiring) if cause else Keep()
+    cause = _drift(wanted, recorded, here)
+    if begun and not cause:
+        return Make(recorded.name, lost=_named(stored, recorded.name) is not None)
+    works = live is not None and held is not None and held.id == live.id
+    if not cause and not works:
+        cause = "SecretLost" if live is not None else "KeyDeleted"
+    if not (cause or asked):
+        return Keep()
+    first, second = wanted.names
+    order = (second, first) if here and recorded.name == first else (first, second)
+    current = recorded.name if live is not None or (begun and _named(stored, recorded.name)) else ""
+    retires = bool(current) or (bool(recorded.name) and not here)
+    for name in order:
+        if _named(stored, name) is None:
+            return Begin(name, cause or asked, retires)
+        if name not in (current, *retiring):
+            return Blocked(name)
+    return Wait(cause or asked) if works else Begin(order[-1], cause, retires and order[-1] != current)
 
 
-def _finish(
-    wanted: Wanted,
-    recorded: Recorded,
-    held: ProvisionerKey | None,
-    stored: Sequence[ProvisionerKey],
-    retiring: Sequence[str],
-) -> Step:
-    """Go on with a key that was begun."""
-    if held is not None and held.name == recorded.name:
-        return Adopt(held)
-    if recorded.name not in wanted.names or recorded.tags_hash != tags_hash(wanted.tags):
-        return _begin(wanted, recorded.name, "SpecChanged", stored, retiring)
-    return Make(recorded.name, lost=_find(stored, recorded.name) is not None)
-
-
-def _cause(
-    wanted: Wanted, recorded: Recorded, held: ProvisionerKey | None, stored: Sequence[ProvisionerKey], asked: str
-) -> str:
-    """Why the recorded key must be replaced; empty when it need not."""
+def _drift(wanted: Wanted, recorded: Recorded, here: bool) -> str:
+    """How the spec differs from what the key was made for; empty when it does not."""
     if not recorded.name:
         return "Created"
     if (recorded.plane, recorded.url) != (wanted.plane, wanted.url):
         return "ControlPlaneChanged"
-    if recorded.organization != wanted.organization:
+    if not here:
         return "OrganizationChanged"
     if recorded.name not in wanted.names:
         return "NameChanged"
-    if recorded.tags_hash != tags_hash(wanted.tags):
-        return "TagsChanged"
-    live = _find(stored, recorded.name)
-    if live is None or live.id != recorded.id:
-        return "KeyDeleted"
-    if held is None or held.id != recorded.id:
-        return "SecretLost"
-    return asked
+    return "TagsChanged" if recorded.tags_hash != tags_hash(wanted.tags) else ""
 
 
-def _begin(wanted: Wanted, current: str, cause: str, stored: Sequence[ProvisionerKey], retiring: Sequence[str]) -> Step:
-    """The name that is not in use, if nobody else has it; a key of our own that still retires is waited for."""
-    first, second = wanted.names
-    for name in (second, first) if current == first else (first, second):
-        if _find(stored, name) is None:
-            return Begin(name, cause)
-        if name not in (current, *retiring):
-            return Blocked(name)
-    return Wait(cause)
+def _with_id(stored: Sequence[ProvisionerKey], key_id: str) -> ProvisionerKey | None:
+    return next((key for key in stored if key.id == key_id), None)
 
 
-def _find(stored: Sequence[ProvisionerKey], name: str) -> ProvisionerKey | None:
+def _named(stored: Sequence[ProvisionerKey], name: str) -> ProvisionerKey | None:
     return next((key for key in stored if key.name == name), None)
+
+
+def _is_stored(held: ProvisionerKey, name: str, stored: Sequence[ProvisionerKey]) -> bool:
+    """Whether it is the key of that name here, and not its namesake in another organization."""
+    return held.name == name and _with_id(stored, held.id) is not None
+
+
+def _shortened(name: str, limit: int) -> str:
+    if len(name.encode()) <= limit:
+        return name
+    return f"{name.encode()[: limit - HASH_LENGTH - 1].decode(errors='ignore')}-{hashed(name)}"

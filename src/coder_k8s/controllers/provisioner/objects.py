@@ -3,16 +3,18 @@
 import msgspec
 
 from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner
+from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.names import derived, fnv1a32
 from coder_k8s.controllers.permissions import everything
 from coder_k8s.controllers.secrets import encoded
 from coder_k8s.controllers.urls import api_url
-from coder_k8s.kube.objects import Manifest
+from coder_k8s.kube.objects import Child, Manifest
 
 NAME = "coder-provisioner"
 CHECKSUM = "checksum/provisioner-key"
 ROTATE = "coder.com/rotate-key"
+ORIGIN = "coder.com/control-plane"
 MIN_READY_SECONDS = 5
 """A daemon has no probe to tell that it is connected; so long after its start it is, and an older one may go."""
 
@@ -64,11 +66,10 @@ def role_binding(provisioner: CoderProvisioner) -> Manifest:
     }
 
 
-def secret(provisioner: CoderProvisioner, key: str, asked: str) -> Manifest:
-    """The Secret of the key; it remembers which request for a rotation it answers."""
+def secret(provisioner: CoderProvisioner, key: str, origin: str, asked: str) -> Manifest:
+    """The Secret of the key; it remembers where the key was made and which request for a rotation it answers."""
     made = metadata(provisioner, secret_name(provisioner))
-    if asked:
-        made["annotations"] = {ROTATE: asked}
+    made["annotations"] = {ORIGIN: origin, **({ROTATE: asked} if asked else {})}
     return {"metadata": made, "type": "Opaque", "data": {provisioner.spec.key.secret_key: encoded(key)}}
 
 
@@ -86,6 +87,12 @@ def deployment(provisioner: CoderProvisioner, plane: CoderControlPlane, key: str
             },
         },
     }
+
+
+def checksum(deployment: Child) -> str:
+    """Which key the pods of a Deployment run with."""
+    annotations: dict[str, str] = deployment.manifest["spec"]["template"].get("metadata", {}).get("annotations", {})
+    return annotations.get(CHECKSUM, "")
 
 
 def _pod(provisioner: CoderProvisioner, plane: CoderControlPlane) -> Manifest:
@@ -119,9 +126,11 @@ def _container(provisioner: CoderProvisioner, plane: CoderControlPlane) -> Manif
         "volumeMounts": spec.volume_mounts,
         "securityContext": spec.security_context,
     }
+    image = spec.image or plane.spec.image
     return {
         "name": "provisioner",
-        "image": spec.image or plane.spec.image,
+        "image": image,
+        "imagePullPolicy": pull_policy(image),
         "command": ["coder"],
         "args": ["provisioner", "start", *spec.extra_args],
         "env": list({entry["name"]: entry for entry in env}.values()),

@@ -22,7 +22,7 @@ from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SE
 from coder_k8s.kube.objects import Child, Key
 
 from . import daemons, objects
-from .credentials import Credentials, EntitlementGate
+from .credentials import RECHECK, RETRY, Credentials, EntitlementGate
 from .metrics import ProvisionerMetrics
 from .retirement import Retirement
 from .rotation import KEY_READY, Rotation
@@ -32,7 +32,9 @@ CONDITIONS = frozenset(ProvisionerCondition)
 FINALIZER = "coder.com/provisioner-key-cleanup"
 CONTROL_PLANE_READY = ProvisionerCondition.CONTROL_PLANE_READY
 DEPLOYMENT_READY = ProvisionerCondition.DEPLOYMENT_READY
-RETRY = 30.0
+BOOTSTRAP_SECRET_READY = ProvisionerCondition.BOOTSTRAP_SECRET_READY
+OPERATOR_ACCESS_READY = ProvisionerCondition.OPERATOR_ACCESS_READY
+ENTITLED = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
 DELETION_RETRY = 5.0
 
 
@@ -90,7 +92,7 @@ class Reconciler:
         try:
             provisioner = await self._pass(provisioner, report)
         except coderd_errors.CoderdError as trouble:
-            self._explain(provisioner.key, trouble, report)
+            self._explain(provisioner, trouble, report)
         else:
             self._refusals.pop(key, None)
         self._look(provisioner, report)
@@ -102,45 +104,58 @@ class Reconciler:
         if plane is None:
             return provisioner
         coderd = await self._credentials.ensure(provisioner, plane, report)
-        if coderd is None or not await self._gate.passes(provisioner, plane, coderd, report):
+        if coderd is None or not await self._gate.passes(plane, coderd, report):
             return provisioner
         # The finalizer is there before the first key is.
         provisioner = await finalizers.add(self._client, PROVISIONER, provisioner, FINALIZER)
         self._provisioners.written(provisioner, self._writer)
         provisioner, key = await self._rotation.ensure(provisioner, plane, coderd, report)
-        if key:
-            await self._deploy(provisioner, plane, key, report)
-        await self._settle(provisioner, coderd, report)
+        deployed = bool(key) and await self._deploy(provisioner, plane, key, report)
+        rolled_out = deployed and self._rollout(provisioner).complete
+        await self._settle(provisioner, rolled_out, report)
+        await self._observe(provisioner, coderd, rolled_out, report)
         return provisioner
 
-    async def _deploy(self, provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, report: Report) -> None:
+    async def _deploy(self, provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, report: Report) -> bool:
+        """Whether the Deployment is as we want it."""
         permitted = provisioner.spec.workspace_permissions
+        deployed = False
         with refusals.told(report):
             await self._children.apply(SERVICE_ACCOUNT, objects.service_account(provisioner))
             if permitted:
                 await self._children.apply(ROLE, objects.role(provisioner))
                 await self._children.apply(ROLE_BINDING, objects.role_binding(provisioner))
             await self._children.apply(DEPLOYMENT, objects.deployment(provisioner, plane, key))
+            deployed = True
         keep = [objects.prefixed(provisioner)] if permitted else []
         await self._children.prune(ROLE_BINDING, provisioner, keep)
         await self._children.prune(ROLE, provisioner, keep)
+        return deployed
 
-    async def _settle(self, provisioner: CoderProvisioner, coderd: Coderd, report: Report) -> None:
-        """What follows when pods have moved on: old keys and Secrets go, lost daemons are started anew."""
-        rolled_out = self._rollout(provisioner).complete
-        report.fields["retiring_keys"] = await self._retirement.proceed(provisioner, rolled_out, report)
+    async def _settle(self, provisioner: CoderProvisioner, rolled_out: bool, report: Report) -> None:
+        """What follows when pods have moved on: old keys and Secrets go."""
+        live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, objects.prefixed(provisioner)))
+        present = objects.checksum(live) if live is not None else ""
+        left = any(pod.metadata.annotations.get(objects.CHECKSUM) != present for pod in self._pods(provisioner))
+        report.fields["retiring_keys"] = await self._retirement.proceed(provisioner, rolled_out, left, report)
         if rolled_out:
             await self._children.prune(SECRET, provisioner, keep=[objects.secret_name(provisioner)])
-        view = await self._views.get(coderd, provisioner.spec.organization_name or "default", INTERVAL)
-        seen = daemons.ours(provisioner, view)
+
+    async def _observe(self, provisioner: CoderProvisioner, coderd: Coderd, rolled_out: bool, report: Report) -> None:
+        """The daemons as coderd sees them; one that it has lost is started anew."""
+        organization = provisioner.spec.organization_name or "default"
+        seen = daemons.ours(provisioner, await self._views.daemons(coderd, organization, INTERVAL))
+        if not daemons.complete(provisioner, seen):
+            seen = daemons.ours(provisioner, await self._views.daemons(coderd, organization, daemons.SOON))
         report.fields["daemons"] = summary = daemons.summary(seen)
         daemons.judge(provisioner, summary, report)
         self._metrics.show(provisioner.key, summary)
         if provisioner.status.key_created is not None:
             self._metrics.aged(provisioner.key, provisioner.status.key_created)
         report.again(INTERVAL.total_seconds())
-        lost = daemons.lost(self._pods(provisioner), seen, self._now()) if rolled_out else None
-        if lost is not None:
+        if not rolled_out or not daemons.are_named_after_pods(provisioner):
+            return
+        if (lost := daemons.lost(self._pods(provisioner), seen, self._now())) is not None:
             await self._children.delete(POD, lost)
             note = f"pod {lost.metadata.name} is ready but coderd has not seen its daemon for minutes"
             self._recorder.warning(PROVISIONER, provisioner, "DaemonRestarted", note)
@@ -181,22 +196,32 @@ class Reconciler:
     def _pods(self, provisioner: CoderProvisioner) -> list[Child]:
         return self._children.labelled(POD, labels(objects.NAME, provisioner), provisioner.metadata.namespace)
 
-    def _explain(self, key: Key, trouble: coderd_errors.CoderdError, report: Report) -> None:
+    def _explain(self, provisioner: CoderProvisioner, trouble: coderd_errors.CoderdError, report: Report) -> None:
         """What coderd refuses; only what it says about our own request needs a human."""
         match trouble:
             case coderd_errors.RateLimited():
-                self._refusals[key] = failures = self._refusals.get(key, 0) + 1
+                self._refusals[provisioner.key] = failures = self._refusals.get(provisioner.key, 0) + 1
                 report.add(KEY_READY, None, "RateLimited", str(trouble))
                 report.again(self._backoff.delay(failures))
-            case coderd_errors.NotLicensed() | coderd_errors.NotSupported():
-                report.add(KEY_READY, False, "NotEntitled", str(trouble), stalled=True)
-                report.again(120.0)
+                return
+            case coderd_errors.NotLicensed():
+                report.add(ENTITLED, False, "NotEntitled", str(trouble), stalled=True)
+                report.again(RECHECK)
+            case coderd_errors.NotSupported():
+                report.add(ENTITLED, False, "NotSupported", str(trouble), stalled=True)
+                report.again(RECHECK)
+            case coderd_errors.Unauthorized():
+                given = provisioner.spec.bootstrap is not None
+                condition = BOOTSTRAP_SECRET_READY if given else OPERATOR_ACCESS_READY
+                report.add(condition, False, "TokenRejected", str(trouble), stalled=given)
+                report.again(RETRY)
             case coderd_errors.NotFound() | coderd_errors.Invalid() | coderd_errors.Forbidden():
                 report.add(KEY_READY, False, "Failed", str(trouble), stalled=True)
                 report.again(RETRY)
             case _:
                 report.add(KEY_READY, None, "Failed", str(trouble))
                 report.again(RETRY)
+        self._refusals.pop(provisioner.key, None)
 
     async def _finalize(self, provisioner: CoderProvisioner) -> float | None:
         """Delete the keys that the status says exist; coderd may be away, but not for ever."""

@@ -15,7 +15,6 @@ from .daemons import is_connected
 from .views import Views
 
 POLL = timedelta(seconds=10)
-RETRY = 30.0
 BOUND = timedelta(minutes=5)
 """How long the deletion of an object may wait for coderd."""
 
@@ -29,53 +28,64 @@ class Retirement:
         self._recorder = recorder
         self._now = now
 
-    async def proceed(self, provisioner: CoderProvisioner, rolled_out: bool, report: Report) -> list[RetiringKey]:
-        """The keys that still have to wait."""
+    async def proceed(
+        self, provisioner: CoderProvisioner, rolled_out: bool, pods_left: bool, report: Report
+    ) -> list[RetiringKey]:
+        """The keys that still have to wait. `rolled_out` says that the pods that count run with a later key,
+        `pods_left` that some with an earlier one are still there."""
         left = []
         for key in provisioner.status.retiring_keys:
-            coderd = await self._credentials.for_place(provisioner, key.control_plane_ref_name)
-            if coderd is None:
-                self._leaked(provisioner, key, "the credentials of its control plane are gone")
-                continue
-            try:
-                gone = rolled_out and await self._retire(provisioner, key, coderd)
-            except coderd_errors.RateLimited as refusal:
-                gone = False
-                report.again(refusal.after)
-            except coderd_errors.CoderdError:
-                gone = False
-                report.again(RETRY)
-            if not gone:
+            if why := self._credentials.hopeless(provisioner, key.control_plane_ref_name):
+                self._leaked(provisioner, key, why)
+            elif not (rolled_out and await self._retire(provisioner, key, pods_left)):
                 left.append(key)
                 report.again(POLL.total_seconds())
         return left
 
     async def clean_up(self, provisioner: CoderProvisioner) -> bool:
         """Delete all keys of an object that goes; whether that is settled, one way or the other."""
+        since = provisioner.metadata.deletion_timestamp
+        late = since is not None and self._now() - since >= BOUND
         settled = True
         for key in keys_of(provisioner):
-            coderd = await self._credentials.for_place(provisioner, key.control_plane_ref_name)
-            if coderd is None:
-                continue  # the control plane is gone or going, and its keys with it
-            try:
-                await _delete(coderd, key)
-            except coderd_errors.CoderdError as trouble:
-                since = provisioner.metadata.deletion_timestamp
-                if since is None or self._now() - since < BOUND:
-                    settled = False
-                else:
-                    self._leaked(provisioner, key, str(trouble))
+            if self._credentials.plane(provisioner, key.control_plane_ref_name) is None:
+                continue  # it is gone or going, and its keys with it
+            why = self._credentials.hopeless(provisioner, key.control_plane_ref_name)
+            trouble = why or await self._delete(provisioner, key)
+            if trouble and (why or late):
+                self._leaked(provisioner, key, trouble)
+            elif trouble:
+                settled = False
         return settled
 
-    async def _retire(self, provisioner: CoderProvisioner, key: RetiringKey, coderd: Coderd) -> bool:
+    async def _retire(self, provisioner: CoderProvisioner, key: RetiringKey, pods_left: bool) -> bool:
+        coderd = await self._credentials.for_place(provisioner, key.control_plane_ref_name)
+        if coderd is None:
+            return False
         grace = timedelta(seconds=provisioner.spec.termination_grace_period_seconds)
-        if key.since is None or self._now() < key.since + grace:
-            view = await self._views.get(coderd, key.organization_name, POLL)
-            if any(is_connected(daemon) for daemon in view.on(key.name)):
-                return False
-        await _delete(coderd, key)
+        try:
+            if pods_left or key.since is None or self._now() < key.since + grace:
+                seen = await self._views.daemons(coderd, key.organization_name, POLL)
+                if any(is_connected(daemon) for daemon in seen if daemon.key_name == key.name):
+                    return False
+            await _delete(coderd, key)
+        except coderd_errors.RateLimited:
+            raise
+        except coderd_errors.CoderdError:
+            return False
         self._recorder.normal(PROVISIONER, provisioner, "ProvisionerKeyRetired", f"key {key.name} is deleted")
         return True
+
+    async def _delete(self, provisioner: CoderProvisioner, key: RetiringKey) -> str:
+        """What hinders the deletion of a key now; empty when it is gone."""
+        coderd = await self._credentials.for_place(provisioner, key.control_plane_ref_name)
+        if coderd is None:
+            return "there are no credentials for its control plane"
+        try:
+            await _delete(coderd, key)
+        except coderd_errors.CoderdError as trouble:
+            return str(trouble)
+        return ""
 
     def _leaked(self, provisioner: CoderProvisioner, key: RetiringKey, why: str) -> None:
         where = f"{key.name} in organization {key.organization_name} of CoderControlPlane {key.control_plane_ref_name}"

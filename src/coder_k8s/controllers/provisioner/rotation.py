@@ -1,6 +1,7 @@
 """Takes the steps that `keys` decides on: makes, stores, adopts and retires provisioner keys."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,23 +12,22 @@ from coder_k8s.api.shared import SecretKey, seconds
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import ProvisionerKey
-from coder_k8s.controllers.children import Children
-from coder_k8s.controllers.names import fnv1a32
-from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.secrets import SecretReader, value
+from coder_k8s.controllers.refusals import NAME_TAKEN_POLL
+from coder_k8s.controllers.report import READY, Report
 from coder_k8s.controllers.status import StatusWriter
+from coder_k8s.kube import errors as kube_errors
+from coder_k8s.kube.conditions import Finding, find, merge
 from coder_k8s.kube.events import Recorder
-from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
-from coder_k8s.kube.objects import Child, Key
 
 from . import keys
+from .keysecret import KeySecret, Stored
 from .metrics import ProvisionerMetrics
-from .objects import CHECKSUM, ROTATE, prefixed, secret, secret_name
+from .objects import ROTATE, secret_name
 from .views import INTERVAL, Views
 
 KEY_READY = ProvisionerCondition.PROVISIONER_KEY_READY
 SECRET_READY = ProvisionerCondition.PROVISIONER_KEY_SECRET_READY
-STEPS = 6
+STEPS = 8
 """More than any state needs to come to rest."""
 
 
@@ -36,16 +36,14 @@ class Rotation:
 
     def __init__(
         self,
-        children: Children,
-        secrets: SecretReader,
+        secret: KeySecret,
         status: StatusWriter[CoderProvisioner],
         views: Views,
         recorder: Recorder,
         metrics: ProvisionerMetrics,
         now: Callable[[], datetime],
     ) -> None:
-        self._children = children
-        self._secrets = secrets
+        self._secret = secret
         self._status = status
         self._views = views
         self._recorder = recorder
@@ -56,63 +54,64 @@ class Rotation:
         self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd, report: Report
     ) -> tuple[CoderProvisioner, str]:
         """The object with what was recorded, and the key to run daemons with; empty when there is none."""
-        if self._name_taken(provisioner, report):
+        if self._secret.taken(provisioner):
+            # Somebody else's Secret would swallow the secret of every key that we make.
+            taken = f"Secret {secret_name(provisioner)} is not ours: remove it or choose another key.secretName"
+            report.add(SECRET_READY, False, "NameTaken", taken, stalled=True)
+            report.again(NAME_TAKEN_POLL)
             return provisioner, ""
         wanted = wanted_by(provisioner, plane)
-        max_age = INTERVAL
+        max_age, checked, cause = INTERVAL, False, ""
         for _ in range(STEPS):
-            view = await self._views.get(coderd, wanted.organization, max_age)
-            key, asked = self._stored(provisioner)
-            held = await self._held(provisioner, coderd, key, view.keys)
-            step = keys.next_step(
-                wanted,
-                recorded_in(provisioner),
-                held,
-                view.keys,
-                _retiring(provisioner, wanted),
-                self._due(provisioner, asked),
-            )
-            if not isinstance(step, keys.Keep | keys.Wait) and max_age:
-                max_age = timedelta()  # decide on nothing but the present
+            known = await self._views.keys(coderd, wanted.organization, max_age)
+            max_age = INTERVAL
+            stored = await self._secret.read(provisioner)
+            held = await self._secret.identify(provisioner, wanted.plane, coderd, stored, known)
+            retiring, due = _retiring(provisioner, wanted), self._due(provisioner, stored)
+            step = keys.next_step(wanted, recorded_in(provisioner), held, known, retiring, due)
+            if not (checked or isinstance(step, keys.Keep | keys.Wait)):
+                max_age, checked = timedelta(), True  # decide on nothing but the present
                 continue
+            works = held is not None and held.id == provisioner.status.provisioner_key_id
             match step:
                 case keys.Keep():
-                    return await self._keep(provisioner, key, asked, report)
-                case keys.Wait(cause):
-                    report.add(
-                        KEY_READY, True, "Rotating", f"{cause}: waiting for the last key to retire", settled=False
-                    )
-                    return provisioner, key
+                    return await self._keep(provisioner, stored, wanted, report)
+                case keys.Wait(why):
+                    waiting = f"{why}: waiting for the last key to retire"
+                    report.add(KEY_READY, True, "Rotating", waiting, settled=False)
+                    return provisioner, stored.key
                 case keys.Blocked(name):
                     taken = f"coderd has a key {name} that is not ours: delete it there or choose another key.name"
                     report.add(KEY_READY, False, "NameTaken", taken, stalled=True)
-                    return provisioner, key
+                    return provisioner, stored.key if works else ""
                 case keys.Adopt(found):
-                    provisioner = await self._adopt(provisioner, wanted, found, view.keys)
-                case keys.Begin(name, cause):
-                    provisioner = await self._begin(provisioner, wanted, name, cause)
+                    provisioner = await self._adopt(provisioner, wanted, found, known)
+                case keys.Begin():
+                    provisioner, cause = await self._begin(provisioner, wanted, step), step.cause
                 case keys.Make(name, lost):
                     await self._make(provisioner, wanted, coderd, name, lost)
+                    self._tell(provisioner, name, cause)
+                    max_age = timedelta()
         raise coderd_errors.Unavailable("the key changes faster than it can be recorded")
 
     async def _keep(
-        self, provisioner: CoderProvisioner, key: str, asked: str, report: Report
+        self, provisioner: CoderProvisioner, stored: Stored, wanted: keys.Wanted, report: Report
     ) -> tuple[CoderProvisioner, str]:
         """Nothing to change at coderd; the Secret may still have to move to another name."""
-        await self._children.apply(SECRET, secret(provisioner, key, asked))
+        await self._secret.write(provisioner, Stored(stored.key, wanted.plane, stored.asked))
         report.fields["secret_ref"] = SecretKey(name=secret_name(provisioner), key=provisioner.spec.key.secret_key)
         report.add(KEY_READY, True, "KeyReady")
         report.add(SECRET_READY, True, "SecretReady")
         if (due := self._interval(provisioner)) is not None:
             report.again(max(0.0, (due - self._now()).total_seconds()))
-        return provisioner, key
+        return provisioner, stored.key
 
     async def _adopt(
-        self, provisioner: CoderProvisioner, wanted: keys.Wanted, found: ProvisionerKey, stored: list[ProvisionerKey]
+        self, provisioner: CoderProvisioner, wanted: keys.Wanted, found: ProvisionerKey, known: list[ProvisionerKey]
     ) -> CoderProvisioner:
-        here = any(key.id == found.id for key in stored)
+        here = any(key.id == found.id for key in known)
         fits = _plain(found.tags) == _plain(wanted.tags)
-        return await self._status.record(
+        return await self._record(
             provisioner,
             provisioner_key_id=found.id,
             provisioner_key_name=found.name,
@@ -124,13 +123,11 @@ class Rotation:
             key_created=found.created_at.replace(microsecond=0),
         )
 
-    async def _begin(
-        self, provisioner: CoderProvisioner, wanted: keys.Wanted, name: str, cause: str
-    ) -> CoderProvisioner:
+    async def _begin(self, provisioner: CoderProvisioner, wanted: keys.Wanted, step: keys.Begin) -> CoderProvisioner:
         """Record what is about to be made, and what it takes the place of, before it is made."""
         old = recorded_in(provisioner)
-        retiring = [each for each in provisioner.status.retiring_keys if not _is(each, name, wanted)]
-        if old.name and (old.name, old.organization, old.plane) != (name, wanted.organization, wanted.plane):
+        retiring = [each for each in provisioner.status.retiring_keys if not _is(each, step.name, wanted)]
+        if step.retires:
             retiring.append(
                 RetiringKey(
                     name=old.name,
@@ -140,9 +137,9 @@ class Rotation:
                     since=self._now().replace(microsecond=0),
                 )
             )
-        begun = await self._status.record(
+        return await self._record(
             provisioner,
-            provisioner_key_name=name,
+            provisioner_key_name=step.name,
             provisioner_key_id="",
             organization_name=wanted.organization,
             organization_id="",
@@ -152,58 +149,38 @@ class Rotation:
             key_created=None,
             retiring_keys=retiring,
         )
-        if old.name:
-            self._metrics.rotated(provisioner.key, cause)
-            self._recorder.normal(
-                PROVISIONER, provisioner, "ProvisionerKeyRotated", f"{cause}: key {name} follows {old.name}"
-            )
-        else:
-            self._recorder.normal(PROVISIONER, provisioner, "ProvisionerKeyCreated", f"key {name}")
-        return begun
+
+    async def _record(self, provisioner: CoderProvisioner, **fields: Any) -> CoderProvisioner:
+        """Write ahead of a step. What was decided for one spec must not be told as done for the next."""
+        if find(provisioner.status.conditions, READY) is None:  # a status without it would look like the end
+            first = [Finding(READY, None, "KeyMissing", "the key is being made")]
+            generation = provisioner.metadata.generation
+            fields["conditions"] = merge(provisioner.status.conditions, first, generation, self._now())
+        written = await self._status.record(provisioner, **fields)
+        if written.metadata.generation != provisioner.metadata.generation:
+            raise kube_errors.Conflict(409, "Conflict", f"{provisioner.key} changed meanwhile")
+        return written
 
     async def _make(
         self, provisioner: CoderProvisioner, wanted: keys.Wanted, coderd: Coderd, name: str, lost: bool
     ) -> None:
         if lost:
-            await _delete(coderd, wanted.organization, name)
+            with suppress(coderd_errors.NotFound):
+                await coderd.delete_provisioner_key(wanted.organization, name)
         key = await coderd.create_provisioner_key(wanted.organization, name, wanted.tags)
         asked = provisioner.metadata.annotations.get(ROTATE, "")
-        await self._children.apply(SECRET, secret(provisioner, key, asked))
+        await self._secret.write(provisioner, Stored(key, wanted.plane, asked))
 
-    async def _held(
-        self, provisioner: CoderProvisioner, coderd: Coderd, key: str, stored: list[ProvisionerKey]
-    ) -> ProvisionerKey | None:
-        """The key whose secret we hold. Pods that run with it are proof enough; else coderd is asked."""
-        if not key:
-            return None
-        live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, prefixed(provisioner)))
-        if live is not None and provisioner.status.provisioner_key_id and _checksum(live) == fnv1a32(key.encode()):
-            known = next((each for each in stored if each.id == provisioner.status.provisioner_key_id), None)
-            if known is not None:
-                return known
-        return await coderd.look_up_provisioner_key(key)
-
-    def _stored(self, provisioner: CoderProvisioner) -> tuple[str, str]:
-        """The secret that we hold, also under the name that the Secret had before, and the request that it answered."""
-        owned = {each.metadata.name: each for each in self._children.owned(SECRET, provisioner)}
-        places = [(secret_name(provisioner), provisioner.spec.key.secret_key)]
-        if (before := provisioner.status.secret_ref) is not None:
-            places.append((before.name, before.key))
-        for name, field in places:
-            if (found := owned.get(name)) is not None and (key := value(found, field)):
-                return key, found.metadata.annotations.get(ROTATE, "")
-        return "", ""
-
-    def _name_taken(self, provisioner: CoderProvisioner, report: Report) -> bool:
-        """A Secret of that name that is not ours would swallow the secret of every key that we make."""
-        name = secret_name(provisioner)
-        owned = {each.metadata.name for each in self._children.owned(SECRET, provisioner)}
-        if name in owned or not self._secrets.exists(Key(provisioner.metadata.namespace, name)):
-            return False
-        taken = f"Secret {name} exists and is not ours: remove it or choose another key.secretName"
-        report.add(SECRET_READY, False, "NameTaken", taken, stalled=True)
-        report.again(60.0)
-        return True
+    def _tell(self, provisioner: CoderProvisioner, name: str, cause: str) -> None:
+        """What was made, and why if this very pass decided on it."""
+        before = [each.name for each in provisioner.status.retiring_keys]
+        if not before and cause in ("", "Created"):
+            self._recorder.normal(PROVISIONER, provisioner, "ProvisionerKeyCreated", f"key {name}")
+            return
+        self._metrics.rotated(provisioner.key, cause or "Resumed")
+        follows = f"key {name} follows {before[-1]}" if before else f"key {name} is made again"
+        note = f"{cause}: {follows}" if cause else follows
+        self._recorder.normal(PROVISIONER, provisioner, "ProvisionerKeyRotated", note)
 
     def _interval(self, provisioner: CoderProvisioner) -> datetime | None:
         rotation, created = provisioner.spec.key.rotation, provisioner.status.key_created
@@ -211,9 +188,9 @@ class Rotation:
             return None
         return created + timedelta(seconds=seconds(rotation.interval))
 
-    def _due(self, provisioner: CoderProvisioner, asked: str) -> str:
+    def _due(self, provisioner: CoderProvisioner, stored: Stored) -> str:
         """Why another key is wanted although this one fits."""
-        if provisioner.metadata.annotations.get(ROTATE, "") not in ("", asked):
+        if provisioner.metadata.annotations.get(ROTATE, "") not in ("", stored.asked):
             return "Requested"
         due = self._interval(provisioner)
         return "IntervalElapsed" if due is not None and due <= self._now() else ""
@@ -232,7 +209,7 @@ def wanted_by(provisioner: CoderProvisioner, plane: CoderControlPlane) -> keys.W
 def recorded_in(provisioner: CoderProvisioner) -> keys.Recorded:
     status = provisioner.status
     return keys.Recorded(
-        name=status.provisioner_key_name,
+        name=status.provisioner_key_name.lower(),
         id=status.provisioner_key_id,
         organization=status.organization_name,
         tags_hash=status.tags_hash,
@@ -257,15 +234,3 @@ def _plain(tags: Any) -> dict[str, str]:
         for name, value in tags.items()
         if value and (name, value) not in (("scope", "organization"), ("owner", ""))
     }
-
-
-def _checksum(live: Child) -> str:
-    annotations: dict[str, str] = live.manifest["spec"]["template"].get("metadata", {}).get("annotations", {})
-    return annotations.get(CHECKSUM, "")
-
-
-async def _delete(coderd: Coderd, organization: str, name: str) -> None:
-    try:
-        await coderd.delete_provisioner_key(organization, name)
-    except coderd_errors.NotFound:
-        return

@@ -16,6 +16,7 @@ from coder_k8s.kube.objects import Child, Glimpse, Key
 from coder_k8s.kube.rules import Rule
 
 from .credentials import Credentials, EntitlementGate
+from .keysecret import KeySecret
 from .metrics import ProvisionerMetrics
 from .objects import NAME as LABEL
 from .reconcile import Reconciler
@@ -60,8 +61,8 @@ def build(runtime: Runtime) -> Controller:
         recorder,
         now,
         credentials=credentials,
-        gate=EntitlementGate(recorder, now),
-        rotation=Rotation(children, reader, status, views, recorder, metrics, now),
+        gate=EntitlementGate(now),
+        rotation=Rotation(KeySecret(children, secrets), status, views, recorder, metrics, now),
         retirement=Retirement(credentials, views, recorder, now),
         views=views,
         status=status,

@@ -1,45 +1,83 @@
 """What coderd says about an organization, asked once for all provisioners that want to know."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, TypeVar
 
 from coder_k8s.coderd.client import Client as Coderd
+from coder_k8s.coderd.errors import CoderdError
 from coder_k8s.coderd.types import ProvisionerDaemon, ProvisionerKey
+
+T = TypeVar("T")
 
 INTERVAL = timedelta(minutes=2)
 """How old an answer may be while nothing happens."""
+KEPT = 5 * INTERVAL
+"""How long an answer that nobody asks for is remembered: its token or its organization may never come back."""
 
 
-class View(NamedTuple):
-    """The keys and daemons of an organization at a moment."""
+@dataclass
+class Answer:
+    """The last answer to a question, and how the attempts to get one went."""
 
-    keys: list[ProvisionerKey]
-    daemons: list[ProvisionerDaemon]
-    at: datetime
-
-    def on(self, key_name: str) -> list[ProvisionerDaemon]:
-        """The daemons of a key, also of one that has just been deleted."""
-        ids = {key.id for key in self.keys if key.name == key_name}
-        return [daemon for daemon in self.daemons if daemon.key_name == key_name or daemon.key_id in ids]
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    value: Any = None
+    at: datetime | None = None
+    attempts: int = 0
+    trouble: CoderdError | None = None
 
 
 class Views:
-    """One view per server, organization and credential, refreshed when somebody needs a newer one."""
+    """One answer per question, server, organization and credential, refreshed when somebody needs a newer one.
+
+    Whoever waits while the question fails shares the failure: a server that hangs is not asked once for each.
+    """
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._now = now
-        self._views: dict[tuple[str, str, str], View] = {}
-        self._locks: dict[tuple[str, str, str], asyncio.Lock] = {}
+        self._answers: dict[tuple[str, ...], Answer] = {}
 
-    async def get(self, coderd: Coderd, organization: str, max_age: timedelta = INTERVAL) -> View:
-        where = (*coderd.identity, organization)
-        async with self._locks.setdefault(where, asyncio.Lock()):
-            known = self._views.get(where)
-            if known is not None and self._now() - known.at < max_age:
-                return known
-            self._views[where] = view = View(
-                await coderd.provisioner_keys(organization), await coderd.provisioner_daemons(organization), self._now()
-            )
-            return view
+    async def keys(self, coderd: Coderd, organization: str, max_age: timedelta = INTERVAL) -> list[ProvisionerKey]:
+        ask = coderd.provisioner_keys
+        return await self._get(("keys", *coderd.identity, organization), max_age, lambda: ask(organization))
+
+    async def daemons(
+        self, coderd: Coderd, organization: str, max_age: timedelta = INTERVAL
+    ) -> list[ProvisionerDaemon]:
+        ask = coderd.provisioner_daemons
+        return await self._get(("daemons", *coderd.identity, organization), max_age, lambda: ask(organization))
+
+    async def _get(
+        self, question: tuple[str, ...], max_age: timedelta, ask: Callable[[], Awaitable[list[T]]]
+    ) -> list[T]:
+        answer = self._answers.setdefault(question, Answer())
+        before = answer.attempts
+        async with answer.lock:
+            if answer.attempts > before and answer.trouble is not None:
+                raise answer.trouble.with_traceback(None)
+            if answer.at is None or self._now() - answer.at >= max_age:
+                await self._refresh(answer, ask)
+            value: list[T] = answer.value
+            return value
+
+    async def _refresh(self, answer: Answer, ask: Callable[[], Awaitable[list[T]]]) -> None:
+        self._forget()
+        answer.trouble = None
+        try:
+            answer.value = await ask()
+            answer.at = self._now()
+        except CoderdError as trouble:
+            answer.trouble = trouble
+            raise
+        finally:
+            answer.attempts += 1
+
+    def _forget(self) -> None:
+        limit = self._now() - KEPT
+        self._answers = {
+            question: answer
+            for question, answer in self._answers.items()
+            if answer.lock.locked() or (answer.at is not None and answer.at > limit)
+        }

@@ -1,0 +1,84 @@
+"""The Secret that holds the key, and what it tells about the key."""
+
+from typing import NamedTuple
+
+from coder_k8s.api import CoderProvisioner
+from coder_k8s.coderd.client import Client as Coderd
+from coder_k8s.coderd.types import ProvisionerKey
+from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.names import fnv1a32
+from coder_k8s.controllers.secrets import value
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.objects import Glimpse, Key, Object
+
+from .objects import ORIGIN, ROTATE, checksum, prefixed, secret, secret_name
+
+
+class Stored(NamedTuple):
+    """A key, the control plane that made it, and the request for a rotation that it answered."""
+
+    key: str = ""
+    origin: str = ""
+    asked: str = ""
+
+    def __repr__(self) -> str:
+        return f"Stored(origin={self.origin!r}, asked={self.asked!r})"
+
+
+class KeySecret:
+    """Reads and writes the Secret of a provisioner."""
+
+    def __init__(self, children: Children, secrets: Cache[Glimpse]) -> None:
+        self._children = children
+        self._secrets = secrets
+
+    def taken(self, provisioner: CoderProvisioner) -> bool:
+        """Whether somebody else has a Secret of that name."""
+        found = self._secrets.get(Key(provisioner.metadata.namespace, secret_name(provisioner)))
+        return found is not None and not _is_ours(found, provisioner)
+
+    async def read(self, provisioner: CoderProvisioner) -> Stored:
+        """What we hold, also under the name that the Secret had before."""
+        places = [(secret_name(provisioner), provisioner.spec.key.secret_key)]
+        if (before := provisioner.status.secret_ref) is not None:
+            places.append((before.name, before.key))
+        for name, field in places:
+            where = Key(provisioner.metadata.namespace, name)
+            found = await self._children.look(SECRET, where, expected=self._secrets.get(where) is not None)
+            if found is not None and _is_ours(found, provisioner) and (key := value(found, field)):
+                annotations = found.metadata.annotations
+                return Stored(key, annotations.get(ORIGIN, ""), annotations.get(ROTATE, ""))
+        return Stored()
+
+    async def write(self, provisioner: CoderProvisioner, stored: Stored) -> None:
+        await self._children.apply(SECRET, secret(provisioner, *stored))
+
+    async def identify(
+        self, provisioner: CoderProvisioner, plane: str, coderd: Coderd, stored: Stored, known: list[ProvisionerKey]
+    ) -> ProvisionerKey | None:
+        """The key whose secret we hold. Pods that run with it are proof enough; else coderd is asked, but only the
+        one that made the key: to any other it is a stranger's secret."""
+        if not stored.key or _origin(provisioner, plane, stored) != plane:
+            return None
+        status = provisioner.status
+        live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, prefixed(provisioner)))
+        if live is not None and status.provisioner_key_id and checksum(live) == fnv1a32(stored.key.encode()):
+            recorded = next((each for each in known if each.id == status.provisioner_key_id), None)
+            if recorded is not None:
+                return recorded
+        return await coderd.look_up_provisioner_key(stored.key)
+
+
+def _origin(provisioner: CoderProvisioner, plane: str, stored: Stored) -> str:
+    """Where the key was made. A Secret that does not say so is not from us, and so is from before any key was begun."""
+    status = provisioner.status
+    if stored.origin:
+        return stored.origin
+    if not status.provisioner_key_name:
+        return plane
+    return status.control_plane_ref_name if status.provisioner_key_id else ""
+
+
+def _is_ours(found: Object, provisioner: CoderProvisioner) -> bool:
+    return found.controller is not None and found.controller.uid == provisioner.metadata.uid
