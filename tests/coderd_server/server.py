@@ -135,9 +135,7 @@ async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
     if state.switches.latency:
         await asyncio.sleep(state.switches.latency)
     if state.switches.cut:
-        assert request.transport is not None
-        request.transport.abort()
-        raise ConnectionResetError
+        raise cut(request)
     if state.database_url is not None and (token := presented_token(request)):
         await load_token(state, state.database_url, token)
     try:
@@ -159,11 +157,20 @@ async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
     return response
 
 
+def cut(request: web.Request) -> ConnectionResetError:
+    """End the connection of a request, as a server that dies would."""
+    assert request.transport is not None
+    request.transport.abort()
+    return ConnectionResetError()
+
+
 async def respond(state: State, request: web.Request, handler: Handler) -> web.Response:
     if request.path.startswith("/api/v2/"):
         if state.switches.failing:
             raise Refused(500, "Internal error.")
         check_rate(state, request)
     response = await handler(request)
+    if state.switches.unanswered == request.method:
+        raise cut(request)
     assert isinstance(response, web.Response)
     return response

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -94,17 +94,23 @@ class Proxy:
     token: str
     status: str
     created_at: datetime
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass
 class Switches:
-    """What goes wrong: seconds before each answer, 429, 500, no database, connections cut without an answer."""
+    """What goes wrong: seconds before each answer, 429, 500, no database, connections cut without an answer.
+
+    `unanswered` is a method whose requests are carried out, and then cut without an answer.
+    """
 
     latency: float = 0
     rate_limited: bool = False
     failing: bool = False
     database_down: bool = False
     cut: bool = False
+    unanswered: str = ""
 
 
 class State:
@@ -247,9 +253,10 @@ class State:
         """Forget a daemon."""
         del self.daemons[daemon]
 
-    def set_proxy(self, name: str, status: str) -> None:
+    def set_proxy(self, name: str, status: str, errors: Sequence[str] = (), warnings: Sequence[str] = ()) -> None:
         """Let coderd find a workspace proxy ok, unreachable, unhealthy or unregistered."""
-        self.proxies[name] = replace(self.proxies[name], status=status)
+        found = self.proxies[name]
+        self.proxies[name] = replace(found, status=status, errors=tuple(errors), warnings=tuple(warnings))
 
     def count(self, method: str, route: str) -> int:
         """How often a route was asked."""

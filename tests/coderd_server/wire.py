@@ -135,7 +135,7 @@ def proxy(each: Proxy) -> dict[str, Any]:
         "derp_only": False,
         "status": {
             "status": each.status,
-            "report": {"errors": None, "warnings": None},
+            "report": {"errors": list(each.errors) or None, "warnings": list(each.warnings) or None},
             "checked_at": time(each.created_at),
         },
         "created_at": time(each.created_at),

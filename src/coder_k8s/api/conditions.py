@@ -129,10 +129,49 @@ class WorkspaceProxyCondition(StrEnum):
     """The conditions of a CoderWorkspaceProxy."""
 
     REGISTERED = "Registered"
-    """Coder knows the proxy by the name and icon of the spec."""
+    """
+    Coder knows the proxy by the name and icon of the spec.
+
+    - `Registered`: it does.
+    - `NotManaged`: the token is given by `proxySessionTokenSecretRef`; the status is Unknown.
+    - `Pending`: the Secret for the token is not free.
+    - `ControlPlaneMissing`: the control plane of `controlPlaneRef` does not exist.
+    - `OperatorAccessNotReady`: the operator has no access to the control plane yet.
+    - `CredentialsMissing`: the Secret of `bootstrap.credentialsSecretRef` has no token.
+    - `CredentialsRejected`: Coder does not accept the token.
+    - `Forbidden`: Coder does not let the owner of the token manage workspace proxies.
+    - `NotEntitled`: the license does not cover workspace proxies; what already runs is left alone.
+    - `NotSupported`: this build of Coder knows no workspace proxies.
+    - `NameTaken`: Coder has a proxy of that name that the operator did not register.
+    - `Invalid`: Coder refused the request; the message says why.
+    - `RateLimited`: Coder asked to be called less often; it is tried again.
+    - `Unavailable`: Coder gave no usable answer; it is tried again.
+    """
     TOKEN_SECRET_READY = "TokenSecretReady"
-    """The Secret with the token of the proxy holds one."""
+    """
+    The Secret with the token of the proxy holds one.
+
+    - `SecretReady`: it does.
+    - `SecretMissing`: the Secret of `proxySessionTokenSecretRef` or its key does not exist.
+    - `Pending`: the proxy is not registered yet.
+    - `NameTaken`: a Secret of that name belongs to someone else.
+    """
     DEPLOYMENT_READY = "DeploymentReady"
-    """Pods of the proxy are ready."""
+    """
+    Pods of the proxy are ready.
+
+    - `MinimumReplicasReady`: at least one is.
+    - `NoReplicasReady`: none is.
+    """
     PROXY_HEALTHY = "ProxyHealthy"
-    """Coder sees the proxy as healthy."""
+    """
+    Coder sees the proxy as healthy; the message has its errors and warnings.
+
+    - `Healthy`: it does.
+    - `Unhealthy`: the proxy answers, but something is wrong.
+    - `Unreachable`: the proxy does not answer.
+    - `Unregistered`: the proxy has not been started yet.
+    - `NoneWanted`: `replicas` is 0.
+    - `NotManaged`: the token is given, so that the operator has no way to ask; the status is Unknown.
+    - `Unknown`: Coder does not say.
+    """

@@ -1,3 +1,4 @@
+# ruff: noqa: RUF012 - msgspec copies an empty default
 """CoderWorkspaceProxy: a workspace proxy of a Coder deployment."""
 
 from typing import Annotated, ClassVar
@@ -40,9 +41,10 @@ class ProxyBootstrap(Part, kw_only=True, frozen=True):
     ] = ""
     """Name of the proxy in Coder. Default: the name of the object."""
     display_name: Text = ""
-    """Name that people see."""
+    """Name that people see. Without it, the name of the proxy until somebody chooses another one in Coder."""
     icon: Text = ""
-    """Path or URL of the icon that people see, such as `/emojis/1f5fa.png`."""
+    """Icon that people see, by its path or URL. Without it, `/emojis/1f5fa.png` until somebody chooses another one in
+    Coder."""
     generated_token_secret_name: ObjectName = ""
     """Secret to keep the token of the proxy in. Default: `<name>-proxy-token`."""
 
@@ -80,6 +82,30 @@ class WorkspaceProxySpec(Pods, kw_only=True, frozen=True):
     """Relay connections only, and serve no workspace applications."""
 
 
+class UsedSecret(Part, kw_only=True, frozen=True):
+    """A value in a Secret of the same namespace that was used."""
+
+    name: str
+    """Name of the Secret."""
+    key: str
+    """Key in the Secret."""
+
+
+class RetiringProxy(Part, kw_only=True, frozen=True):
+    """A proxy that the operator registered, that is no longer wanted and not yet deregistered."""
+
+    proxy_id: str = ""
+    """ID of the proxy in Coder; empty when its registration was begun and perhaps not ended."""
+    proxy_name: str = ""
+    """Name of the proxy in Coder."""
+    coder_url: str = ""
+    """URL of the Coder deployment that it was registered at."""
+    control_plane_ref_name: str = ""
+    """Control plane that it was registered at, if it was one."""
+    credentials_secret_ref: UsedSecret | None = None
+    """Credentials that it was registered with, if they were given."""
+
+
 class WorkspaceProxyStatus(Status, kw_only=True, frozen=True):
     """The workspace proxy as it is."""
 
@@ -87,8 +113,20 @@ class WorkspaceProxyStatus(Status, kw_only=True, frozen=True):
     """Whether the operator registered the proxy."""
     proxy_id: str = ""
     """ID of the proxy in Coder."""
+    proxy_name: str = ""
+    """Name of the proxy in Coder, from before it is registered on."""
+    coder_url: str = ""
+    """URL of the Coder deployment that it is registered at."""
+    control_plane_ref_name: str = ""
+    """Control plane that it is registered at, if it is one."""
+    credentials_secret_ref: UsedSecret | None = None
+    """Credentials that it is registered with, if they are given."""
+    retiring_proxies: Annotated[list[RetiringProxy], Schema(maxItems=16)] = []
+    """Proxies that the operator registered and has yet to deregister."""
     proxy_token_secret_ref: SecretKey | None = None
     """Where the token of the proxy is."""
+    token_checksum: str = ""
+    """Hash of the token that the pods run with."""
 
 
 class CoderWorkspaceProxy(Object, kw_only=True):

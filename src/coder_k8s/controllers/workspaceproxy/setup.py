@@ -1,17 +1,122 @@
 """How the controller of CoderWorkspaceProxy is put together, and what wakes it."""
 
-from coder_k8s.api import WORKSPACE_PROXY
-from coder_k8s.controllers.runtime import Runtime
-from coder_k8s.kube.controller import Controller
+from collections.abc import Iterable
 
-from .reconcile import Reconciler
+from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY, CoderControlPlane, CoderWorkspaceProxy
+from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.labels import DIGEST, MANAGED
+from coder_k8s.controllers.planes import Planes
+from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.controllers.secrets import SecretReader
+from coder_k8s.controllers.status import StatusWriter
+from coder_k8s.kube import finalizers
+from coder_k8s.kube.apply import Applier
+from coder_k8s.kube.backoff import Backoff
+from coder_k8s.kube.controller import Controller
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SECRET_METADATA, SERVICE
+from coder_k8s.kube.objects import Child, Glimpse, Key
+from coder_k8s.kube.rules import Rule
+
+from .metrics import ProxyMetrics
+from .objects import secret_name
+from .places import Places
+from .reconcile import FINALIZER, Reconciler
+from .registrar import Registrar
+from .retirement import Retirement
+from .tokens import Tokens
+from .verdicts import Answers
 
 NAME = "coderworkspaceproxy"
+CHILDREN = (DEPLOYMENT, SERVICE, SECRET)
+
+SEE = ("get", "list", "watch")
+KEEP = (*SEE, "create", "patch", "delete")
+RULES = (
+    Rule((WORKSPACE_PROXY.group,), (WORKSPACE_PROXY.plural,), (*SEE, "patch")),
+    Rule((WORKSPACE_PROXY.group,), (f"{WORKSPACE_PROXY.plural}/status",), ("patch",)),
+    # An owner reference that blocks the owner's deletion asks for this right where that is enforced.
+    Rule((WORKSPACE_PROXY.group,), (f"{WORKSPACE_PROXY.plural}/finalizers",), ("update",)),
+    Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), SEE),
+    Rule(("",), (SECRET.plural, SERVICE.plural), KEEP),
+    Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), KEEP),
+)
 
 
 def build(runtime: Runtime) -> Controller:
     """The controller, with its informers wired to it."""
-    proxies = runtime.informer(WORKSPACE_PROXY)
-    controller = Controller(NAME, Reconciler(proxies).reconcile, metrics=runtime.metrics, workers=runtime.workers)
+    proxies, planes = runtime.informer(WORKSPACE_PROXY), runtime.informer(CONTROL_PLANE)
+    secrets = runtime.informer(SECRET_METADATA)
+    caches = {kind: runtime.informer(kind, labels=MANAGED) for kind in CHILDREN}
+
+    client, recorder, now = runtime.client, runtime.recorder, runtime.now
+
+    async def hold(proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
+        held = await finalizers.add(client, WORKSPACE_PROXY, proxy, FINALIZER)
+        proxies.written(held, NAME)
+        return held
+
+    children = Children(client, Applier(client, NAME, DIGEST), caches)
+    reader = SecretReader(client, secrets)
+    places = Places(Planes(planes, reader, runtime.coderd), reader, runtime.coderd)
+    tokens = Tokens(children, secrets)
+    status = StatusWriter(client, WORKSPACE_PROXY, proxies, recorder, NAME, now)
+    metrics = ProxyMetrics(runtime.metrics.registry)
+    answers = Answers(now, Backoff(2.0, 120.0, runtime.rng.random))
+    reconciler = Reconciler(
+        client,
+        proxies,
+        children,
+        reader,
+        places=places,
+        tokens=tokens,
+        registrar=Registrar(proxies, tokens, status, recorder, metrics, answers, hold),
+        retirement=Retirement(client, places, recorder, now),
+        answers=answers,
+        status=status,
+        metrics=metrics,
+        writer=NAME,
+    )
+    controller = Controller(NAME, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)
+
+    by_plane = proxies.index(_planes)
+    by_secret = proxies.index(_secrets)
+
+    def of_plane(plane: CoderControlPlane) -> Iterable[Key]:
+        return by_plane[plane.key]
+
+    def of_secret(secret: Glimpse) -> Iterable[Key]:
+        return by_secret[secret.key]
+
     controller.watch(proxies)
+    controller.watch(planes, of_plane)
+    controller.watch(secrets, of_secret)
+    for cache in caches.values():
+        controller.watch(cache, _of_child)
     return controller
+
+
+def _of_child(child: Child) -> Iterable[Key]:
+    owner = child.controller
+    if owner is None or owner.kind != WORKSPACE_PROXY.name:
+        return []
+    return [Key(child.metadata.namespace, owner.name)]
+
+
+def _planes(proxy: CoderWorkspaceProxy) -> Iterable[Key]:
+    """The control planes whose change concerns it: the one it names, and those where it still has proxies."""
+    names = {
+        proxy.spec.control_plane_ref.name if proxy.spec.control_plane_ref else "",
+        proxy.status.control_plane_ref_name,
+        *(made.control_plane_ref_name for made in proxy.status.retiring_proxies),
+    }
+    return [Key(proxy.metadata.namespace, name) for name in names if name]
+
+
+def _secrets(proxy: CoderWorkspaceProxy) -> Iterable[Key]:
+    """The Secrets that somebody else keeps for it, and the one that may be in our way."""
+    given, bootstrap = proxy.spec.proxy_session_token_secret_ref, proxy.spec.bootstrap
+    names = [
+        *([given.name] if given else [secret_name(proxy)]),
+        *([bootstrap.credentials_secret_ref.name] if bootstrap else []),
+    ]
+    return [Key(proxy.metadata.namespace, name) for name in names]

@@ -1,0 +1,32 @@
+"""Health and tokens of workspace proxies, for dashboards and alerts."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from coder_k8s.kube.objects import Key
+
+
+class ProxyMetrics:
+    """Series by workspace proxy, gone when it is."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        names = ["namespace", "name"]
+        self._healthy = Gauge(
+            "coder_k8s_workspace_proxy_healthy", "1 if coderd sees the proxy as healthy.", names, registry=registry
+        )
+        self._tokens = Counter(
+            "coder_k8s_workspace_proxy_tokens",
+            "Tokens that coderd made, by why it was asked to; a new one throws out the pods with the old one.",
+            [*names, "cause"],
+            registry=registry,
+        )
+
+    def show(self, key: Key, healthy: bool) -> None:
+        self._healthy.labels(*key).set(healthy)
+
+    def issued(self, key: Key, cause: str) -> None:
+        self._tokens.labels(*key, cause).inc()
+
+    def forget(self, key: Key) -> None:
+        where = {"namespace": key.namespace, "name": key.name}
+        for metric in (self._healthy, self._tokens):
+            metric.remove_by_labels(where)

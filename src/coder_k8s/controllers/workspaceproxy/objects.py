@@ -1,0 +1,144 @@
+"""What a CoderWorkspaceProxy is made of."""
+
+import msgspec
+
+from coder_k8s.api import WORKSPACE_PROXY, CoderControlPlane, CoderWorkspaceProxy
+from coder_k8s.api.shared import SecretKey
+from coder_k8s.controllers.images import pull_policy
+from coder_k8s.controllers.labels import labels
+from coder_k8s.controllers.names import derived
+from coder_k8s.controllers.secrets import encoded
+from coder_k8s.controllers.urls import api_url
+from coder_k8s.kube.objects import Child, Manifest
+
+NAME = "coder-workspace-proxy"
+PORT = 3001
+IMAGE = "ghcr.io/coder/coder:latest"
+TOKEN = "token"  # noqa: S105 - the key of the Secret
+CHECKSUM = "checksum/proxy-token"
+NAME_LIMIT = 253
+
+
+def metadata(proxy: CoderWorkspaceProxy, name: str) -> Manifest:
+    return {
+        "name": name,
+        "namespace": proxy.metadata.namespace,
+        "labels": labels(NAME, proxy),
+        "ownerReferences": [msgspec.to_builtins(WORKSPACE_PROXY.reference(proxy))],
+    }
+
+
+def prefixed(proxy: CoderWorkspaceProxy) -> str:
+    """The name of the Deployment and the Service."""
+    return derived(proxy.metadata.name, prefix="wsproxy-")
+
+
+def secret_name(proxy: CoderWorkspaceProxy) -> str:
+    """Where the token of a proxy that the operator registers is kept."""
+    chosen = proxy.spec.bootstrap.generated_token_secret_name if proxy.spec.bootstrap else ""
+    return chosen or derived(proxy.metadata.name, suffix="-proxy-token", limit=NAME_LIMIT)
+
+
+def token_reference(proxy: CoderWorkspaceProxy) -> SecretKey:
+    """Where the pods find their token."""
+    given = proxy.spec.proxy_session_token_secret_ref
+    return SecretKey(name=given.name, key=given.key) if given else SecretKey(name=secret_name(proxy), key=TOKEN)
+
+
+def primary_url(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None) -> str:
+    """Where the pods find Coder; empty when only a control plane that is not there could tell."""
+    if proxy.spec.primary_access_url:
+        return proxy.spec.primary_access_url
+    if proxy.spec.bootstrap is not None:
+        return proxy.spec.bootstrap.coder_url
+    return api_url(plane).removesuffix(":80") if plane is not None else ""
+
+
+def secret(proxy: CoderWorkspaceProxy, token: str) -> Manifest:
+    return {"metadata": metadata(proxy, secret_name(proxy)), "type": "Opaque", "data": {TOKEN: encoded(token)}}
+
+
+def service(proxy: CoderWorkspaceProxy) -> Manifest:
+    wanted = proxy.spec.service
+    made = metadata(proxy, prefixed(proxy))
+    if wanted.annotations:
+        made["annotations"] = wanted.annotations
+    return {
+        "metadata": made,
+        "spec": {
+            "type": wanted.type,
+            "selector": labels(NAME, proxy),
+            "ports": [{"name": "http", "port": wanted.port, "protocol": "TCP", "targetPort": PORT}],
+        },
+    }
+
+
+def checksum_of(live: Child) -> str:
+    """By which token the pods of a Deployment are known to run."""
+    template = live.manifest["spec"]["template"]
+    annotations: dict[str, str] = template.get("metadata", {}).get("annotations", {})
+    return annotations.get(CHECKSUM, "")
+
+
+def deployment(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, checksum: str) -> Manifest:
+    own = labels(NAME, proxy)
+    template: Manifest = {"metadata": {"labels": own}, "spec": _pod(proxy, plane)}
+    if checksum:
+        template["metadata"]["annotations"] = {CHECKSUM: checksum}
+    return {
+        "metadata": metadata(proxy, prefixed(proxy)),
+        "spec": {"replicas": proxy.spec.replicas, "selector": {"matchLabels": own}, "template": template},
+    }
+
+
+def _pod(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None) -> Manifest:
+    spec = proxy.spec
+    given = {
+        "imagePullSecrets": spec.image_pull_secrets,
+        "nodeSelector": spec.node_selector,
+        "tolerations": spec.tolerations,
+        "affinity": spec.affinity,
+        "volumes": spec.volumes,
+        "securityContext": spec.pod_security_context,
+    }
+    return {
+        "containers": [_container(proxy, plane)],
+        **{name: value for name, value in given.items() if value},
+    }
+
+
+def _container(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None) -> Manifest:
+    spec = proxy.spec
+    image = spec.image or (plane.spec.image if plane else IMAGE)
+    reference = token_reference(proxy)
+    env: list[Manifest] = [
+        {"name": "CODER_PRIMARY_ACCESS_URL", "value": primary_url(proxy, plane)},
+        {
+            "name": "CODER_PROXY_SESSION_TOKEN",
+            "valueFrom": {"secretKeyRef": {"name": reference.name, "key": reference.key}},
+        },
+        *spec.extra_env,
+    ]
+    given = {
+        "resources": spec.resources,
+        "volumeMounts": spec.volume_mounts,
+        "securityContext": spec.security_context,
+    }
+    derp_only = ["--derp-only"] if spec.derp_only else []
+    return {
+        "name": "workspace-proxy",
+        "image": image,
+        "imagePullPolicy": pull_policy(image),
+        # The image's own entrypoint is the server of a whole deployment.
+        "command": ["/opt/coder"],
+        "args": ["wsproxy", "server", f"--http-address=0.0.0.0:{PORT}", *derp_only, *spec.extra_args],
+        "env": list({entry["name"]: entry for entry in env}.values()),
+        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        "readinessProbe": _probe(periodSeconds=10, failureThreshold=3),
+        "livenessProbe": _probe(initialDelaySeconds=30, periodSeconds=10, failureThreshold=6),
+        **{name: value for name, value in given.items() if value},
+    }
+
+
+def _probe(**times: int) -> Manifest:
+    return {"httpGet": {"path": "/healthz", "port": "http"}, "timeoutSeconds": 5, **times}

@@ -1,0 +1,50 @@
+"""The Secret with the token of a proxy that the operator registers."""
+
+from coder_k8s.api import CoderWorkspaceProxy
+from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.secrets import value
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.kinds import SECRET
+from coder_k8s.kube.objects import Glimpse, Key
+
+from .objects import TOKEN, secret, secret_name
+
+
+class Tokens:
+    """Keeps tokens in Secrets of our own."""
+
+    def __init__(self, children: Children, secrets: Cache[Glimpse]) -> None:
+        self._children = children
+        self._secrets = secrets
+
+    def name_taken(self, proxy: CoderWorkspaceProxy) -> bool:
+        """Whether a Secret of that name is not ours: it would swallow the token of every proxy that we register."""
+        key = Key(proxy.metadata.namespace, secret_name(proxy))
+        return self._secrets.get(key) is not None and not self._is_ours(proxy, key)
+
+    async def stored(self, proxy: CoderWorkspaceProxy) -> str:
+        """The token that we hold, also under the name that the Secret had before; empty when there is none."""
+        places = [(secret_name(proxy), TOKEN)]
+        if (before := proxy.status.proxy_token_secret_ref) is not None:
+            places.append((before.name, before.key))
+        for name, field in places:
+            key = Key(proxy.metadata.namespace, name)
+            if not self._is_ours(proxy, key):
+                continue
+            found = await self._children.look(SECRET, key, expected=True)
+            if found is not None and (token := value(found, field)):
+                return token
+        return ""
+
+    async def store(self, proxy: CoderWorkspaceProxy, token: str) -> None:
+        await self._children.apply(SECRET, secret(proxy, token))
+
+    async def prune(self, proxy: CoderWorkspaceProxy, keep: str) -> None:
+        """Remove the Secrets that nobody reads any more."""
+        await self._children.prune(SECRET, proxy, keep=[keep])
+
+    def _is_ours(self, proxy: CoderWorkspaceProxy, key: Key) -> bool:
+        """By either watch: ours knows at once what we wrote, the other also knows a Secret that lost its labels."""
+        seen = (self._children.get(SECRET, key), self._secrets.get(key))
+        owners = [each.controller for each in seen if each is not None]
+        return any(owner is not None and owner.uid == proxy.metadata.uid for owner in owners)

@@ -1,0 +1,150 @@
+"""What coderd answered about a proxy, as conditions, and how long that is good enough.
+
+A proxy is looked at whenever anything around it changes, and coderd may be slow, away or annoyed. So an answer stands
+for a while, good or bad: however often a proxy is looked at, coderd is asked a bounded number of times.
+"""
+
+from collections.abc import Callable, Hashable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from coder_k8s.api.conditions import WorkspaceProxyCondition
+from coder_k8s.coderd import errors
+from coder_k8s.coderd.errors import shown
+from coder_k8s.coderd.types import WorkspaceProxy
+from coder_k8s.controllers.report import Report
+from coder_k8s.kube.backoff import Backoff
+from coder_k8s.kube.objects import Key
+
+REGISTERED = WorkspaceProxyCondition.REGISTERED
+HEALTHY = WorkspaceProxyCondition.PROXY_HEALTHY
+
+INTERVAL = 60.0
+"""coderd itself looks at its proxies once a minute."""
+SOON = 10.0
+RETRY = 30.0
+RECHECK = 110.0
+"""A licence is noticed within two minutes."""
+
+STATES = {"unhealthy": "Unhealthy", "unreachable": "Unreachable", "unregistered": "Unregistered"}
+EXPLAINED = {
+    "Unhealthy": "coderd reaches the proxy and finds it unhealthy",
+    "Unreachable": "coderd cannot reach the proxy",
+    "Unregistered": "coderd has not heard from the proxy yet",
+}
+
+
+class Verdict(NamedTuple):
+    """What a condition says."""
+
+    holds: bool | None
+    reason: str
+    message: str = ""
+    settled: bool | None = None
+    stalled: bool = False
+
+
+class Answer(NamedTuple):
+    """What coderd said, about what, and until when that stands."""
+
+    about: Hashable
+    until: datetime
+    registered: Verdict
+    healthy: Verdict
+    failures: int = 0
+
+
+IS_REGISTERED = Verdict(True, "Registered")
+NOT_MANAGED = Verdict(None, "NotManaged", "the token is given by proxySessionTokenSecretRef", settled=True)
+NOT_ASKED = Verdict(None, "Unknown", "coderd could not be asked")
+
+
+def tell(report: Report, condition: WorkspaceProxyCondition, verdict: Verdict) -> None:
+    report.add(
+        condition,
+        verdict.holds,
+        verdict.reason,
+        verdict.message,
+        settled=verdict.settled,
+        stalled=verdict.stalled,
+    )
+
+
+def health(found: WorkspaceProxy, replicas: int) -> Verdict:
+    """How coderd sees a proxy, in its own words."""
+    seen = found.status.report
+    parts = [*(seen.errors or []), *(f"warning: {each}" for each in seen.warnings or [])]
+    words = shown("; ".join(parts))
+    if replicas == 0:
+        return Verdict(False, "NoneWanted", "scaled to zero", settled=True)
+    if found.status.status == "ok":
+        return Verdict(True, "Healthy", words)
+    reason = STATES.get(found.status.status)
+    if reason is None:
+        return Verdict(None, "Unknown", words or "coderd does not say how the proxy is")
+    return Verdict(False, reason, f"{EXPLAINED[reason]}: {words}" if words else EXPLAINED[reason])
+
+
+def refusal(trouble: errors.CoderdError, *, given: bool) -> Verdict:
+    """What it means that coderd refused; `given` credentials are for their giver to mend, our own are not."""
+    match trouble:
+        case errors.NotLicensed():
+            return Verdict(False, "NotEntitled", str(trouble), stalled=True)
+        case errors.NotSupported():
+            return Verdict(False, "NotSupported", "this build of coderd knows no workspace proxies", stalled=True)
+        case errors.Unauthorized():
+            return Verdict(False, "CredentialsRejected", str(trouble), stalled=given)
+        case errors.Forbidden():
+            return Verdict(False, "Forbidden", str(trouble), stalled=True)
+        case errors.Conflict():
+            return Verdict(False, "NameTaken", str(trouble), stalled=True)
+        case errors.Invalid():
+            return Verdict(False, "Invalid", str(trouble), stalled=True)
+        case errors.RateLimited():
+            return Verdict(None, "RateLimited", str(trouble))
+        case _:
+            return Verdict(None, "Unavailable", str(trouble))
+
+
+class Answers:
+    """The last answer about each proxy.
+
+    It belongs to what was asked with, such as a generation of the spec and a token: with something else one asks anew.
+    """
+
+    def __init__(self, now: Callable[[], datetime], backoff: Backoff) -> None:
+        self._now = now
+        self._backoff = backoff
+        self._answers: dict[Key, Answer] = {}
+
+    def get(self, key: Key, about: Hashable) -> Answer | None:
+        known = self._answers.get(key)
+        return known if known is not None and known.about == about and self.left(known) > 0 else None
+
+    def left(self, answer: Answer) -> float:
+        """For how many seconds it stands."""
+        return (answer.until - self._now()).total_seconds()
+
+    def found(self, key: Key, about: Hashable, healthy: Verdict) -> Answer:
+        restless = healthy.holds is not True and not healthy.settled
+        return self._keep(key, about, SOON if restless else INTERVAL, IS_REGISTERED, healthy)
+
+    def refused(self, key: Key, about: Hashable, verdict: Verdict) -> Answer:
+        """What nobody can mend by waiting is asked again at a steady pace, anything else ever more rarely."""
+        before = self._answers.get(key)
+        failures = 1 + (before.failures if before else 0)
+        if verdict.reason in ("NotEntitled", "NotSupported"):
+            seconds = RECHECK
+        else:
+            seconds = self._backoff.delay(failures) if verdict.holds is None else RETRY
+        return self._keep(key, about, seconds, verdict, NOT_ASKED, failures)
+
+    def forget(self, key: Key) -> None:
+        self._answers.pop(key, None)
+
+    def _keep(
+        self, key: Key, about: Hashable, seconds: float, registered: Verdict, healthy: Verdict, failures: int = 0
+    ) -> Answer:
+        until = self._now() + timedelta(seconds=seconds)
+        self._answers[key] = answer = Answer(about, until, registered, healthy, failures)
+        return answer

@@ -1,0 +1,251 @@
+"""Registrations against the stand-in: kept in step, made again, adopted, refused."""
+
+import pytest
+
+from coder_k8s.api import WORKSPACE_PROXY
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.objects import Key
+from tests.coderd_server.handlers import register
+from tests.coderd_server.state import Proxy
+from tests.support import eventually
+
+from .world import NAME, PROXIES, World
+
+SECRET_NAME = f"{NAME}-proxy-token"
+
+
+def somebody_registers(place: World, name: str = NAME) -> Proxy:
+    state = place.coderd.state
+    register(state, Proxy("5c7e0d2b-0000-4000-8000-000000000001", name, "Theirs", "/x.png", "", "ok", state.now()))
+    return place.proxies[name.lower()]
+
+
+async def test_display_name_icon_and_name_are_kept_in_step(place: World) -> None:
+    """In the spec and in coderd; what the spec does not say is left to people. The token stays all the while."""
+    async with place.operator() as operator:
+        await place.make(bootstrap={**place.bootstrap, "displayName": "Sydney"})
+        await place.ready(operator)
+        token = await place.token()
+        chosen = place.proxies[NAME]
+        place.proxies[NAME] = Proxy(
+            chosen.id, NAME, "edited by hand", "/chosen.png", chosen.token, "ok", chosen.created_at
+        )
+        await operator.later(seconds=61)
+        assert (place.proxies[NAME].display_name, place.proxies[NAME].icon) == ("Sydney", "/chosen.png")
+        await place.change(bootstrap={"displayName": "Down under", "icon": "/2.png", "proxyName": "Oceania"})
+        await place.told("Registered", "Registered", "True")
+        renamed = place.proxies["oceania"]
+        assert (renamed.id, renamed.name) == (chosen.id, "Oceania")
+        assert (renamed.display_name, renamed.icon) == ("Down under", "/2.png")
+        await place.event("WorkspaceProxyUpdated")
+        assert (await place.get()).status.proxy_name == "Oceania"
+    assert await place.token() == token == renamed.token
+    assert place.registrations() == 1
+
+
+@pytest.mark.parametrize("harm", ["deleted", "emptied", "garbage", "of another proxy"])
+async def test_a_token_is_regenerated_once_when_the_secret_lost_it(place: World, harm: str) -> None:
+    """And the pods roll, because the old token is dead."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        old, generation = await place.token(), (await place.deployment()).metadata.generation
+        if harm == "deleted":
+            await place.delete(SECRET, SECRET_NAME)
+        else:
+            value = {"emptied": "", "garbage": "garbage", "of another proxy": f"other:{old.partition(':')[2]}"}[harm]
+            await place.put_secret(SECRET_NAME, token=value)
+        assert "new one" in await place.event("WorkspaceProxyTokenRegenerated")
+        await operator.settle()
+        assert await place.token() == place.proxies[NAME].token != old
+        assert (await place.deployment()).metadata.generation == generation + 1
+        await place.ready(operator)
+        await operator.later(seconds=61)
+        labels = f'cause="Regenerated",name="{NAME}",namespace="{place.namespace}"'
+        assert f"coder_k8s_workspace_proxy_tokens_total{{{labels}}} 1.0" in operator.metrics()
+    assert (place.registrations(), place.changes()) == (1, 1)
+
+
+async def test_a_token_survives_what_does_not_harm_it(place: World) -> None:
+    """A restart, a Secret without its labels, a status that was lost: the proxy keeps running with its token."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+    token = await place.token()
+    stripped = {"metadata": {"labels": None}}
+    await place.client.merge(SECRET, Key(place.namespace, SECRET_NAME), stripped)
+    lost = dict.fromkeys(("registered", "proxyID", "proxyName", "coderURL", "proxyTokenSecretRef", "conditions"))
+    await place.client.merge(WORKSPACE_PROXY, place.key, {"status": lost}, "status")
+    async with place.operator() as operator:
+        await place.ready(operator)
+        proxy = await place.get()
+        assert (proxy.status.registered, proxy.status.proxy_id) == (True, place.proxies[NAME].id)
+    assert await place.token() == token == place.proxies[NAME].token
+    assert (place.registrations(), place.changes()) == (1, 0)
+
+
+async def test_a_proxy_deleted_behind_our_back_is_registered_again(place: World) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        old = (await place.ready(operator)).status.proxy_id
+        generation = (await place.deployment()).metadata.generation
+        del place.proxies[NAME]
+        await operator.later(seconds=61)
+        proxy = await place.ready(operator)
+        assert proxy.status.proxy_id == place.proxies[NAME].id != old
+        assert await place.token() == place.proxies[NAME].token
+        assert (await place.deployment()).metadata.generation == generation + 1
+    assert (place.registrations(), place.changes()) == (2, 0)
+
+
+@pytest.mark.parametrize("name", [NAME, NAME.title()])
+async def test_a_name_that_somebody_else_has(place: World, name: str) -> None:
+    """Nothing is made, nothing is taken, and it goes on by itself when the name is free."""
+    theirs = somebody_registers(place, name)
+    async with place.operator() as operator:
+        await place.make()
+        taken = await place.told("Stalled", "NameTaken", "True")
+        assert name in taken.message
+        await operator.settle()
+        assert place.proxies == {NAME: theirs}
+        assert await place.find(SECRET, SECRET_NAME) is None
+        assert await place.find(DEPLOYMENT, f"wsproxy-{NAME}") is None
+        assert (await place.get()).metadata.finalizers == []
+        await place.event("NameTaken")
+        del place.proxies[NAME]
+        await operator.later(seconds=31)
+        await place.ready(operator)
+    assert (place.registrations(), place.changes()) == (1, 0)
+
+
+async def test_a_proxy_that_somebody_put_in_place_of_ours(place: World) -> None:
+    """Its ID is not the recorded one, so it is not ours; not when the object goes, either."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        del place.proxies[NAME]
+        theirs = somebody_registers(place)
+        await operator.later(seconds=61)
+        await place.told("Registered", "NameTaken", "False")
+        await place.told("Stalled", "NameTaken", "True")
+        await operator.later(seconds=61)
+        assert place.proxies == {NAME: theirs}
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await place.gone(WORKSPACE_PROXY, NAME)
+    assert place.proxies == {NAME: theirs}
+
+
+async def test_our_own_proxy_is_adopted_by_its_recorded_id(place: World) -> None:
+    """Under whatever name somebody gave it."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        ours = place.proxies.pop(NAME)
+        place.proxies["other"] = Proxy(ours.id, "other", "X", "/x.png", ours.token, "ok", ours.created_at)
+        await operator.later(seconds=61)
+        await place.told("Ready", "AllPartsReady", "True")
+        assert place.proxies[NAME].id == ours.id
+    assert place.registrations() == 1
+
+
+async def test_two_objects_that_want_one_name(place: World) -> None:
+    """One of them gets it, whichever comes first, and the other says so."""
+    place.coderd.state.set(latency=0.05)  # both have seen that the name is free before either takes it
+    async with place.operator() as operator:
+        spec = {**place.bootstrap, "proxyName": "contested"}
+        for name in ("first", "second"):
+            await place.make(name, bootstrap=spec)
+
+        async def decided() -> bool:
+            found = [(await place.conditions(name)).get("Registered", ("", ""))[1] for name in ("first", "second")]
+            return sorted(found) == ["NameTaken", "Registered"]
+
+        await eventually(decided)
+        await operator.settle()
+        winner = [name for name in ("first", "second") if (await place.get(name)).status.registered]
+        assert len(winner) == 1
+        assert (await place.get(*winner)).status.proxy_id == place.proxies["contested"].id
+        [loser] = {"first", "second"} - {*winner}
+        assert (await place.get(loser)).status.proxy_name == ""
+        await place.delete(WORKSPACE_PROXY, loser)
+        await place.gone(WORKSPACE_PROXY, loser)
+        assert "contested" in place.proxies
+    assert place.changes() == 0
+
+
+async def test_a_secret_that_is_not_ours_takes_no_token(place: World) -> None:
+    """Nothing is registered before there is a place for its token."""
+    await place.put_secret(SECRET_NAME, token="theirs")
+    async with place.operator() as operator:
+        await place.make()
+        await place.told("TokenSecretReady", "NameTaken", "False")
+        await place.told("Stalled", "NameTaken", "True")
+        assert place.coderd.state.requests.total() == 0
+        assert await place.token() == "theirs"
+        await place.delete(SECRET, SECRET_NAME)
+        await place.ready(operator)
+
+
+async def test_health_as_coderd_sees_it(place: World) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        state = place.coderd.state
+        for word, reason in (("unhealthy", "Unhealthy"), ("unreachable", "Unreachable"), ("nonsense", "Unknown")):
+            state.set_proxy(NAME, word, errors=["no DERP mesh"], warnings=["slow"])
+            await operator.later(seconds=61)
+            told = await place.told("ProxyHealthy", reason)
+            assert "no DERP mesh; warning: slow" in told.message
+            await place.told("Ready", reason)
+            assert operator.look_again(place.key) <= 10
+        assert "no DERP mesh" in await place.event("ProxyUnhealthy")
+        assert (
+            f'coder_k8s_workspace_proxy_healthy{{name="{NAME}",namespace="{place.namespace}"}} 0.0'
+            in operator.metrics()
+        )
+        state.set_proxy(NAME, "ok", warnings=["slow"])
+        await operator.later(seconds=11)
+        told = await place.told("ProxyHealthy", "Healthy", "True")
+        assert told.message == "warning: slow"
+        await place.told("Ready", "AllPartsReady", "True")
+        assert (
+            f'coder_k8s_workspace_proxy_healthy{{name="{NAME}",namespace="{place.namespace}"}} 1.0'
+            in operator.metrics()
+        )
+        await place.change(replicas=0)
+        await place.told("ProxyHealthy", "NoneWanted", "False")
+        await place.roll_out(ready=0)
+        await place.told("Ready", "AllPartsReady", "True")
+
+
+async def test_coderd_is_asked_a_bounded_number_of_times(place: World) -> None:
+    """However often the pods stir."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        before = place.coderd.state.count("GET", PROXIES)
+        for number in range(5):
+            await place.roll_out(ready=number % 2)
+            await place.told("DeploymentReady", "MinimumReplicasReady" if number % 2 else "NoReplicasReady")
+        await operator.settle()
+    assert place.coderd.state.count("GET", PROXIES) == before
+
+
+async def test_paused(place: World) -> None:
+    """Nothing is written, nobody is asked, not even for a deletion."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await place.client.merge(
+            WORKSPACE_PROXY, place.key, {"metadata": {"annotations": {"coder.com/paused": "true"}}}
+        )
+        await place.told("Ready", "Paused", "Unknown")
+        asked = place.coderd.state.requests.total()
+        await place.change(replicas=3)
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await operator.later(seconds=61)
+        assert place.coderd.state.requests.total() == asked
+        assert (await place.deployment()).manifest["spec"]["replicas"] == 1
+        await place.client.merge(WORKSPACE_PROXY, place.key, {"metadata": {"annotations": {"coder.com/paused": None}}})
+        await place.gone(WORKSPACE_PROXY, NAME)
+    assert place.proxies == {}

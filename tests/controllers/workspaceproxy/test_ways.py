@@ -1,0 +1,264 @@
+"""The three ways to a token, and from one to another."""
+
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import WORKSPACE_PROXY
+from coder_k8s.controllers.names import fnv1a32
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
+from coder_k8s.kube.objects import Child, Kind
+from tests.coderd_server import CoderdServer
+from tests.support import eventually
+
+from .world import CREDENTIALS, FINALIZER, NAME, PLANE, World
+
+CHECKSUM = "checksum/proxy-token"
+PRIMARY = "https://coder.example.com"
+SECRET_NAME = f"{NAME}-proxy-token"
+
+
+def container(deployment: Child) -> dict[str, Any]:
+    [found] = deployment.manifest["spec"]["template"]["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def environment(deployment: Child) -> dict[str, Any]:
+    return {entry["name"]: entry.get("value") or entry["valueFrom"] for entry in container(deployment)["env"]}
+
+
+def checksum(deployment: Child) -> str | None:
+    annotations: dict[str, str] = deployment.manifest["spec"]["template"]["metadata"].get("annotations", {})
+    return annotations.get(CHECKSUM)
+
+
+async def rolled(place: World, token: str) -> None:
+    """Wait until the pods are to run with this token."""
+
+    async def check() -> bool:
+        return checksum(await place.deployment()) == fnv1a32(token.encode())
+
+    await eventually(check)
+
+
+async def test_a_token_that_is_given(place: World) -> None:
+    """Nothing is registered, nobody is asked, and a new token rolls the pods."""
+    async with place.operator() as operator:
+        await place.make(primaryAccessURL=PRIMARY, proxySessionTokenSecretRef={"name": "given", "key": "t"})
+        await place.told("TokenSecretReady", "SecretMissing", "False")
+        await place.told("Stalled", "SecretMissing", "True")
+        await place.put_secret("given", t="id:first\n")
+        await place.told("TokenSecretReady", "SecretReady", "True")
+        await place.roll_out()
+        await place.told("Ready", "AllPartsReady", "True")
+        deployment = await place.deployment()
+        assert environment(deployment) == {
+            "CODER_PRIMARY_ACCESS_URL": PRIMARY,
+            "CODER_PROXY_SESSION_TOKEN": {"secretKeyRef": {"name": "given", "key": "t"}},
+        }
+        assert checksum(deployment) is None  # its pods were waiting for the Secret, which restarts nothing
+        proxy = await place.get()
+        assert (proxy.status.registered, proxy.metadata.finalizers) == (False, [])
+        assert proxy.status.proxy_token_secret_ref is not None
+        assert proxy.status.proxy_token_secret_ref.name == "given"
+        assert (await place.conditions())["Registered"] == ("Unknown", "NotManaged")
+        await operator.settle()
+        before = operator.writes()
+        await operator.later(hours=1)
+        assert operator.writes() == before
+        await place.put_secret("given", t="id:second")
+        await rolled(place, "id:second")
+    assert place.coderd.state.requests.total() == 0
+
+
+async def test_a_proxy_registered_with_given_credentials(place: World) -> None:
+    bootstrap = {**place.bootstrap, "displayName": "Sydney", "icon": "/emojis/1f1e6.png"}
+    async with place.operator() as operator:
+        await place.make(bootstrap=bootstrap, replicas=2, image="coder:v1", derpOnly=True, extraArgs=["--verbose"])
+        await place.told("DeploymentReady", "NoReplicasReady", "False")
+        await place.roll_out(ready=2)
+        registered = place.proxies[NAME]
+        await place.told("ProxyHealthy", "Unregistered", "False")
+        place.coderd.state.set_proxy(NAME, "ok")
+        await operator.later(seconds=11)
+        await place.told("Ready", "AllPartsReady", "True")
+        assert (registered.display_name, registered.icon) == ("Sydney", "/emojis/1f1e6.png")
+        assert await place.token() == registered.token
+        found = container(deployment := await place.deployment())
+        assert found["command"] == ["/opt/coder"]
+        assert found["args"] == ["wsproxy", "server", "--http-address=0.0.0.0:3001", "--derp-only", "--verbose"]
+        for probe in ("readinessProbe", "livenessProbe"):
+            assert found[probe]["httpGet"] == {"path": "/healthz", "port": "http", "scheme": "HTTP"}
+        assert environment(deployment)["CODER_PRIMARY_ACCESS_URL"] == place.coderd.url
+        assert checksum(deployment) == fnv1a32(registered.token.encode())
+        service = await place.find(SERVICE, f"wsproxy-{NAME}")
+        assert [(port["port"], port["targetPort"]) for port in service.manifest["spec"]["ports"]] == [(80, 3001)]
+        proxy = await place.get()
+        assert (proxy.status.registered, proxy.status.proxy_id) == (True, registered.id)
+        assert (proxy.status.phase, proxy.status.ready_replicas) == ("Ready", 2)
+        assert proxy.metadata.finalizers == [FINALIZER]
+        assert NAME in await place.event("WorkspaceProxyRegistered")
+        await operator.settle()
+        before = operator.writes()
+        await operator.later(seconds=61)
+        assert operator.writes() == before
+    assert (place.registrations(), place.changes()) == (1, 0)
+
+
+async def test_a_proxy_of_a_control_plane(place: World) -> None:
+    """URL, image and credentials come from the control plane, as soon as it has them."""
+    async with place.operator() as operator:
+        await place.make(controlPlaneRef={"name": PLANE})
+        await place.told("Registered", "ControlPlaneMissing", "False")
+        await place.told("Stalled", "ControlPlaneMissing", "True")
+        await place.make_plane(operatorAccessReady=False)
+        await place.told("Registered", "OperatorAccessNotReady", "False")
+        await place.told("Stalled", "Progressing", "False")
+        assert place.coderd.state.requests.total() == 0
+        await place.say_plane(operatorAccessReady=True)
+        proxy = await place.ready(operator)
+        deployment = await place.deployment()
+    assert container(deployment)["image"] == "coder:v2.36.1"
+    assert environment(deployment)["CODER_PRIMARY_ACCESS_URL"] == f"http://{PLANE}.{place.namespace}.svc.cluster.local"
+    assert (proxy.status.proxy_id, proxy.status.control_plane_ref_name) == (place.proxies[NAME].id, PLANE)
+    made = place.proxies[NAME]
+    assert (made.display_name, made.icon) == (NAME, "/emojis/1f5fa.png")
+
+
+@pytest.mark.parametrize("way", ["given", "plane"])
+async def test_away_from_given_credentials(place: World, way: str) -> None:
+    """The control plane is the same Coder: its proxy stays. A token of another proxy leaves ours to retire."""
+    await place.make_plane()
+    async with place.operator() as operator:
+        await place.make()
+        before = (await place.ready(operator)).status.proxy_id
+        if way == "plane":
+            await place.change(bootstrap=None, controlPlaneRef={"name": PLANE})
+            proxy = await place.ready(operator)
+            assert (proxy.status.proxy_id, proxy.status.control_plane_ref_name) == (before, PLANE)
+            assert proxy.status.credentials_secret_ref is None
+            assert (place.registrations(), place.changes()) == (1, 0)
+            return
+        await place.put_secret("given", token="somebody:else")
+        await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=PRIMARY)
+        await place.told("Registered", "NotManaged")
+        await operator.settle()
+        assert NAME in place.proxies  # its pods still run
+        assert await place.token()
+        await place.roll_out()
+        await place.told("Ready", "AllPartsReady", "True")
+        await place.gone(SECRET, SECRET_NAME)
+        assert place.proxies == {}
+        proxy = await place.get()
+        assert (proxy.metadata.finalizers, proxy.status.retiring_proxies) == ([], [])
+        assert (proxy.status.registered, proxy.status.proxy_id) == (False, "")
+
+
+async def test_a_given_token_of_our_own_proxy_keeps_it(place: World) -> None:
+    """Whoever points at the token that we made wants to go on with it."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        token = await place.token()
+        await place.change(
+            bootstrap=None, proxySessionTokenSecretRef={"name": SECRET_NAME}, primaryAccessURL=place.coderd.url
+        )
+        await place.roll_out()
+        await place.told("Ready", "AllPartsReady", "True")
+        assert await place.token() == token
+        assert place.proxies[NAME].token == token
+        await place.change(bootstrap=place.bootstrap, proxySessionTokenSecretRef=None)
+        proxy = await place.ready(operator)
+        assert (proxy.status.registered, proxy.status.retiring_proxies) == (True, [])
+        assert (place.registrations(), place.changes()) == (1, 0)
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await place.gone(WORKSPACE_PROXY, NAME)
+    assert place.proxies == {}
+
+
+async def test_from_a_given_token_to_a_registration(place: World) -> None:
+    await place.put_secret("given", token="somebody:else")
+    async with place.operator() as operator:
+        await place.make(proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=PRIMARY)
+        await place.roll_out()
+        await place.told("Ready", "AllPartsReady", "True")
+        await place.change(proxySessionTokenSecretRef=None, primaryAccessURL=None, bootstrap=place.bootstrap)
+        await place.ready(operator)
+        deployment = await place.deployment()
+    assert environment(deployment)["CODER_PROXY_SESSION_TOKEN"]["secretKeyRef"]["name"] == SECRET_NAME
+    assert environment(deployment)["CODER_PRIMARY_ACCESS_URL"] == place.coderd.url
+    assert await place.token("given") == "somebody:else"
+
+
+@pytest.mark.parametrize("secret", [CREDENTIALS, "other-session"], ids=["same Secret", "another Secret"])
+async def test_to_another_coder(place: World, secret: str) -> None:
+    """The old proxy goes when no pod needs it. A token goes only to the Coder that it was given for."""
+    async with CoderdServer(now=place.clock) as other:
+        other.state.install_license()
+        async with place.operator() as operator:
+            await place.make()
+            await place.ready(operator)
+        old, asked = await place.token(), place.coderd.state.requests.total()
+        await place.put_secret(secret, token=other.state.token)
+        await place.change(bootstrap={"coderURL": other.url, "credentialsSecretRef": {"name": secret}})
+        async with place.operator() as operator:
+            await place.told("Registered", "Registered", "True")
+            await operator.settle()
+            assert await place.token() == other.state.proxies[NAME].token != old
+            assert NAME in place.proxies
+            await place.roll_out()
+            other.state.set_proxy(NAME, "ok")
+            await operator.later(seconds=61)
+            await place.told("Ready", "AllPartsReady", "True")
+            assert (await place.get()).status.retiring_proxies == []
+            if secret == CREDENTIALS:
+                assert NAME in place.proxies
+                assert place.coderd.url in await place.event("WorkspaceProxyLeaked")
+                assert place.coderd.state.requests.total() == asked
+            else:
+                assert place.proxies == {}
+                await place.event("WorkspaceProxyDeregistered")
+
+
+async def test_the_same_coder_by_another_name(place: World) -> None:
+    """Another URL of the same deployment changes nothing in it."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        elsewhere = place.coderd.url.replace("127.0.0.1", "localhost")
+        await place.change(bootstrap={**place.bootstrap, "coderURL": elsewhere})
+        proxy = await place.ready(operator)
+    assert proxy.status.coder_url == elsewhere
+    assert (place.registrations(), place.changes()) == (1, 0)
+
+
+async def test_another_secret_for_the_token(place: World) -> None:
+    """The token moves, the proxy does not, and the old Secret goes with the last pod that reads it."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        token = await place.token()
+        await place.change(bootstrap={**place.bootstrap, "generatedTokenSecretName": "moved"})
+        await place.told("TokenSecretReady", "SecretReady")
+        await operator.settle()
+        assert await place.token("moved") == await place.token() == token
+        await place.ready(operator)
+        await place.gone(SECRET, SECRET_NAME)
+    assert (place.registrations(), place.changes()) == (1, 0)
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENT, SERVICE], ids=str)
+async def test_a_child_that_is_deleted_comes_back(place: World, kind: Kind[Child]) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        old = await place.find(kind, f"wsproxy-{NAME}")
+        await place.delete(kind, f"wsproxy-{NAME}")
+
+        async def is_back() -> bool:
+            found = await place.find(kind, f"wsproxy-{NAME}")
+            return found is not None and found.metadata.uid != old.metadata.uid
+
+        await eventually(is_back)
+    assert (place.registrations(), place.changes()) == (1, 0)
