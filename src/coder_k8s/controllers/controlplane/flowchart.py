@@ -70,7 +70,7 @@ class Reconciler:
         """One pass of the flowchart; returns when to look again."""
         plane = self._planes.get(key)
         if plane is None:
-            self._forget(key)
+            await self._forget(key)
             return None
         if paused(plane):
             await self._status.pause(plane)
@@ -113,10 +113,14 @@ class Reconciler:
         if report.says("Forbidden", ControlPlaneCondition.LICENSE_APPLIED, ControlPlaneCondition.ENTITLEMENTS_KNOWN):
             self._access.distrust(plane.key)
 
-    def _forget(self, key: Key) -> None:
+    async def _forget(self, key: Key) -> None:
+        """The object is gone; a finalizer that was added while it went did not hold it."""
         self._access.distrust(key)
         self._license.forget(key)
         self._entitlements.forget(key)
+        left = await self._rbac.remove_elsewhere(key)
+        if left:
+            raise next(iter(left.values()))
 
     async def _identify(self, plane: CoderControlPlane, report: Report) -> None:
         """The ServiceAccount; one that exists already is the user's own, unless it was ours and was released."""
@@ -157,7 +161,7 @@ class Reconciler:
 
     async def _let_go(self, plane: CoderControlPlane) -> CoderControlPlane:
         """A finalizer exists only while there is something that garbage collection cannot reach."""
-        if self._rbac.allowed_elsewhere(plane) or self._rbac.elsewhere(plane):
+        if self._rbac.allowed_elsewhere(plane) or self._rbac.elsewhere(plane.key):
             return plane
         return self._known(await finalizers.remove(self._client, CONTROL_PLANE, plane, FINALIZER) or plane)
 
@@ -169,7 +173,7 @@ class Reconciler:
         """Remove what garbage collection cannot reach; what cannot be removed in time is told and left."""
         if FINALIZER not in plane.metadata.finalizers:
             return None
-        left = await self._rbac.remove_elsewhere(plane)
+        left = await self._rbac.remove_elsewhere(plane.key)
         if left:
             trouble = next(iter(left.values()))
             since = plane.metadata.deletion_timestamp

@@ -91,13 +91,11 @@ class WorkspaceRBAC:
         """The other namespaces of the spec that agree."""
         return [namespace for namespace in wanted_elsewhere(plane) if self._refusal(plane, namespace) is None]
 
-    def elsewhere(self, plane: CoderControlPlane) -> list[tuple[Kind[Child], Child]]:
-        """What this control plane has in other namespaces, where no garbage collection reaches."""
-        return [
-            (kind, child) for kind, child in self._all(plane) if child.metadata.namespace != plane.metadata.namespace
-        ]
+    def elsewhere(self, plane: Key) -> list[tuple[Kind[Child], Child]]:
+        """What a control plane has in other namespaces, where no garbage collection reaches."""
+        return [(kind, child) for kind, child in self._all(plane) if child.metadata.namespace != plane.namespace]
 
-    async def remove_elsewhere(self, plane: CoderControlPlane) -> dict[str, errors.KubeError]:
+    async def remove_elsewhere(self, plane: Key) -> dict[str, errors.KubeError]:
         """Remove it, and tell what could not be removed and why."""
         left = {}
         for kind, child in self.elsewhere(plane):
@@ -107,7 +105,7 @@ class WorkspaceRBAC:
                 left[f"{kind.name} {child.key}"] = trouble
         return left
 
-    def _all(self, plane: CoderControlPlane) -> list[tuple[Kind[Child], Child]]:
+    def _all(self, plane: Key) -> list[tuple[Kind[Child], Child]]:
         return [
             (kind, child)
             for kind in (ROLE_BINDING, ROLE)  # a Role without a binding grants nothing, so the binding goes first
@@ -134,7 +132,7 @@ class WorkspaceRBAC:
 
     async def _grant(self, plane: CoderControlPlane, namespace: str) -> Refusal | None:
         def ours(live: Child) -> bool:
-            known = identity(plane).items() <= live.metadata.labels.items()
+            known = identity(plane.key).items() <= live.metadata.labels.items()
             return known or live.metadata.annotations.get(OWNER_UID) == plane.metadata.uid
 
         try:
@@ -153,7 +151,7 @@ class WorkspaceRBAC:
     async def _withdraw(self, plane: CoderControlPlane, keep: Iterable[str]) -> None:
         names = {role_name(plane), binding_name(plane)}
         places = set(keep)
-        for kind, child in self._all(plane):
+        for kind, child in self._all(plane.key):
             if child.metadata.namespace not in places or child.metadata.name not in names:
                 await self._children.delete(kind, child)
 
@@ -176,13 +174,13 @@ def _judge(plane: CoderControlPlane, refused: Sequence[Refusal], report: Report)
         report.add(READY, True, "Applied")
 
 
-def identity(plane: CoderControlPlane) -> dict[str, str]:
+def identity(plane: Key) -> dict[str, str]:
     """By what a Role is known to be this control plane's, also where it cannot have an owner."""
-    return {PLANE: derived(plane.metadata.name), PLANE_NAMESPACE: plane.metadata.namespace}
+    return {PLANE: derived(plane.name), PLANE_NAMESPACE: plane.namespace}
 
 
 def _metadata(plane: CoderControlPlane, name: str, namespace: str) -> Manifest:
-    made = metadata(plane, name, labels=identity(plane), annotations={OWNER_UID: plane.metadata.uid})
+    made = metadata(plane, name, labels=identity(plane.key), annotations={OWNER_UID: plane.metadata.uid})
     if namespace != plane.metadata.namespace:
         del made["ownerReferences"]  # an owner in another namespace would have the object collected as garbage
     return {**made, "namespace": namespace}

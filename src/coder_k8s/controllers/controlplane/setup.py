@@ -114,7 +114,7 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
 
 def _mentions(plane: CoderControlPlane) -> Iterable[tuple[object, ...]]:
     """All that a control plane refers to, and by what its Roles elsewhere refer to it."""
-    labels = identity(plane)
+    labels = identity(plane.key)
     yield PLANE, labels[PLANE_NAMESPACE], labels[PLANE]
     for source in sources(plane):
         yield source.kind, Key(plane.metadata.namespace, source.name)

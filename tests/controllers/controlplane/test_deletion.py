@@ -1,0 +1,226 @@
+"""The end of a control plane: nothing hangs, nothing is left behind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.controlplane.rbac import FINALIZER
+from coder_k8s.controllers.labels import MANAGED, PAUSED
+from coder_k8s.dev.cluster import Cluster, ClusterAccess
+from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
+from coder_k8s.kube.objects import Child, Key, Kind
+from tests.support import eventually
+from tests.support.controllers import running
+from tests.support.idle import idle, one_more_pass
+
+from .administrator import NAMESPACE, Administrator, administrator, operator_of, own_cluster, passes
+from .planes import writes
+
+CHILDREN: tuple[Kind[Child], ...] = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS)
+CLUSTER_ROLE = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", Child, namespaced=False)
+LATER = timedelta(minutes=5, seconds=1)
+
+build = partial(setup.build, allow_workspace_namespaces=["test-*"])
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[Cluster]:
+    """A cluster all of which belongs to the operator."""
+    with own_cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def admin(world: Cluster) -> AsyncIterator[Administrator]:
+    async with administrator(world.kubeconfig) as somebody:
+        yield somebody
+
+
+async def spread(admin: Administrator, number: int = 2) -> tuple[Key, list[str]]:
+    """A control plane with Roles in other namespaces."""
+    home, *places = [await admin.make_namespace() for _ in range(number + 1)]
+    key = await admin.make(home, rbac={"workspaceNamespaces": places})
+    await admin.told(key, "WorkspaceRBACReady", "Applied")
+    assert (await admin.plane(key)).metadata.finalizers == [FINALIZER]
+    return key, places
+
+
+async def nothing_left(admin: Administrator, places: list[str]) -> None:
+    for place in places:
+        assert await admin.granted(place) == set()
+
+
+async def test_all_children_go_with_their_owner(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path) -> None:
+    async with administrator(cluster.kubeconfig) as admin:
+        namespace = await admin.make_namespace()
+        async with running(operator_kubeconfig, [namespace], build) as runtime:
+            key = await admin.make(namespace, expose={"ingress": {"host": "coder.example.com"}})
+            await admin.told(key, "Exposed", "Applied")
+            plane = await admin.plane(key)
+            assert plane.metadata.finalizers == []
+            for kind in CHILDREN:
+                [child] = await admin.all(kind, namespace, MANAGED)
+                [owner] = child.metadata.owner_references
+                assert (owner.uid, owner.controller, owner.block_owner_deletion) == (plane.metadata.uid, True, True)
+
+            async with one_more_pass(runtime):
+                await admin.delete(CONTROL_PLANE, key)
+            await admin.gone(CONTROL_PLANE, key)
+            before = writes(runtime)
+            async with one_more_pass(runtime):  # as garbage collection would
+                await admin.delete(SERVICE, key)
+            assert writes(runtime) == before
+            assert await admin.find(SERVICE, key) is None
+
+
+async def test_operator_that_was_away_finishes_what_was_begun(world: Cluster, admin: Administrator) -> None:
+    async with running(operator_of(world), [""], build):
+        key, places = await spread(admin, 3)
+    await admin.delete(CONTROL_PLANE, key)
+    [begun] = await admin.all(ROLE_BINDING, places[0], MANAGED)
+    await admin.delete(ROLE_BINDING, begun.key)
+    await admin.delete(NAMESPACE, Key("", places[1]))
+    assert (await admin.plane(key)).deleting
+    async with running(operator_of(world), [""], build):
+        await admin.gone(CONTROL_PLANE, key)
+    await nothing_left(admin, places)
+
+
+async def test_deletion_right_after_creation_leaves_nothing(world: Cluster, admin: Administrator) -> None:
+    home, place = [await admin.make_namespace() for _ in range(2)]
+    async with running(operator_of(world), [""], build) as runtime:
+
+        async def flash(number: int) -> None:
+            key = await admin.make(home, f"flash-{number}", rbac={"workspaceNamespaces": [place]})
+            await asyncio.sleep(number * 0.005)  # each at another moment of its first pass
+            await admin.delete(CONTROL_PLANE, key)
+            await admin.gone(CONTROL_PLANE, key)
+
+        await asyncio.gather(*(flash(number) for number in range(20)))
+        await idle(runtime)
+        await eventually(lambda: _empty(admin, place))
+
+
+async def test_object_that_goes_without_asking_leaves_nothing(world: Cluster, admin: Administrator) -> None:
+    """The API server may drop a finalizer that is added at the moment of the deletion, and so may people."""
+    async with running(operator_of(world), [""], build) as runtime:
+        key, places = await spread(admin)
+        async with one_more_pass(runtime):
+            await admin.annotate(key, {PAUSED: "true"})
+        async with one_more_pass(runtime):
+            await admin.delete(CONTROL_PLANE, key)
+        await admin.client.merge(CONTROL_PLANE, key, {"metadata": {"finalizers": None}})
+        for place in places:
+            await eventually(partial(_empty, admin, place))
+
+
+async def test_paused_deletion_waits_for_the_end_of_the_pause(world: Cluster, admin: Administrator) -> None:
+    async with running(operator_of(world), [""], build) as runtime:
+        key, places = await spread(admin)
+        async with one_more_pass(runtime):
+            await admin.annotate(key, {PAUSED: "true"})
+        before = writes(runtime), [await admin.granted(place) for place in places]
+        async with one_more_pass(runtime):
+            await admin.delete(CONTROL_PLANE, key)
+        await admin.told(key, "Ready", "Paused")
+        after = [await admin.granted(place) for place in places]
+        assert after == before[1]
+        assert writes(runtime) <= before[0] + 1, "the status at most, for deletion makes a new generation"
+
+        await admin.annotate(key, {PAUSED: None})
+        await admin.gone(CONTROL_PLANE, key)
+        await nothing_left(admin, places)
+
+
+async def test_namespace_that_is_torn_down_is_not_held_up(world: Cluster, admin: Administrator) -> None:
+    async with running(operator_of(world), [""], build) as runtime:
+        key, places = await spread(admin)
+        await admin.delete(NAMESPACE, Key("", key.namespace))
+        # As the namespace controller would, in its order; nothing can be made there any more.
+        for kind in (DEPLOYMENT, SERVICE):
+            async with one_more_pass(runtime):
+                await admin.delete(kind, key)
+        refused = await admin.told(key, "Stalled", "Forbidden")
+        assert "being terminated" in refused.message
+        await idle(runtime)
+        quiet = passes(runtime), writes(runtime)
+        await asyncio.sleep(1)
+        assert (passes(runtime), writes(runtime)) == quiet
+
+        await admin.delete(CONTROL_PLANE, key)
+        await admin.gone(CONTROL_PLANE, key)
+        await nothing_left(admin, places)
+
+
+async def test_workspace_namespace_that_is_torn_down_gets_nothing_more(world: Cluster, admin: Administrator) -> None:
+    async with running(operator_of(world), [""], build):
+        key, [place, other] = await spread(admin)
+        await admin.delete(NAMESPACE, Key("", place))
+        assert place in (await admin.told(key, "WorkspaceRBACReady", "NamespaceMissing")).message
+        await eventually(lambda: _empty(admin, place))
+        assert await admin.granted(other)
+        await admin.delete(CONTROL_PLANE, key)
+        await admin.gone(CONTROL_PLANE, key)
+        await nothing_left(admin, [place, other])
+
+
+async def _empty(admin: Administrator, place: str) -> bool:
+    return await admin.granted(place) == set()
+
+
+@pytest.fixture
+async def stuck(world: Cluster, admin: Administrator) -> AsyncIterator[tuple[Key, str, str]]:
+    """A control plane that is deleted, of whose Roles the operator may remove those in the second place alone."""
+    async with running(operator_of(world), [""], build):
+        key, [closed, open_] = await spread(admin)
+    operator = await admin.client.get(CLUSTER_ROLE, Key("", "coder-k8s"))
+    rules = operator.manifest["rules"]
+    less = [rule if "roles" not in rule["resources"] else {**rule, "verbs": _but_delete(rule)} for rule in rules]
+    await admin.client.merge(CLUSTER_ROLE, operator.key, {"rules": less})
+    await allow_deletion(admin, open_)
+    await admin.delete(CONTROL_PLANE, key)
+    yield key, closed, open_
+    await admin.client.merge(CLUSTER_ROLE, operator.key, {"rules": rules})
+
+
+def _but_delete(rule: dict[str, Any]) -> list[str]:
+    return [verb for verb in rule["verbs"] if verb != "delete"]
+
+
+async def allow_deletion(admin: Administrator, namespace: str) -> None:
+    group = "rbac.authorization.k8s.io"
+    metadata = {"namespace": namespace, "name": "cleanup"}
+    rule = {"apiGroups": [group], "resources": ["roles", "rolebindings"], "verbs": ["delete"]}
+    await admin.client.create(ROLE, {"metadata": metadata, "rules": [rule]})
+    reference = {"apiGroup": group, "kind": "Role", "name": "cleanup"}
+    subject = {"kind": "ServiceAccount", "name": "coder-k8s", "namespace": "coder-system"}
+    await admin.client.create(ROLE_BINDING, {"metadata": metadata, "roleRef": reference, "subjects": [subject]})
+
+
+async def test_cleanup_is_given_up_after_its_bound_and_told(
+    world: Cluster, admin: Administrator, stuck: tuple[Key, str, str]
+) -> None:
+    key, closed, open_ = stuck
+    async with running(operator_of(world), [""], build) as runtime:
+        await eventually(lambda: _empty(admin, open_))
+        await eventually(lambda: passes(runtime) > 2)  # it is tried again
+        assert (await admin.plane(key)).metadata.finalizers == [FINALIZER]
+    async with running(operator_of(world), [""], build, now=lambda: datetime.now(UTC) + LATER):
+        await admin.gone(CONTROL_PLANE, key)
+
+        async def told() -> list[Any]:
+            return [event for event in await admin.events(key) if event["reason"] == "CleanupGivenUp"]
+
+        [event] = await eventually(told)
+    left = await admin.granted(closed)
+    assert len(left) == 2
+    for kind, name in left:
+        assert f"{kind} {closed}/{name}" in event["note"]
+    assert open_ not in event["note"]
