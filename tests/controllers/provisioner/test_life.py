@@ -1,13 +1,398 @@
 """From the first key to the last: what a provisioner is made of, and what is left of it."""
 
+import base64
+import logging
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER
+from coder_k8s.controllers.names import fnv1a32
+from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
+from coder_k8s.kube.objects import Key
 from tests.support import eventually
+from tests.support.history import recording
+from tests.support.kstatus import kstatus
 from tests.support.provisioners import Yard
+
+FINALIZER = "coder.com/provisioner-key-cleanup"
+SECRET_NAME = "build-provisioner-key"  # noqa: S105 - a name
 
 
 async def test_create(place: Yard) -> None:
+    """All defaults."""
     async with place.operator() as operator:
         await place.make()
-        await place.told("ProvisionerKeyReady", "KeyReady", "True")
+        await place.told("DeploymentReady", "NoReplicasReady", "False")
+        await place.told("Reconciling", "NotConnected", "True")
+        assert (await place.get()).status.phase == "Pending"
         found = await place.ready(operator)
-    assert found.metadata.finalizers == ["coder.com/provisioner-key-cleanup"]
+    key = place.keys["build"]
+    status = found.status
+    assert found.metadata.finalizers == [FINALIZER]
+    assert await place.stored() == key.secret
+    assert (status.provisioner_key_name, status.provisioner_key_id) == ("build", key.id)
+    assert (status.organization_name, status.organization_id) == ("default", key.organization)
+    assert (status.control_plane_ref_name, status.tags_hash) == ("demo", "811c9dc5")
+    assert status.control_plane_url == f"http://demo.{place.namespace}.svc.cluster.local:80"
+    assert status.secret_ref is not None
+    assert (status.secret_ref.name, status.secret_ref.key) == (SECRET_NAME, "key")
+    assert (status.phase, status.replicas, status.ready_replicas) == ("Ready", 1, 1)
+    assert status.key_created == key.created_at
+    assert status.daemons is not None
+    assert (status.daemons.connected, status.daemons.versions) == (1, ["v2.36.1"])
+    assert await place.conditions() == {
+        "Ready": ("True", "AllPartsReady"),
+        "Reconciling": ("False", "Settled"),
+        "Stalled": ("False", "Settled"),
+        "ControlPlaneReady": ("True", "ControlPlaneAvailable"),
+        "OperatorAccessReady": ("True", "OperatorAccessReady"),
+        "ExternalProvisionersEntitled": ("True", "Entitled"),
+        "ProvisionerKeyReady": ("True", "KeyReady"),
+        "ProvisionerKeySecretReady": ("True", "SecretReady"),
+        "DeploymentReady": ("True", "MinimumReplicasReady"),
+        "DaemonsConnected": ("True", "Connected"),
+    }
+    reasons = [event["reason"] for event in await place.events()]
+    assert reasons == ["ProvisionerKeyCreated", "Ready"]
+
+
+async def test_children(place: Yard) -> None:
+    async with place.operator():
+        await place.make(
+            replicas=2, tags={"env": "gpu"}, extraArgs=["--verbose"], extraEnv=[{"name": "A", "value": "b"}]
+        )
+        await place.told("ProvisionerKeyReady", "KeyReady")
+    spec = (await place.deployment()).manifest["spec"]
+    own = {
+        "app.kubernetes.io/name": "coder-provisioner",
+        "app.kubernetes.io/instance": "build",
+        "app.kubernetes.io/managed-by": "coder-k8s",
+    }
+    template = spec["template"]
+    [container] = template["spec"]["containers"]
+    assert (spec["replicas"], spec["selector"]["matchLabels"], template["metadata"]["labels"]) == (2, own, own)
+    assert template["metadata"]["annotations"] == {"checksum/provisioner-key": fnv1a32((await place.stored()).encode())}
+    assert template["spec"]["serviceAccountName"] == "build-provisioner"
+    assert template["spec"]["terminationGracePeriodSeconds"] == 600
+    assert (container["name"], container["image"]) == ("provisioner", "coder:v2.36.1")
+    assert (container["command"], container["args"]) == (["coder"], ["provisioner", "start", "--verbose"])
+    assert container["env"] == [
+        {"name": "CODER_URL", "value": f"http://demo.{place.namespace}.svc.cluster.local:80"},
+        {
+            "name": "CODER_PROVISIONER_DAEMON_KEY",
+            "valueFrom": {"secretKeyRef": {"name": SECRET_NAME, "key": "key"}},
+        },
+        {"name": "A", "value": "b"},
+    ]
+    assert place.keys["build"].tags == {"env": "gpu"}
+    role = (await place.find(ROLE, "provisioner-build")).manifest
+    verbs = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
+    assert role["rules"] == [{"apiGroups": [""], "resources": ["pods", "persistentvolumeclaims"], "verbs": verbs}]
+    binding = (await place.find(ROLE_BINDING, "provisioner-build")).manifest
+    assert binding["subjects"][0]["name"] == "build-provisioner"
+    for kind, name in (
+        (SERVICE_ACCOUNT, "build-provisioner"),
+        (SECRET, SECRET_NAME),
+        (DEPLOYMENT, "provisioner-build"),
+    ):
+        child = await place.find(kind, name)
+        assert (child.controller.kind, child.controller.name) == ("CoderProvisioner", "build")
+        assert own.items() <= child.metadata.labels.items()
+
+
+async def test_permissions_follow_the_spec(place: Yard) -> None:
+    async with place.operator():
+        await place.make(enableDeployments=True)
+        await place.told("ProvisionerKeyReady", "KeyReady")
+        rules = (await place.find(ROLE, "provisioner-build")).manifest["rules"]
+        assert [rule["resources"] for rule in rules] == [["pods", "persistentvolumeclaims"], ["deployments"]]
+        await place.change(workspacePermissions=False)
+        await eventually(lambda: gone(place, ROLE, "provisioner-build"))
+        await eventually(lambda: gone(place, ROLE_BINDING, "provisioner-build"))
+        await place.change(workspacePermissions=True)
+        await eventually(lambda: place.find(ROLE_BINDING, "provisioner-build"))
+
+
+async def gone(place: Yard, kind: Any, name: str) -> bool:
+    return await place.find(kind, name) is None
+
+
+async def test_long_names(place: Yard) -> None:
+    """As long as Kubernetes allows, and a key as long as coderd does."""
+    name = "p" * 253
+    async with place.operator():
+        await place.make(name, key={"name": "k" * 64})
+        await place.told("ProvisionerKeyReady", "KeyReady", name=name)
+        assert set(place.keys) == {"k" * 64}
+        await place.change(name, tags={"env": "gpu"})
+        await eventually(lambda: len(place.keys) == 2)
+        await place.told("ProvisionerKeyReady", "KeyReady", name=name)
+        await place.make("q" * 253)
+        await place.told("ProvisionerKeyReady", "KeyReady", name="q" * 253)
+    assert all(len(key) <= 64 for key in place.keys)
+    status = (await place.get(name)).status
+    assert status.provisioner_key_name.endswith("-2")
+    for kind, namer in (
+        (DEPLOYMENT, "provisioner-{}"),
+        (SERVICE_ACCOUNT, "{}-provisioner"),
+        (SECRET, "{}-provisioner-key"),
+    ):
+        limit = 63 - len(namer) + 2 - 9
+        derived = namer.format("p" * limit + "-" + fnv1a32(name.encode()))
+        assert await place.find(kind, derived) is not None
+
+
+async def test_first_status_is_not_the_end(place: Yard) -> None:
+    """Tools that wait for the object never take a status in between for the last one."""
+    async with recording(place.client, place.namespace, PROVISIONER) as [history], place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await history.until("build", lambda state: kstatus(state) == "Current")
+    told = [state for state in history.of("build") if "status" in state]
+    assert [kstatus(state) for state in told[:-1]] == ["InProgress"] * (len(told) - 1)
+
+
+async def test_existing_secret_of_somebody_else(place: Yard) -> None:
+    """It is neither read nor written; no key is made whose secret would have no home."""
+    await place.put_secret(SECRET_NAME, key="theirs")
+    async with place.operator() as operator:
+        await place.make()
+        told = await place.told("ProvisionerKeySecretReady", "NameTaken", "False")
+        assert SECRET_NAME in told.message
+        await place.told("Stalled", "NameTaken", "True")
+        assert await place.stored() == "theirs"
+        assert not place.keys
+        await operator.settle()
+        assert (operator.look_again(place.key()) or 999) <= 60
+        await place.delete(SECRET, SECRET_NAME)
+        await eventually(lambda: not operator.runtime.informers[SECRET].get(Key(place.namespace, SECRET_NAME)))
+        await operator.look(place.key())
+        await place.told("ProvisionerKeySecretReady", "SecretReady", "True")
     assert await place.stored() == place.keys["build"].secret
+
+
+async def test_secret_moves_without_rotation(place: Yard) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        before = await place.ready(operator)
+        secret = await place.stored()
+        await place.change(key={"secretName": "elsewhere"})
+        await place.told("ProvisionerKeySecretReady", "SecretReady")
+        await eventually(lambda: holds(place, secret, "elsewhere", "key"))
+        assert await place.stored() == secret  # pods still run with it
+        await place.ready(operator)
+        await eventually(lambda: gone(place, SECRET, SECRET_NAME))
+        await place.change(key={"secretKey": "other"})
+        await eventually(lambda: holds(place, secret, "elsewhere", "other"))
+        after = await place.ready(operator)
+    assert after.status.provisioner_key_id == before.status.provisioner_key_id
+    assert after.status.secret_ref is not None
+    assert (after.status.secret_ref.name, after.status.secret_ref.key) == ("elsewhere", "other")
+    assert set(place.keys) == {"build"}
+    [container] = (await place.deployment()).manifest["spec"]["template"]["spec"]["containers"]
+    assert container["env"][1]["valueFrom"]["secretKeyRef"] == {"name": "elsewhere", "key": "other"}
+
+
+async def holds(place: Yard, secret: str, name: str, field: str) -> bool:
+    return await place.stored(name, field) == secret
+
+
+async def test_secret_moves_to_a_taken_name(place: Yard) -> None:
+    """What pods run with stays until there is something better."""
+    await place.put_secret("theirs", key="theirs")
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        secret, template = await place.stored(), (await place.deployment()).manifest["spec"]["template"]
+        await place.change(key={"secretName": "theirs"})
+        await place.told("ProvisionerKeySecretReady", "NameTaken")
+        await operator.look(place.key())
+        assert await place.stored() == secret
+        assert (await place.deployment()).manifest["spec"]["template"] == template
+        await place.change(key={"secretName": None})
+        await place.told("Ready", "AllPartsReady")
+
+
+async def test_lost_status_is_filled_in(place: Yard) -> None:
+    """By looking: the key that works is kept."""
+    async with place.operator() as operator:
+        await place.make(tags={"env": "gpu", "empty": ""})
+        before = await place.ready(operator)
+    names = [name for name in msgspec_names(before) if name != "conditions"]
+    await place.client.merge(PROVISIONER, place.key(), {"status": dict.fromkeys(names)}, "status")
+    assert (await place.get()).status.provisioner_key_id == ""
+    generation = (await place.deployment()).metadata.generation
+    async with place.operator() as operator:
+        await operator.settle()
+        after = await place.get()
+    assert after.status.provisioner_key_id == before.status.provisioner_key_id
+    assert after.status.tags_hash == before.status.tags_hash
+    assert set(place.keys) == {"build"}
+    assert (await place.deployment()).metadata.generation == generation
+    assert not await place.events("ProvisionerKeyRotated")
+
+
+def msgspec_names(found: Any) -> list[str]:
+    return list(found.status.__struct_encode_fields__)
+
+
+async def test_restart_changes_nothing(place: Yard) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+    asked = place.plane.asked()
+    async with place.operator() as operator:
+        await operator.settle()
+        await operator.look(place.key())
+        assert operator.writes() == 0
+    assert place.plane.asked() - asked <= 2
+
+
+async def test_delete(place: Yard) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await place.delete(PROVISIONER, "build")
+        await eventually(lambda: gone(place, PROVISIONER, "build"))
+        assert not place.keys
+        await operator.settle()
+        assert 'name="build"' not in operator.metrics()
+    assert not await place.events("ProvisionerKeyLeaked")
+
+
+async def test_delete_what_status_says(place: Yard) -> None:
+    """Not what the spec says now: also the key that retires, in the organization that it was made in."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await place.change(organizationName="acme")
+        await eventually(lambda: "build" in place.plane.acme.state.keys)
+        await place.told("ProvisionerKeyReady", "KeyReady")
+    await place.change(organizationName="nowhere", key={"name": "other"})
+    await place.delete(PROVISIONER, "build")
+    async with place.operator():
+        await eventually(lambda: gone(place, PROVISIONER, "build"))
+    assert not place.keys
+    assert not place.plane.acme.state.keys
+
+
+@pytest.mark.parametrize("going", [False, True])
+async def test_delete_without_control_plane(place: Yard, going: bool) -> None:
+    """Nothing is attempted there any more."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        if going:
+            hold = {"metadata": {"finalizers": ["example.com/hold"]}}
+            await place.client.merge(CONTROL_PLANE, Key(place.namespace, "demo"), hold)
+        await place.delete(CONTROL_PLANE, "demo")
+        await place.told("ControlPlaneReady", "ControlPlaneMissing", "False")
+        await operator.settle()
+        asked = place.plane.asked()
+        await place.delete(PROVISIONER, "build")
+        await eventually(lambda: gone(place, PROVISIONER, "build"))
+    assert place.plane.asked() == asked
+    assert not await place.events("ProvisionerKeyLeaked")
+
+
+async def test_deletion_is_bounded(place: Yard) -> None:
+    """coderd may be away, but not for ever; then somebody is told which key is left."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        place.plane.coderd.state.set(failing=True)
+        await place.delete(PROVISIONER, "build")
+        await eventually(lambda: place.plane.asked("DELETE"))
+        await operator.settle()
+        place.clock.advance(minutes=4, seconds=30)
+        await operator.look(place.key())
+        assert await place.find(PROVISIONER, "build") is not None
+        assert 0 < (operator.look_again(place.key()) or 0) <= 5
+        place.clock.advance(minutes=1)
+        await operator.look(place.key())
+        await eventually(lambda: gone(place, PROVISIONER, "build"))
+        [event] = await eventually(lambda: place.events("ProvisionerKeyLeaked"))
+    assert "key build in organization default of CoderControlPlane demo" in event["note"]
+
+
+async def test_deletion_waits_for_credentials(place: Yard) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await place.say("demo", operatorAccessReady=False)
+        await place.delete(PROVISIONER, "build")
+        await eventually(lambda: deleting(place))
+        await operator.look(place.key())
+        assert "build" in place.keys
+        await place.say("demo", operatorAccessReady=True)
+        await eventually(lambda: gone(place, PROVISIONER, "build"))
+    assert not place.keys
+
+
+async def deleting(place: Yard) -> bool:
+    return (await place.get()).deleting
+
+
+async def test_pause(place: Yard) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await place.annotate(paused="true")
+        await place.told("Ready", "Paused", "Unknown")
+        await place.change(tags={"env": "gpu"}, replicas=3)
+        await place.delete(SECRET, SECRET_NAME)
+        await operator.settle()
+        writes = operator.writes()
+        await operator.look(place.key())
+        assert operator.writes() == writes
+        assert set(place.keys) == {"build"}
+        await place.delete(PROVISIONER, "build")
+        await operator.look(place.key())
+        assert set(place.keys) == {"build"}
+        await place.annotate(paused=None)
+        await eventually(lambda: gone(place, PROVISIONER, "build"))
+    assert not place.keys
+
+
+async def test_no_finalizer_without_a_key(place: Yard) -> None:
+    await place.say("demo", **place.fresh("not_entitled"))
+    async with place.operator():
+        await place.make()
+        await place.told("ExternalProvisionersEntitled", "NotEntitled")
+        assert (await place.get()).metadata.finalizers == []
+        await place.delete(PROVISIONER, "build")
+        assert await place.find(PROVISIONER, "build") is None
+
+
+async def test_secrets_stay_secret(place: Yard, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither log nor event nor status nor any object but the Secret has a key or a token."""
+    caplog.set_level(logging.DEBUG)
+    state = place.plane.coderd.state
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        secrets = {await place.stored(), place.plane.token}
+        await place.change(tags={"env": "gpu"})
+        await place.told("ProvisionerKeyReady", "KeyReady")
+        secrets.add(await place.stored())
+        for trouble in ({"failing": True}, {"failing": False, "cut": True}, {"cut": False, "database_down": True}):
+            state.set(**trouble)
+            await place.put_secret("some", key="thing")
+            await place.client.merge(
+                SECRET, Key(place.namespace, SECRET_NAME), {"data": {"key": encoded("garbage-canary")}}
+            )
+            place.clock.advance(minutes=3)
+            await operator.look(place.key())
+        state.set(database_down=False)
+        metrics = operator.metrics()
+        deployment = (await place.deployment()).content.decode()
+        events = str(await place.events())
+    told = [metrics, deployment, events, str((await place.get()).status), caplog.text]
+    assert len(secrets) == 3
+    for secret in (*secrets, "garbage-canary"):
+        assert not any(secret in text or encoded(secret) in text for text in told)
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
