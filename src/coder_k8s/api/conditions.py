@@ -71,6 +71,7 @@ class ControlPlaneCondition(StrEnum):
     - `Applied`: it is.
     - `GatewayAPIMissing`: the cluster has no Gateway API; the route follows when it appears.
     - `NotAccepted`: a Gateway does not accept the route.
+    - `NameTaken`, `Invalid`, `Forbidden`: the API server or an object of somebody else refuses it.
     """
     WORKSPACE_RBAC_READY = "WorkspaceRBACReady"
     """
@@ -80,6 +81,8 @@ class ControlPlaneCondition(StrEnum):
     - `Disabled`: `rbac.workspacePerms` is off.
     - `NamespaceNotAllowed`: a namespace of `rbac.workspaceNamespaces` has not agreed.
     - `NamespaceMissing`: a namespace of `rbac.workspaceNamespaces` does not exist.
+    - `Forbidden`: a rule of `rbac.extraRules` is more than the operator itself may do.
+    - `NameTaken`, `Invalid`: the API server or a Role of somebody else refuses it.
     """
 
 

@@ -94,7 +94,7 @@ class RBAC(Part, kw_only=True, frozen=True):
     workspace_namespaces: Annotated[list[Annotated[LabelName, NotEmpty]], AsSet, Schema(maxItems=500)] = []
     """
     Namespaces that get the same Role and RoleBinding. Each must agree by the label
-    `coder.com/workspaces-from: <namespace of the control plane>` (or `*`), or by the operator's own list.
+    `coder.com/workspaces-from: <namespace of the control plane>` (or `ANY`), or by the operator's own list.
     """
 
 

@@ -10,7 +10,7 @@ import yaml
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane import setup
-from coder_k8s.controllers.controlplane.rbac import FINALIZER, OPT_IN, OWNER_UID, binding_name, role_name
+from coder_k8s.controllers.controlplane.rbac import ANYONE, FINALIZER, OPT_IN, OWNER_UID, binding_name, role_name
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.kinds import ROLE, ROLE_BINDING
 from coder_k8s.kube.objects import Key
@@ -84,7 +84,7 @@ async def test_namespace_agrees_by_label_and_takes_it_back(world: Cluster, admin
         await finalizers(admin, key, [FINALIZER])
         assert open_to_others in (await admin.told(key, READY, "NamespaceNotAllowed")).message
 
-        await admin.label_namespace(open_to_others, {OPT_IN: home})
+        await admin.label_namespace(open_to_others, {OPT_IN: ANYONE})
         assert (await admin.told(key, READY, "Applied")).status == "True"
         await becomes(admin, open_to_others, both)
         await admin.not_stalled(key)

@@ -27,6 +27,8 @@ from .objects import metadata, service_account_name
 READY = ControlPlaneCondition.WORKSPACE_RBAC_READY
 FINALIZER = "coder.com/workspace-rbac-cleanup"
 OPT_IN = "coder.com/workspaces-from"
+ANYONE = "ANY"
+"""Every namespace may come: no namespace has a name in capitals, and a label cannot be `*`."""
 PLANE, PLANE_NAMESPACE = "coder.com/control-plane", "coder.com/control-plane-namespace"
 OWNER_UID = "coder.com/workspace-rbac-owner-uid"
 REFUSED_POLL = 60.0
@@ -123,7 +125,7 @@ class WorkspaceRBAC:
         found = self._namespaces.get(Key("", namespace))
         if found is None or found.deleting:
             return Refusal("NamespaceMissing", f"there is no namespace {namespace}")
-        if by_list or found.metadata.labels.get(OPT_IN) in (plane.metadata.namespace, "*"):
+        if by_list or found.metadata.labels.get(OPT_IN) in (plane.metadata.namespace, ANYONE):
             return None
         return Refusal(
             "NamespaceNotAllowed",
