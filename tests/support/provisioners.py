@@ -1,4 +1,4 @@
-"""Provisioners whose control planes are words in a status and stand-ins of coderd, and whose pods are played by hand."""
+"""Provisioners whose control planes are words in a status and a stand-in, and whose pods are played by hand."""
 
 import asyncio
 import base64
@@ -254,12 +254,12 @@ class Yard:
 
     async def told(
         self,
-        type: str,
+        type: str,  # noqa: A002 - Kubernetes' own word
         reason: str,
         status: str = "",
         *,
         name: str = NAME,
-        within: float = 10,  # noqa: A002
+        within: float = 10,
     ) -> Condition:
         """The condition, as soon as it has this reason at the present generation."""
 

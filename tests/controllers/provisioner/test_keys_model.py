@@ -47,7 +47,7 @@ class World:
     coderd: dict[Place, dict[str, Key]] = field(default_factory=lambda: {place: {} for place in PLACES})
     wanted: Wanted = field(default_factory=lambda: Wanted("build", "one", {}, "a", "http://a"))
     asked: int = 0
-    recorded: Recorded = Recorded()
+    recorded: Recorded = field(default_factory=Recorded)
     retiring: tuple[tuple[Place, str], ...] = ()
     secret: tuple[str, str, int] = ("", "", 0)
     template: str = ""

@@ -16,7 +16,7 @@ from tests.support.kstatus import kstatus
 from tests.support.provisioners import Yard
 
 FINALIZER = "coder.com/provisioner-key-cleanup"
-SECRET_NAME = "build-provisioner-key"  # noqa: S105 - a name
+SECRET_NAME = "build-provisioner-key"
 
 
 async def test_create(place: Yard) -> None:

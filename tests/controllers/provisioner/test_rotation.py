@@ -13,7 +13,7 @@ from coder_k8s.kube.objects import Key, Manifest
 from tests.support import eventually
 from tests.support.provisioners import Operator, Yard
 
-SECRET_NAME = "build-provisioner-key"  # noqa: S105 - a name
+SECRET_NAME = "build-provisioner-key"
 CHECKSUM = "checksum/provisioner-key"
 
 

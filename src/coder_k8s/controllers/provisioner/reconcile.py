@@ -1,7 +1,8 @@
 """What is done about a CoderProvisioner: the boxes of the flowchart, in order."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner
 from coder_k8s.api.conditions import ProvisionerCondition
@@ -36,6 +37,14 @@ BOOTSTRAP_SECRET_READY = ProvisionerCondition.BOOTSTRAP_SECRET_READY
 OPERATOR_ACCESS_READY = ProvisionerCondition.OPERATOR_ACCESS_READY
 ENTITLED = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
 DELETION_RETRY = 5.0
+
+
+class Refusal(NamedTuple):
+    """That coderd asked to be called less often, of this generation of an object, for how long and how many times."""
+
+    generation: int
+    until: datetime
+    times: int
 
 
 class Reconciler:
@@ -73,7 +82,7 @@ class Reconciler:
         self._metrics = metrics
         self._backoff = backoff
         self._writer = writer
-        self._refusals: dict[Key, int] = {}
+        self._refusals: dict[Key, Refusal] = {}
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass of the flowchart; returns when to look again."""
@@ -87,6 +96,8 @@ class Reconciler:
             return None
         if provisioner.deleting:
             return await self._finalize(provisioner)
+        if (patience := self._patience(provisioner)) > 0:
+            return patience
 
         report = Report()
         try:
@@ -200,9 +211,8 @@ class Reconciler:
         """What coderd refuses; only what it says about our own request needs a human."""
         match trouble:
             case coderd_errors.RateLimited():
-                self._refusals[provisioner.key] = failures = self._refusals.get(provisioner.key, 0) + 1
                 report.add(KEY_READY, None, "RateLimited", str(trouble))
-                report.again(self._backoff.delay(failures))
+                report.again(self._refused(provisioner))
                 return
             case coderd_errors.NotLicensed():
                 report.add(ENTITLED, False, "NotEntitled", str(trouble), stalled=True)
@@ -222,6 +232,22 @@ class Reconciler:
                 report.add(KEY_READY, None, "Failed", str(trouble))
                 report.again(RETRY)
         self._refusals.pop(provisioner.key, None)
+
+    def _refused(self, provisioner: CoderProvisioner) -> float:
+        """How long to wait after one more refusal."""
+        before = self._refusals.get(provisioner.key)
+        times = before.times + 1 if before else 1
+        delay = self._backoff.delay(times)
+        until = self._now() + timedelta(seconds=delay)
+        self._refusals[provisioner.key] = Refusal(provisioner.metadata.generation, until, times)
+        return delay
+
+    def _patience(self, provisioner: CoderProvisioner) -> float:
+        """For how long coderd is yet to be left alone, whatever else happens around this very spec."""
+        refusal = self._refusals.get(provisioner.key)
+        if refusal is None or refusal.generation != provisioner.metadata.generation:
+            return 0.0
+        return (refusal.until - self._now()).total_seconds()
 
     async def _finalize(self, provisioner: CoderProvisioner) -> float | None:
         """Delete the keys that the status says exist; coderd may be away, but not for ever."""

@@ -67,7 +67,7 @@ def build(runtime: Runtime) -> Controller:
         views=views,
         status=status,
         metrics=metrics,
-        backoff=Backoff(2.0, 120.0, runtime.rng.random),
+        backoff=Backoff(4.0, 120.0, runtime.rng.random),  # at least half of it is waited: 2 s to 2 min
         writer=NAME,
     )
     controller = Controller(NAME, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)

@@ -1,0 +1,215 @@
+"""The daemons as coderd sees them: what is told of them, and which pod is started anew."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from coder_k8s.api import CoderProvisioner
+from coder_k8s.api.provisioner import Daemons
+from coder_k8s.coderd.types import DaemonJob, ProvisionerDaemon
+from coder_k8s.controllers.provisioner import daemons
+from coder_k8s.controllers.report import Report
+from coder_k8s.kube.kinds import POD, SERVICE_ACCOUNT
+from coder_k8s.kube.objects import Child, Manifest, timestamp
+from tests.support import eventually
+from tests.support.provisioners import Operator, Yard
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+JOB = DaemonJob("job", "running")
+
+
+def daemon(name: str, status: str = "idle", *, unseen: float = 0, **fields: Any) -> ProvisionerDaemon:
+    seen = NOW - timedelta(minutes=unseen)
+    fields = {"key_name": "build", "version": "v2.36.1", **fields}
+    return ProvisionerDaemon(
+        id=name,
+        name=name,
+        key_id="",
+        created_at=NOW,
+        api_version="",
+        tags={},
+        status=status,
+        last_seen_at=seen,
+        **fields,
+    )
+
+
+def pod(name: str, *, ready: float | None = 10, deleting: bool = False) -> Child:
+    """A pod that has been ready for so many minutes."""
+    since = timestamp(NOW - timedelta(minutes=ready or 0))
+    condition = {"type": "Ready", "status": "False" if ready is None else "True", "lastTransitionTime": since}
+    metadata: Manifest = {"name": name, "namespace": "test"}
+    if deleting:
+        metadata["deletionTimestamp"] = timestamp(NOW)
+    return Child.decode(msgspec.json.encode({"metadata": metadata, "status": {"conditions": [condition]}}))
+
+
+def provisioner(**spec: Any) -> CoderProvisioner:
+    content = {
+        "metadata": {"name": "build", "namespace": "test"},
+        "spec": {"controlPlaneRef": {"name": "demo"}, **spec},
+        "status": {"provisionerKeyName": "build-2", "retiringKeys": [{"name": "build"}]},
+    }
+    return msgspec.convert(content, CoderProvisioner)
+
+
+LOST: list[tuple[str, list[Child], list[ProvisionerDaemon], str | None]] = [
+    ("all is well", [pod("a"), pod("b")], [daemon("a"), daemon("b", "busy")], None),
+    ("offline", [pod("a"), pod("b")], [daemon("a"), daemon("b", "offline", unseen=3)], "b"),
+    ("never seen", [pod("a"), pod("b")], [daemon("a")], "b"),
+    ("seen a while ago", [pod("a")], [daemon("a", "offline", unseen=2.9)], None),
+    ("not ready for long", [pod("a", ready=2.9)], [], None),
+    ("not ready", [pod("a", ready=None)], [], None),
+    ("at work", [pod("a")], [daemon("a", "offline", unseen=5, current_job=JOB)], None),
+    ("busy", [pod("a"), pod("b")], [daemon("a", "busy", unseen=5)], "b"),
+    ("one at a time", [pod("b"), pod("a")], [], "a"),
+    ("one is on its way out", [pod("a"), pod("b", deleting=True)], [], None),
+    ("as many as pods, by whatever name", [pod("a")], [daemon("host")], None),
+    ("no pods", [], [daemon("a", "offline", unseen=5)], None),
+]
+
+
+@pytest.mark.parametrize("row", LOST, ids=lambda row: row[0])
+def test_lost(row: tuple[str, list[Child], list[ProvisionerDaemon], str | None]) -> None:
+    _, pods, seen, expected = row
+    found = daemons.lost(pods, seen, NOW)
+    assert (found.metadata.name if found else None) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({}, True),
+        ({"extraArgs": ["--verbose", "--named"]}, True),
+        ({"extraArgs": ["--name", "mine"]}, False),
+        ({"extraArgs": ["--name=mine"]}, False),
+        ({"extraEnv": [{"name": "CODER_PROVISIONER_DAEMON_NAME", "value": "mine"}]}, False),
+    ],
+)
+def test_named_after_pods(spec: dict[str, Any], expected: bool) -> None:
+    assert daemons.are_named_after_pods(provisioner(**spec)) is expected
+
+
+def test_summary() -> None:
+    seen = [
+        daemon("a"),
+        daemon("b", "busy", version="v2.30.0"),
+        daemon("c", "offline", version="v1"),
+        daemon("d", key_name="build-2"),
+        daemon("e", key_name="other"),
+        daemon("f", key_name="built-in"),
+    ]
+    found = daemons.summary(daemons.ours(provisioner(), seen))
+    assert found == Daemons(connected=3, busy=1, offline=1, versions=["v2.30.0", "v2.36.1"])
+
+
+@pytest.mark.parametrize(
+    ("replicas", "connected", "expected", "settled"),
+    [
+        (2, 2, ("True", "Connected"), True),
+        (2, 3, ("True", "Connected"), True),
+        (2, 1, ("True", "Connecting"), False),
+        (2, 0, ("False", "NotConnected"), False),
+        (0, 0, ("False", "NoneWanted"), True),
+        (0, 1, ("False", "NoneWanted"), True),
+    ],
+)
+def test_judge(replicas: int, connected: int, expected: tuple[str, str], settled: bool) -> None:
+    report = Report()
+    daemons.judge(provisioner(replicas=replicas), Daemons(connected=connected), report)
+    [finding] = report.findings
+    assert (finding.status, finding.reason) == expected
+    assert report.settled is settled
+    assert (report.look_again is None) is settled
+
+
+async def put_pod(place: Yard, operator: Operator, name: str, ready_since: datetime) -> None:
+    """A pod of the provisioner that has been ready since then."""
+    if await place.find(SERVICE_ACCOUNT, "default") is None:
+        await place.client.create(SERVICE_ACCOUNT, {"metadata": {"namespace": place.namespace, "name": "default"}})
+    template = (await place.deployment()).manifest["spec"]["template"]["metadata"]
+    metadata = {"namespace": place.namespace, "name": name, **template}
+    spec = {"containers": [{"name": "provisioner", "image": "coder"}], "automountServiceAccountToken": False}
+    await place.client.create(POD, {"metadata": metadata, "spec": spec})
+    condition = {"type": "Ready", "status": "True", "lastTransitionTime": timestamp(ready_since)}
+    await place.client.merge(POD, place.key(name), {"status": {"conditions": [condition]}}, "status")
+    cache = operator.runtime.informers[POD]
+    await eventually(lambda: (live := cache.get(place.key(name))) and "conditions" in live.manifest["status"])
+
+
+async def test_lost_daemon_is_restarted(place: Yard) -> None:
+    """One after the other, never one that works."""
+    state = place.plane.coderd.state
+    async with place.operator() as operator:
+        await place.make(replicas=3)
+        await place.ready(operator, ready=3)
+        for name in ("build-0", "build-1", "build-2"):
+            await put_pod(place, operator, name, place.clock())
+        ids = {daemon.name: daemon.id for daemon in state.daemons.values()}
+        state.set_daemon(ids["build-0"], "busy")
+        state.set_daemon(ids["build-1"], "offline")
+        state.disconnect_daemon(ids["build-2"])
+        place.clock.advance(minutes=2, seconds=50)
+        await place.say("demo", **place.fresh("entitled"))
+        await operator.look(place.key())
+        await place.told("DaemonsConnected", "Connecting", "True")
+        assert not await place.events("DaemonRestarted")
+        place.clock.advance(seconds=10)
+        await operator.look(place.key())
+        [event] = await eventually(lambda: place.events("DaemonRestarted"))
+        assert "build-1" in event["note"]
+        assert await place.find(POD, "build-1") is None
+        assert await place.find(POD, "build-2") is not None
+        await eventually(lambda: operator.runtime.informers[POD].get(place.key("build-1")) is None)
+        await operator.look(place.key())
+        assert await place.find(POD, "build-2") is None
+        await operator.look(place.key())
+        assert await place.find(POD, "build-0") is not None
+
+
+async def test_metrics(place: Yard) -> None:
+    state = place.plane.coderd.state
+    async with place.operator() as operator:
+        await place.make(replicas=3)
+        await place.ready(operator, ready=3)
+        busy, offline, _ = [daemon.id for daemon in state.daemons.values()]
+        state.set_daemon(busy, "busy")
+        state.set_daemon(offline, "offline")
+        place.clock.advance(minutes=2)
+        await operator.look(place.key())
+        metrics = operator.metrics()
+        told = (await place.get()).status
+    of = f'name="build",namespace="{place.namespace}"'
+    for status, number in (("idle", 1), ("busy", 1), ("offline", 1)):
+        assert f'coder_k8s_provisioner_daemons{{{of},state="{status}"}} {number}.0' in metrics
+    created = place.keys["build"].created_at.timestamp()
+    [age] = [
+        line for line in metrics.splitlines() if line.startswith("coder_k8s_provisioner_key_created_timestamp_seconds{")
+    ]
+    assert float(age.rpartition(" ")[2]) == created
+    assert told.daemons == Daemons(connected=2, busy=1, offline=1, versions=["v2.36.1"])
+
+
+async def test_new_daemons_are_noticed_soon(place: Yard) -> None:
+    """Those who wait for daemons look every 10 s; those who have them need not."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.told("DaemonsConnected", "NotConnected", "False")
+        await operator.settle()
+        assert 0 < (operator.look_again(place.key()) or 0) <= 10
+        await place.ready(operator)
+        await operator.look(place.key())
+        assert (operator.look_again(place.key()) or 0) > 100
+
+
+async def test_scaled_to_zero_is_ready(place: Yard) -> None:
+    async with place.operator():
+        await place.make(replicas=0)
+        await place.told("ProvisionerKeyReady", "KeyReady")
+        await eventually(place.deployment)
+        await place.roll_out(ready=0)
+        await place.told("Ready", "AllPartsReady", "True")
+        assert (await place.conditions())["DaemonsConnected"] == ("False", "NoneWanted")
+        assert (await place.get()).status.phase == "Pending"

@@ -1,0 +1,170 @@
+"""What belongs to one control plane is shown to no other."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.kinds import SECRET
+from coder_k8s.kube.objects import Key
+from tests.support import eventually
+from tests.support.provisioners import Operator, Yard, yard
+
+
+@pytest.fixture
+async def two(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Yard]:
+    async with yard(cluster.kubeconfig, operator_kubeconfig, namespace, planes=("a", "b")) as place:
+        for name in place.planes:
+            await place.make_plane(name)
+        yield place
+
+
+async def move(place: Yard, operator: Operator, **spec: Any) -> None:
+    """From one control plane to the other, until the key is there."""
+    await place.change(controlPlaneRef={"name": "b"}, **spec)
+    await eventually(lambda: place.planes["b"].keys)
+    await place.told("ProvisionerKeyReady", "KeyReady", "True")
+    await operator.settle()
+
+
+async def arrive(place: Yard, operator: Operator) -> None:
+    """The pods follow."""
+    for daemon in list(place.planes["a"].coderd.state.daemons):
+        place.planes["a"].coderd.state.disconnect_daemon(daemon)
+    await place.roll_out(plane="b")
+    place.clock.advance(seconds=11)
+    await place.say("b", **place.fresh("entitled"))
+    await operator.look(place.key())
+    await place.told("Ready", "AllPartsReady")
+
+
+def strangers(place: Yard) -> set[str]:
+    """Tokens and keys that were shown to the wrong server."""
+    a, b = place.planes["a"], place.planes["b"]
+    return a.heard & b.heard
+
+
+async def test_operator_tokens(two: Yard) -> None:
+    a, b = two.planes["a"], two.planes["b"]
+    async with two.operator() as operator:
+        await two.make()
+        await two.ready(operator)
+        keys = {key.secret for key in a.keys.values()}
+        await move(two, operator)
+        assert set(a.keys) == set(b.keys) == {"build"}
+        await arrive(two, operator)
+        await eventually(lambda: not a.keys)
+        [container] = (await two.deployment()).manifest["spec"]["template"]["spec"]["containers"]
+        assert container["env"][0]["value"].startswith("http://b.")
+    assert a.token in a.heard
+    assert b.token in b.heard
+    assert keys <= a.heard
+    assert not strangers(two)
+    status = (await two.get()).status
+    assert (status.control_plane_ref_name, status.retiring_keys) == ("b", [])
+    [event] = await two.events("ProvisionerKeyRotated")
+    assert event["note"].startswith("ControlPlaneChanged")
+
+
+async def test_bootstrap_tokens(two: Yard) -> None:
+    """The token of the spec is for the control plane of the spec; the old key goes with the operator's own access."""
+    a, b = two.planes["a"], two.planes["b"]
+    given = {name: plane.coderd.state.add_token(plane.coderd.state.owner) for name, plane in two.planes.items()}
+    for name, token in given.items():
+        await two.put_secret(f"given-{name}", token=token)
+    async with two.operator() as operator:
+        await two.make(bootstrap={"credentialsSecretRef": {"name": "given-a"}})
+        await two.ready(operator)
+        assert a.token not in a.heard
+        await move(two, operator, bootstrap={"credentialsSecretRef": {"name": "given-b"}})
+        await arrive(two, operator)
+        await eventually(lambda: not a.keys)
+    assert (given["a"] in a.heard, given["b"] in b.heard, a.token in a.heard) == (True, True, True)
+    assert not strangers(two)
+
+
+async def test_old_control_plane_without_access(two: Yard) -> None:
+    """Nobody can delete the key there any more: somebody is told."""
+    a = two.planes["a"]
+    await two.put_secret("given", token=two.planes["b"].token)
+    async with two.operator() as operator:
+        await two.make()
+        await two.ready(operator)
+        no_access = {"spec": {"operatorAccess": {"disabled": True}}}
+        await two.client.merge(CONTROL_PLANE, Key(two.namespace, "a"), no_access)
+        await two.say("a", operatorAccessReady=False, operatorTokenSecretRef=None)
+        await move(two, operator, bootstrap={"credentialsSecretRef": {"name": "given"}})
+        [event] = await eventually(lambda: two.events("ProvisionerKeyLeaked"))
+        await arrive(two, operator)
+    assert "key build in organization default of CoderControlPlane a" in event["note"]
+    assert set(a.keys) == {"build"}
+    assert (await two.get()).status.retiring_keys == []
+    assert not strangers(two)
+
+
+async def test_old_control_plane_is_away_for_a_while(two: Yard) -> None:
+    """A token that is yet to come back is waited for; nothing is given up."""
+    a = two.planes["a"]
+    async with two.operator() as operator:
+        await two.make()
+        await two.ready(operator)
+        await two.say("a", operatorAccessReady=False)
+        await move(two, operator)
+        await arrive(two, operator)
+        assert set(a.keys) == {"build"}
+        assert [key.control_plane_ref_name for key in (await two.get()).status.retiring_keys] == ["a"]
+        await two.say("a", operatorAccessReady=True)
+        await eventually(lambda: not a.keys)
+        assert not await two.events("ProvisionerKeyLeaked")
+    assert not strangers(two)
+
+
+async def test_old_control_plane_is_gone(two: Yard) -> None:
+    async with two.operator() as operator:
+        await two.make()
+        await two.ready(operator)
+        await two.delete(CONTROL_PLANE, "a")
+        await move(two, operator)
+        await eventually(lambda: two.events("ProvisionerKeyLeaked"))
+        await arrive(two, operator)
+    assert not strangers(two)
+
+
+async def test_blocked_at_the_new_control_plane(two: Yard) -> None:
+    """Pods with the key of one are never sent to the other."""
+    a, b = two.planes["a"], two.planes["b"]
+    b.coderd.state.add_key("build")
+    async with two.operator() as operator:
+        await two.make()
+        await two.ready(operator)
+        before = await two.deployment()
+        await two.change(controlPlaneRef={"name": "b"})
+        await two.told("ProvisionerKeyReady", "NameTaken", "False")
+        await operator.look(two.key())
+        assert await two.deployment() == before
+        assert await two.stored() == a.keys["build"].secret
+    assert not strangers(two)
+
+
+async def test_secret_of_another_operator(two: Yard) -> None:
+    """A Secret that does not say where its key was made is not shown around once a new key is begun."""
+    a, b = two.planes["a"], two.planes["b"]
+    async with two.operator() as operator:
+        await two.make()
+        await two.ready(operator)
+    secret = Key(two.namespace, "build-provisioner-key")
+    await two.client.merge(SECRET, secret, {"metadata": {"annotations": {"coder.com/control-plane": None}}})
+    await two.change(controlPlaneRef={"name": "b"})
+    b.coderd.state.set(failing=True)
+    async with two.operator() as operator:
+        await two.told("ProvisionerKeyReady", "Failed", "Unknown")
+        await operator.settle()
+        b.coderd.state.set(failing=False)
+        await operator.look(two.key())
+        await two.told("ProvisionerKeyReady", "KeyReady", "True")
+        await arrive(two, operator)
+        await eventually(lambda: not a.keys)
+    assert not strangers(two)

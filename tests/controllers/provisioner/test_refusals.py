@@ -1,0 +1,132 @@
+"""What coderd refuses, and how often it is asked again."""
+
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.objects import timestamp
+from tests.support.provisioners import Operator, Yard, yard
+
+
+class Never(Random):
+    """A randomness that always says the least."""
+
+    def random(self) -> float:
+        return 0.0
+
+
+class Always(Random):
+    """A randomness that always says the most."""
+
+    def random(self) -> float:
+        return 1.0
+
+
+async def entitled_for_long(place: Yard) -> None:
+    """Let the control plane answer for the licence, however far the time moves."""
+    later = timestamp(place.clock() + timedelta(days=1))
+    await place.say("demo", entitlementsLastChecked=later)
+
+
+async def refused(place: Yard, operator: Operator) -> float:
+    """How long the operator waits after one more refusal."""
+    place.clock.advance(minutes=3)
+    await operator.look(place.key())
+    return operator.look_again(place.key()) or 0
+
+
+async def test_rate_limit(place: Yard) -> None:
+    """Twice as long from time to time, up to 2 min; one success and it begins anew."""
+    state = place.plane.coderd.state
+    await entitled_for_long(place)
+    async with place.operator(rng=Always()) as operator:
+        await place.make()
+        await place.ready(operator)
+        for _ in range(2):
+            state.set(rate_limited=True)
+            waits = [await refused(place, operator) for _ in range(8)]
+            assert waits == pytest.approx([4, 8, 16, 32, 64, 120, 120, 120], abs=1)
+            await place.told("ProvisionerKeyReady", "RateLimited", "Unknown")
+            await place.told("Ready", "RateLimited", "Unknown")
+            await place.told("Stalled", "Progressing", "False")
+            state.set(rate_limited=False)
+            place.clock.advance(minutes=3)
+            await operator.look(place.key())
+            await place.told("ProvisionerKeyReady", "KeyReady", "True")
+
+
+async def test_rate_limit_jitter(place: Yard) -> None:
+    """Those who were refused together do not come back together, but none before 2 s."""
+    await entitled_for_long(place)
+    async with place.operator(rng=Never()) as operator:
+        await place.make()
+        await place.ready(operator)
+        place.plane.coderd.state.set(rate_limited=True)
+        waits = [await refused(place, operator) for _ in range(3)]
+        assert waits == pytest.approx([2, 4, 8], abs=1)
+
+
+async def test_rate_limit_of_the_entitlements(place: Yard) -> None:
+    async with place.operator(rng=Always()) as operator:
+        await place.make()
+        await place.ready(operator)
+        place.plane.coderd.state.set(rate_limited=True)
+        waits = [await refused(place, operator) for _ in range(3)]
+        assert waits == pytest.approx([4, 8, 16], abs=1)
+        await place.told("ProvisionerKeyReady", "RateLimited", "Unknown")
+
+
+async def test_outage(place: Yard) -> None:
+    """Nothing is known, so nothing is done; pods go on."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        before = await place.deployment()
+        for switch in ("failing", "cut", "database_down"):
+            place.plane.coderd.state.set(**{switch: True})
+            place.clock.advance(minutes=3)
+            await place.say("demo", **place.fresh("entitled"))
+            await operator.look(place.key())
+            await place.told("ProvisionerKeyReady", "Failed", "Unknown")
+            await place.told("Stalled", "Progressing", "False")
+            assert (await place.get()).status.phase == "Ready"
+            place.plane.coderd.state.set(**{switch: False})
+            await operator.look(place.key())
+            await place.told("Ready", "AllPartsReady", "True")
+    assert (await place.deployment()) == before
+    assert set(place.keys) == {"build"}
+
+
+async def test_agpl(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> None:
+    """A build without enterprise features has neither entitlements nor keys."""
+    async with yard(cluster.kubeconfig, operator_kubeconfig, namespace, version="agpl") as place:
+        await place.make_plane("demo", **place.fresh("unknown"))
+        async with place.operator() as operator:
+            await place.make()
+            await place.told("ExternalProvisionersEntitled", "NotSupported", "False")
+            await place.told("Stalled", "NotSupported", "True")
+            await operator.settle()
+            assert 60 < (operator.look_again(place.key()) or 0) <= 120
+            await place.say("demo", **place.fresh("entitled"))
+            await operator.look(place.key())
+            await place.told("ExternalProvisionersEntitled", "NotSupported", "False")
+
+
+async def test_old_database_trouble(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> None:
+    """coderd 2.30 says 401 while its database is away: no token is dead because of that."""
+    async with yard(cluster.kubeconfig, operator_kubeconfig, namespace, version="2.30.0") as place:
+        await place.make_plane("demo")
+        async with place.operator() as operator:
+            await place.make()
+            await place.ready(operator)
+            place.plane.coderd.state.set(database_down=True)
+            place.clock.advance(minutes=3)
+            await place.say("demo", **place.fresh("entitled"))
+            await operator.look(place.key())
+            await place.told("ProvisionerKeyReady", "Failed", "Unknown")
+            assert (await place.conditions())["OperatorAccessReady"] == ("True", "OperatorAccessReady")

@@ -1,0 +1,88 @@
+"""coderd is asked once for all who want to know the same."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from coder_k8s.coderd.client import Client
+from coder_k8s.coderd.connections import Connections
+from coder_k8s.coderd.errors import RateLimited
+from coder_k8s.controllers.provisioner.views import INTERVAL, KEPT, Views
+from tests.coderd_server import CoderdServer
+from tests.support.provisioners import Clock
+
+KEYS = "/api/v2/organizations/{organization}/provisionerkeys"
+
+
+async def test_one_question_for_all() -> None:
+    clock = Clock()
+    async with CoderdServer(now=clock) as server, Connections() as connections:
+        server.state.install_license()
+        coderd = Client(connections, server.url, server.state.token)
+        views = Views(clock)
+        server.state.set(latency=0.05)
+        await asyncio.gather(*(views.keys(coderd, "default") for _ in range(20)))
+        assert server.state.count("GET", KEYS) == 1
+        server.state.add_key("build")
+        clock.advance(seconds=INTERVAL.total_seconds() - 1)
+        assert await views.keys(coderd, "default") == []
+        clock.advance(seconds=1)
+        assert [key.name for key in await views.keys(coderd, "default")] == ["build"]
+        assert server.state.count("GET", KEYS) == 2
+
+
+async def test_present() -> None:
+    """Who acts on an answer gets one that was asked for after the question."""
+    clock = Clock()
+    async with CoderdServer(now=clock) as server, Connections() as connections:
+        server.state.install_license()
+        coderd = Client(connections, server.url, server.state.token)
+        views = Views(clock)
+        server.state.set(latency=0.1)
+        early = asyncio.create_task(views.keys(coderd, "default"))
+        await asyncio.sleep(0)
+        late = asyncio.create_task(views.keys(coderd, "default", timedelta()))
+        await early
+        server.state.add_key("build")
+        assert len(await late) == 1
+
+
+async def test_failure_is_shared() -> None:
+    clock = Clock()
+    async with CoderdServer(now=clock) as server, Connections() as connections:
+        server.state.install_license()
+        coderd = Client(connections, server.url, server.state.token)
+        views = Views(clock)
+        server.state.set(latency=0.05, rate_limited=True)
+        answers = await asyncio.gather(*(views.keys(coderd, "default") for _ in range(20)), return_exceptions=True)
+        assert {type(answer) for answer in answers} == {RateLimited}
+        assert server.state.count("GET", KEYS) == 1
+        with pytest.raises(RateLimited):
+            await views.keys(coderd, "default")
+        assert server.state.count("GET", KEYS) == 2
+        server.state.set(rate_limited=False)
+        assert await views.keys(coderd, "default") == []
+
+
+async def test_nothing_is_kept_for_ever() -> None:
+    clock = Clock()
+    async with CoderdServer(now=clock) as server, Connections() as connections:
+        server.state.install_license()
+        views = Views(clock)
+        for _ in range(50):
+            token = server.state.add_token(server.state.owner)
+            await views.keys(Client(connections, server.url, token), "default")
+            clock.advance(seconds=INTERVAL.total_seconds())
+        assert len(views._answers) <= KEPT / INTERVAL + 1
+
+
+async def test_one_user_does_not_see_with_the_eyes_of_another() -> None:
+    clock = Clock()
+    async with CoderdServer(now=clock) as server, Connections() as connections:
+        server.state.install_license()
+        views = Views(clock)
+        await views.keys(Client(connections, server.url, server.state.token), "default")
+        other = server.state.add_token(server.state.owner)
+        await views.keys(Client(connections, server.url, other), "default")
+        assert server.state.count("GET", KEYS) == 2
