@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import uuid
+from collections.abc import Coroutine
 from importlib import metadata
 from typing import Any
 
@@ -64,11 +65,21 @@ async def run(settings: Settings, config: Config, identity: str) -> None:
     routes = parse_connect_to(settings.coderd_connect_to)
     user_agent = f"{NAME}/{metadata.version(NAME)}"
     async with Http(config, user_agent, metrics) as http, Connections(routes) as coderd:
-        await wait_for_server(http, config.server, stopping, PATIENCE)
+        await unless(stopping, wait_for_server(http, config.server, stopping, PATIENCE))
         log.info("starting", extra={"server": config.server, "identity": identity})
-        await report_missing(http)
+        await unless(stopping, report_missing(http))
         await assemble(settings, http, coderd, metrics, identity).run(stopping)
     log.info("stopped")
+
+
+async def unless(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work, but break off when told to stop: an API server that hangs would keep it for longer than a grace."""
+    working, told = asyncio.create_task(work), asyncio.create_task(stopping.wait())
+    await asyncio.wait((working, told), return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if working.done():
+        working.result()
+    working.cancel()
 
 
 def assemble(settings: Settings, http: Http, coderd: Connections, metrics: Metrics, identity: str) -> Manager:

@@ -97,18 +97,24 @@ class Election:
         A try is never interrupted half way: it may have taken the Lease, and then it must be given back.
         """
         log.info("waiting for the Lease %s", self.key, extra={"identity": self.identity})
+        taken = not stopping.is_set() and (await self._try_to_take() or await self._outwait(stopping))
+        if taken:
+            log.info("leading", extra={"identity": self.identity})
+        return taken
+
+    async def _outwait(self, stopping: asyncio.Event) -> bool:
+        """Try again when the holder lets go, and when it may have lost its right."""
         freed = asyncio.Event()
         taken = False
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(self._watch(freed), name=f"watch Lease {self.key}")
-            while not taken and not stopping.is_set():
+            while not taken:
+                await first_of(freed, stopping, timeout=self._pause())
+                if stopping.is_set():
+                    break
                 freed.clear()
                 taken = await self._try_to_take()
-                if not taken:
-                    await first_of(freed, stopping, timeout=self._pause())
             watching.cancel()
-        if taken:
-            log.info("leading", extra={"identity": self.identity})
         return taken
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
