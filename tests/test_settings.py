@@ -21,6 +21,7 @@ from coder_k8s.settings import BadSettings, Settings, lease_namespace
         ({"metrics_bind_address": ":8081"}, "must differ"),
         ({"watch_silence_limit": 0.0}, "--watch-silence-limit"),
         ({"shutdown_grace": -1.0}, "--shutdown-grace"),
+        ({"coderd_connect_to": ("coder",)}, "--coderd-connect-to: 'coder' is not of the form"),
     ],
 )
 def test_settings_that_cannot_be_meant(settings: dict[str, Any], message: str) -> None:

@@ -1,15 +1,49 @@
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from coder_k8s.dev.cluster import ClusterAccess
-from tests.e2e.operator_process import OperatorProcess
-from tests.support.api_proxy import ApiProxy
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.metrics import Metrics
+from tests.e2e.operator_process import OperatorProcess, Start
 from tests.support.operator import CONFIG
+from tests.support.proxy import Proxy
 
-Start = Callable[..., OperatorProcess]
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Start]:
+    """Starts operators that end with the test: `launch(kubeconfig, *flags)`. None may stumble over a defect."""
+    operators: list[OperatorProcess] = []
+
+    def launch(kubeconfig: Path, *flags: str) -> OperatorProcess:
+        operator = OperatorProcess(f"operator-{len(operators)}", tmp_path, kubeconfig, *flags)
+        operators.append(operator)
+        operator.start()
+        return operator
+
+    yield launch
+    for operator in operators:
+        operator.kill()
+    for operator in operators:
+        assert not operator.defects, operator.log.name
+
+
+@pytest.fixture
+def start(launch: Start, operator_kubeconfig: Path, crds: None, lease_namespace: str) -> Start:
+    """Starts operators on the shared cluster: `start(*flags)`.
+
+    They have their own ServiceAccount, compete for one Lease and keep to the namespace of the test.
+    """
+    confined = (f"--watch-namespaces={lease_namespace}", f"--leader-election-namespace={lease_namespace}")
+
+    def start(*flags: str, kubeconfig: Path = operator_kubeconfig) -> OperatorProcess:
+        return launch(kubeconfig, *confined, *flags)
+
+    return start
 
 
 @pytest.fixture
@@ -23,28 +57,18 @@ def lease_namespace(cluster: ClusterAccess, namespace: str, operator_kubeconfig:
 
 
 @pytest.fixture
-def start(operator_kubeconfig: Path, crds: None, lease_namespace: str, tmp_path: Path) -> Iterator[Start]:
-    """Starts operators under their own ServiceAccount, which compete for one Lease."""
-    operators: list[OperatorProcess] = []
-
-    def start(*flags: str, kubeconfig: Path = operator_kubeconfig) -> OperatorProcess:
-        name = f"operator-{len(operators)}"
-        operator = OperatorProcess(name, tmp_path, kubeconfig, "--leader-election-namespace", lease_namespace, *flags)
-        operators.append(operator)
-        operator.start()
-        return operator
-
-    yield start
-    for operator in operators:
-        operator.kill()
+async def admin(cluster: ClusterAccess, crds: None) -> AsyncIterator[Client]:
+    """The administrator of the shared cluster."""
+    async with Http(load(cluster.kubeconfig), "test", Metrics()) as http:
+        yield Client(http, "somebody")
 
 
 @pytest.fixture
-async def proxy(cluster: ClusterAccess) -> AsyncIterator[ApiProxy]:
-    async with ApiProxy().before(cluster.url, cluster.ca_path) as proxy:
+async def proxy(operator_kubeconfig: Path) -> AsyncIterator[Proxy]:
+    async with Proxy(load(operator_kubeconfig)) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def proxied_kubeconfig(proxy: ApiProxy, operator_kubeconfig: Path, tmp_path: Path) -> Path:
+def proxied_kubeconfig(proxy: Proxy, operator_kubeconfig: Path, tmp_path: Path) -> Path:
     return proxy.kubeconfig(operator_kubeconfig, tmp_path / "proxied")

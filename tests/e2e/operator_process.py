@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support import eventually
 
 COMMAND = [sys.executable, "-m", "coder_k8s"]
 ANYWHERE = "127.0.0.1:0"
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
 class OperatorProcess(Process):
@@ -34,6 +36,12 @@ class OperatorProcess(Process):
     def heard(self, message: str) -> dict[str, Any]:
         """The line of its log that has this message."""
         return next((line for line in self.said if message in line["msg"]), {})
+
+    @property
+    def defects(self) -> list[str]:
+        """What it said that no operator should ever have to say."""
+        lines = self.log.read_text().splitlines()
+        return [line for line in lines if "Traceback" in line or '"logger":"asyncio"' in line]
 
     @property
     def identity(self) -> str:
@@ -56,11 +64,18 @@ class OperatorProcess(Process):
 
     async def metric(self, name: str, /, **labels: str) -> float:
         """The sum of the samples that have these labels."""
-        _, text = await self.get("metrics", "/metrics")
-        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-        chosen = [sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]
+        chosen = await self._samples(name, labels)
         assert chosen, f"no {name} with {labels}"
         return sum(chosen)
+
+    async def writes(self) -> float:
+        """How many requests to the API server could have changed something."""
+        return sum([sum(await self._samples("rest_client_requests_total", {"method": method})) for method in WRITES])
+
+    async def _samples(self, name: str, labels: dict[str, str]) -> list[float]:
+        _, text = await self.get("metrics", "/metrics")
+        samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        return [sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items()]
 
     async def leads(self) -> bool:
         return await self.metric("leader_election_master_status") == 1
@@ -71,3 +86,6 @@ class OperatorProcess(Process):
             return await asyncio.to_thread(self.child.wait, within)
         except Exception as trouble:
             raise AssertionError(f"still running after {within:g} s; {tail(self.log)}") from trouble
+
+
+Start = Callable[..., OperatorProcess]

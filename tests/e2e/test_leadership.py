@@ -14,9 +14,13 @@ import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.processes import Process
-from tests.e2e.operator_process import OperatorProcess
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.kinds import DEPLOYMENT
+from coder_k8s.kube.objects import Key
+from tests.e2e import planes
+from tests.e2e.operator_process import OperatorProcess, Start
 from tests.support import eventually
-from tests.support.api_proxy import ApiProxy
+from tests.support.proxy import Proxy
 
 LEASE = "coder-k8s-controller.coder.com"
 LEASE_SECONDS = 4
@@ -25,7 +29,6 @@ QUICK = [
     "--leader-election-renew-deadline=2s",
     "--leader-election-retry-period=500ms",
 ]
-Start = Callable[..., OperatorProcess]
 Spec = Callable[[], dict[str, Any]]
 
 
@@ -76,6 +79,13 @@ async def test_sigterm_hands_over_at_once(start: Start, spec: Spec) -> None:
     assert leader.heard("released the Lease")
 
 
+async def test_sigterm_ends_a_standby_too(start: Start, spec: Spec) -> None:
+    leader, standby = await leader_and_standby(start)
+    os.kill(standby.pid, signal.SIGTERM)
+    assert await standby.ended(within=5) == 0
+    assert holder(spec) == leader.identity
+
+
 async def test_a_killed_leader_is_succeeded_within_the_lease(start: Start, spec: Spec) -> None:
     leader, standby = await leader_and_standby(start)
     leader.kill()
@@ -87,13 +97,16 @@ async def test_a_killed_leader_is_succeeded_within_the_lease(start: Start, spec:
 
 
 async def test_who_was_frozen_past_its_lease_writes_nothing_and_ends(
-    start: Start, spec: Spec, proxy: ApiProxy, proxied_kubeconfig: Path
+    start: Start, spec: Spec, proxy: Proxy, proxied_kubeconfig: Path, admin: Client, lease_namespace: str
 ) -> None:
     leader, standby = await leader_and_standby(start, kubeconfig=proxied_kubeconfig)
     leader.pause()
     await eventually(lambda: holder(spec) == standby.identity, timeout=LEASE_SECONDS + 5)
     before = list(proxy.writes)
     assert before, "the leader renewed its Lease through the proxy"
+    plane = Key(lease_namespace, "new")
+    await planes.make(admin, plane, **planes.ALONE)  # the first thing that it will hear of
+    await eventually(lambda: planes.exists(admin, DEPLOYMENT, plane))
 
     leader.resume()
     assert await leader.ended(within=5) == 1
@@ -104,7 +117,7 @@ async def test_who_was_frozen_past_its_lease_writes_nothing_and_ends(
 
 
 async def test_who_cannot_reach_the_api_server_stops_before_its_lease_runs_out(
-    start: Start, spec: Spec, proxy: ApiProxy, proxied_kubeconfig: Path
+    start: Start, spec: Spec, proxy: Proxy, proxied_kubeconfig: Path
 ) -> None:
     leader, standby = await leader_and_standby(start, kubeconfig=proxied_kubeconfig)
     proxy.stop()
@@ -117,7 +130,7 @@ async def test_who_cannot_reach_the_api_server_stops_before_its_lease_runs_out(
 
 
 async def test_a_second_signal_ends_it_at_once(
-    start: Start, proxy: ApiProxy, proxied_kubeconfig: Path, spec: Spec
+    start: Start, proxy: Proxy, proxied_kubeconfig: Path, spec: Spec
 ) -> None:
     leader = start(kubeconfig=proxied_kubeconfig)
     await eventually(leader.leads)
@@ -130,7 +143,7 @@ async def test_a_second_signal_ends_it_at_once(
 
 
 async def test_of_two_busy_writers_only_the_holder_of_the_lease_writes(
-    cluster: ClusterAccess, namespace: str, proxy: ApiProxy, tmp_path: Path
+    cluster: ClusterAccess, namespace: str, proxy: Proxy, tmp_path: Path
 ) -> None:
     cluster.kubectl("create", "serviceaccount", "writer", "-n", namespace)
     account = f"--serviceaccount={namespace}:writer"
@@ -148,10 +161,10 @@ async def test_of_two_busy_writers_only_the_holder_of_the_lease_writes(
     second = Process([*command, direct, namespace], tmp_path / "second.log")
     try:
         first.start()
-        await eventually(lambda: written_by(first.pid) > 10)
+        await eventually(lambda: written_by(first.pid) > 10, timeout=30)
         second.start()
         first.pause()
-        await eventually(lambda: written_by(second.pid) > 10)
+        await eventually(lambda: written_by(second.pid) > 10, timeout=30)
         arrived = list(proxy.writes)
         first.resume()
         assert await asyncio.to_thread(first.child.wait, 5) != 0

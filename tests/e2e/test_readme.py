@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from coder_k8s.dev.cluster import Cluster
-from tests.e2e.operator_process import OperatorProcess
+from tests.e2e.operator_process import Start
 from tests.support import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +19,7 @@ def commands(heading: str) -> list[list[str]]:
     return [shlex.split(line) for line in block[1].splitlines()]
 
 
-async def test_try_it(fresh_cluster: Cluster, tmp_path: Path) -> None:
+async def test_try_it(fresh_cluster: Cluster, launch: Start) -> None:
     make, *kubectl, controller = commands("Try it")
     assert make == ["make", "lint"], "what runs these tests has been set up by make"
     for program, *arguments in kubectl:
@@ -27,13 +27,9 @@ async def test_try_it(fresh_cluster: Cluster, tmp_path: Path) -> None:
         fresh_cluster.kubectl(*(str(ROOT / word) if word.startswith("config/") else word for word in arguments))
     assert controller[:2] == [".venv/bin/coder-k8s", "controller"]
     flags = [flag for flag in controller[2:] if flag != "--log-format=console"]
-    operator = OperatorProcess("operator", tmp_path, fresh_cluster.kubeconfig, *flags)
-    operator.start()
-    try:
-        await eventually(operator.leads)
-        assert await operator.is_ready()
-    finally:
-        operator.kill()
+    operator = launch(fresh_cluster.kubeconfig, *flags)
+    await eventually(operator.leads)
+    assert await operator.is_ready()
 
 
 def test_test_it() -> None:

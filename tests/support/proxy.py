@@ -5,9 +5,12 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
+
+import yaml
 
 from coder_k8s.kube.config import Config
 from tests.support.api import plain_config
@@ -17,13 +20,22 @@ RESET_WHEN_CLOSED = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Speaks HTTP without TLS to us, and to the API server as the user of the given configuration."""
+    """Speaks HTTP without TLS to us, and to the API server with the certificates of the given configuration.
+
+    Whoever has a certificate there is its user; anyone else is who the token in each request says.
+    """
 
     def __init__(self, upstream: Config) -> None:
         self.requests: list[str] = []
+        """What arrived, such as `GET /version`, whether it was let through or not."""
         self.answers = bytearray()
         self.blocked = False
         """Whether new connections are reset at once."""
+        self.hold: Callable[[str], bool] = lambda _: False
+        """Which requests wait until they are let go."""
+        self._let_go = asyncio.Event()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
         self._upstream = upstream
         self._links: dict[asyncio.Task[None], _Link] = {}
 
@@ -41,7 +53,20 @@ class Proxy:
 
     @property
     def config(self) -> Config:
-        return plain_config(self._server.sockets[0].getsockname()[1])
+        return plain_config(self._port)
+
+    def kubeconfig(self, original: Path, path: Path) -> Path:
+        """The same identity, by way of this proxy."""
+        config = yaml.safe_load(original.read_text())
+        for cluster in config["clusters"]:
+            cluster["cluster"] = {"server": f"http://127.0.0.1:{self._port}"}
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    @property
+    def _port(self) -> int:
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
 
     @property
     def lists(self) -> list[str]:
@@ -50,6 +75,10 @@ class Proxy:
     @property
     def watches(self) -> list[str]:
         return [request for request in self.requests if "watch=true" in request]
+
+    @property
+    def writes(self) -> list[str]:
+        return [request for request in self.requests if not request.startswith("GET ")]
 
     def reset(self) -> None:
         """Break every open connection with a TCP reset."""
@@ -60,6 +89,14 @@ class Proxy:
         """Let nothing pass any more on the connections that are open now; new ones work."""
         for link in self._links.values():
             link.flowing.clear()
+
+    def stop(self) -> None:
+        """Go dead: connections open and stay open, and nothing goes through any more."""
+        self._flowing.clear()
+
+    def let_go(self) -> None:
+        """Forward what was held back."""
+        self._let_go.set()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = _Link(reader, writer)
@@ -74,11 +111,19 @@ class Proxy:
         context = (await self._upstream.credentials()).ssl
         assert context is not None
         target = urlsplit(self._upstream.server)
-        await link.join(str(target.hostname), target.port or 443, context, self._asked, self.answers.extend)
+        await link.join(str(target.hostname), target.port or 443, context, self._asked, self._answered)
 
-    def _asked(self, data: bytes) -> None:
+    async def _asked(self, data: bytes) -> None:
         if match := REQUEST.match(data):
-            self.requests.append(b" ".join(match.groups()).decode())
+            request = b" ".join(match.groups()).decode()
+            self.requests.append(request)
+            if self.hold(request):
+                await self._let_go.wait()
+        await self._flowing.wait()
+
+    async def _answered(self, data: bytes) -> None:
+        await self._flowing.wait()
+        self.answers.extend(data)
 
 
 class _Link:
@@ -95,8 +140,8 @@ class _Link:
         host: str,
         port: int,
         context: ssl.SSLContext,
-        asked: Callable[[bytes], None],
-        answered: Callable[[bytes], None],
+        asked: Callable[[bytes], Awaitable[None]],
+        answered: Callable[[bytes], Awaitable[None]],
     ) -> None:
         try:
             reader, writer = await asyncio.open_connection(host, port, ssl=context)
@@ -118,11 +163,11 @@ class _Link:
             self._writer.transport.abort()
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, note: Callable[[bytes], None]
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, note: Callable[[bytes], Awaitable[None]]
     ) -> None:
         while data := await reader.read(1 << 16):
             await self.flowing.wait()
-            note(data)
+            await note(data)
             writer.write(data)
             await writer.drain()
         raise ConnectionError("one side has ended, so does the other")
