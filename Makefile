@@ -4,13 +4,15 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help test check lint types layers unit binaries generate check-generated lock format clean
+.PHONY: help venv test lint unit campaign binaries generate check-generated lock format clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
 test: lint check-generated binaries unit ## set up, lint, check types and generated files, run all tests
+
+venv: $(STAMP) ## set up .venv
 
 lint: $(STAMP) ## style, types and layers
 	$(BIN)/ruff check .

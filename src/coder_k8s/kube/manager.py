@@ -86,7 +86,7 @@ def liveness(informers: Sequence[Informer[Any]], limit: float) -> Mapping[str, C
         silence = informer.silence()
         return f"silent for {silence:.0f} s; {informer.trouble}".rstrip("; ") if silence > limit else ""
 
-    return {f"watch {_name(informer)}": partial(check, informer) for informer in informers}
+    return {f"watch {informer.kind}": partial(check, informer) for informer in informers}
 
 
 def readiness(informers: Sequence[Informer[Any]], limit: float) -> Mapping[str, Check]:
@@ -95,10 +95,5 @@ def readiness(informers: Sequence[Informer[Any]], limit: float) -> Mapping[str, 
     def check(informer: Informer[Any]) -> str:
         return "" if informer.synced.is_set() else f"not listed yet; {informer.trouble}".rstrip("; ")
 
-    synced = {f"cache {_name(informer)}": partial(check, informer) for informer in informers}
+    synced = {f"cache {informer.kind}": partial(check, informer) for informer in informers}
     return {**synced, **liveness(informers, limit)}
-
-
-def _name(informer: Informer[Any]) -> str:
-    """Of one kind there may be two caches: one with whole objects, one with their metadata alone."""
-    return f"{informer.kind} (metadata)" if informer.kind.metadata_only else str(informer.kind)

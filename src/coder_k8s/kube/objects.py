@@ -134,7 +134,8 @@ class Kind(Generic[T]):
     metadata_only: bool = False
 
     def __str__(self) -> str:
-        return f"{self.plural}.{self.group}" if self.group else self.plural
+        name = f"{self.plural}.{self.group}" if self.group else self.plural
+        return f"{name} (metadata)" if self.metadata_only else name
 
     @property
     def api_version(self) -> str:
