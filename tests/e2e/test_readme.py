@@ -21,7 +21,7 @@ def commands(heading: str) -> list[list[str]]:
 
 async def test_try_it(fresh_cluster: Cluster, launch: Start) -> None:
     make, *kubectl, controller = commands("Try it")
-    assert make == ["make", "lint"], "what runs these tests has been set up by make"
+    assert make == ["make", "venv"], "what runs these tests has been set up by make"
     for program, *arguments in kubectl:
         assert program == "kubectl"
         fresh_cluster.kubectl(*(str(ROOT / word) if word.startswith("config/") else word for word in arguments))
