@@ -23,6 +23,9 @@ lint: $(STAMP) ## style, types and layers
 unit: $(STAMP) ## the tests alone (ARGS="-k name" chooses)
 	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 
+campaign: binaries ## every crash and many rotations, with their figures; takes most of an hour
+	$(BIN)/pytest -n 2 --dist worksteal -m campaign -rP $(ARGS)
+
 binaries: $(STAMP) ## build the Kubernetes programs that the tests run, once
 	$(BIN)/python -m coder_k8s.dev.binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok
 

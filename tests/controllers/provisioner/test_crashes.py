@@ -1,0 +1,171 @@
+"""Whatever request is the last one before a crash, the next operator finishes what was begun, and leaves nothing."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import PROVISIONER
+from coder_k8s.dev.cluster import ClusterAccess
+from tests.support.crashes import Clock, Trial
+from tests.support.executions import Execution
+from tests.support.rotations import ROTATIONS, Change, change_secret_name, site
+
+Scene = Trial | Execution
+Act = Callable[[Any, int], Awaitable[None]]
+
+SLICE = 3
+"""How many of the crashes of a cause are tried in every run of the tests."""
+
+
+async def create(scene: Scene, turn: int) -> None:
+    await scene.site.make(f"demo-{turn}")
+
+
+async def delete(scene: Scene, turn: int) -> None:
+    scene.pods.give_up()
+    await scene.site.delete(PROVISIONER, scene.site.name)
+
+
+async def delete_key(scene: Scene, turn: int) -> None:
+    scene.pods.give_up()
+    await ROTATIONS["key deleted"](scene.site, turn)
+
+
+async def let_interval_elapse(trial: Trial, turn: int) -> None:
+    trial.clock.advance(hours=49)
+
+
+def of_site(change: Change) -> Act:
+    async def act(scene: Scene, turn: int) -> None:
+        await change(scene.site, turn)
+
+    return act
+
+
+CAUSES: dict[str, Act] = {
+    "created": create,
+    **{name: of_site(change) for name, change in ROTATIONS.items()},
+    "key deleted": delete_key,
+    "interval": let_interval_elapse,
+    "secret moved": of_site(change_secret_name),
+    "deleted": delete,
+}
+ROTATING = {*ROTATIONS, "interval"}
+
+
+@pytest.fixture
+async def trial(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Trial]:
+    clock = Clock()
+    async with site(cluster.kubeconfig, namespace, clock) as place:
+        trial = Trial(place, operator_kubeconfig, clock)
+        await trial.operator.start()
+        yield trial
+        await trial.operator.kill()
+
+
+async def crash(trial: Trial, cause: str, turn: int, at: int, *, before: bool) -> list[str]:
+    """Let the operator crash at a request of what follows from a cause; the requests up to that one."""
+    trial.operator.fate.decide(0)
+    await prepare(trial, cause, turn)
+    assert await trial.rest()
+    old = [found.key.id for found in trial.site.found()]
+    trial.operator.fate.decide(at, before=before)
+    await CAUSES[cause](trial, turn)
+    replaced = old[0] if cause in ROTATING else ""
+    crashed = not await trial.rest(replaced)
+    seen = list(trial.operator.fate.seen)
+    if crashed:
+        await trial.restart()
+        try:
+            assert await trial.rest(replaced)
+        except AssertionError as flaw:
+            raise AssertionError(f"after a crash {'before' if before else 'after'} {seen[-1]}: {flaw}") from None
+    if cause == "secret moved":
+        assert [found.key.id for found in trial.site.found()] == old
+    await trial.stay_quiet()
+    return seen
+
+
+async def prepare(scene: Scene, cause: str, turn: int) -> None:
+    """Have a provisioner, or none if one is to be created."""
+    exists = await scene.site.provisioner() is not None
+    if exists and cause == "created":
+        await delete(scene, turn)
+    if not exists and cause != "created":
+        await create(scene, turn)
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+async def test_a_crash_is_survived(trial: Trial, cause: str) -> None:
+    """Some of the crashes, chosen by the name of the cause."""
+    number = len(await crash(trial, cause, 1, at=0, before=False))
+    every = [(at, before) for at in range(1, number + 1) for before in (True, False)]
+    chosen = Random(cause).sample(every, SLICE)  # noqa: S311 - the same in every run
+    for turn, (at, before) in enumerate(chosen, start=2):
+        await crash(trial, cause, turn, at, before=before)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("cause", CAUSES)
+async def test_every_crash_is_survived(trial: Trial, cause: str) -> None:
+    """Before and after every request, until there is none of that number any more."""
+    turn, at = 0, 0
+    while True:
+        at += 1
+        for before in (True, False):
+            turn += 1
+            if len(await crash(trial, cause, turn, at, before=before)) < at:
+                return
+
+
+@pytest.fixture
+async def execution(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, tmp_path: Path
+) -> AsyncIterator[Execution]:
+    async with (
+        site(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place,
+        Execution(place, cluster, operator_kubeconfig, tmp_path).ready() as execution,
+    ):
+        yield execution
+
+
+async def kill(execution: Execution, cause: str, turn: int, kind: str, *, before: bool) -> None:
+    """Kill the process at the first request of a kind that follows from a cause, and let the next one finish."""
+    await prepare(execution, cause, turn)
+    await execution.rest()
+    execution.choose(kind, before=before)
+    await CAUSES[cause](execution, turn)
+    await execution.done()
+    execution.start()
+    try:
+        await execution.rest()
+    except AssertionError as flaw:
+        raise AssertionError(f"killed {'before' if before else 'after'} {kind}: {flaw}") from None
+
+
+async def test_sigkill_is_survived(execution: Execution) -> None:
+    await kill(execution, "created", 1, "POST /api/v2/organizations/*/provisionerkeys", before=False)
+    await kill(execution, "tags", 2, "PATCH secrets/*", before=False)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("cause", ["created", "tags", "secret moved", "deleted"])
+async def test_sigkill_at_every_kind_of_request_is_survived(execution: Execution, cause: str) -> None:
+    """Between them these causes make every kind of request."""
+    await prepare(execution, cause, 0)
+    await execution.rest()
+    execution.seen.clear()
+    await CAUSES[cause](execution, 0)
+    await execution.rest()
+    turn = 0
+    for kind in sorted(execution.seen):
+        for before in (True, False):
+            turn += 1
+            await kill(execution, cause, turn, kind, before=before)
+    print(cause, "was survived at", *sorted(execution.seen), sep="\n  ")  # noqa: T201

@@ -1,0 +1,170 @@
+"""While a key is replaced, every job finds a daemon at once and every build comes to its end."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from coder_k8s.controllers.provisioner import setup
+from coder_k8s.dev.full_cluster import FullCluster
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.metrics import Metrics
+from tests.support import eventually
+from tests.support.controllers import running
+from tests.support.daemons import Board, Kubelet
+from tests.support.operator import install_crds, write_operator_kubeconfig
+from tests.support.rotations import ROTATIONS, Site, site
+
+REPLICAS = 2
+LONGEST_WAIT = 2.0
+PATIENCE = 150.0
+CAUSES = (*ROTATIONS, "interval")
+GROUPS = [CAUSES[start : start + 3] for start in range(0, len(CAUSES), 3)]
+"""As many at a time as leave the machine time to take a job at once."""
+
+
+@pytest.fixture(scope="module")
+def operator(full_cluster: FullCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The operator's identity in the full cluster."""
+    install_crds(full_cluster)
+    return write_operator_kubeconfig(full_cluster, tmp_path_factory.mktemp("operator") / "kubeconfig")
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Stage:
+    """A provisioner with daemons at work, and an operator that may be started anew."""
+
+    def __init__(self, cause: str, place: Site, board: Board, operator: Path) -> None:
+        self.cause = cause
+        self.site = place
+        self.board = board
+        self.longest = 0.0
+        """Seconds that a rotation took at most."""
+        self._operator = operator
+        self._again = asyncio.Event()
+
+    async def operate(self) -> None:
+        """Run an operator, and another one whenever that is asked for."""
+        while True:
+            self._again.clear()
+            namespaces, routes = [self.site.namespace], self.site.routes
+            async with running(self._operator, namespaces, setup.build, connect_to=routes, now=now):
+                await self._again.wait()
+
+    async def rotate(self, times: int) -> None:
+        for turn in range(1, times + 1):
+            [(_, old)] = self.site.found()
+            began = time.monotonic()
+            await self._act(turn)
+            await self.rest(old.id)
+            self.longest = max(self.longest, time.monotonic() - began)
+
+    async def rest(self, old: str = "") -> None:
+        """Wait until there is one key, another one than the old, and all daemons use it."""
+        await eventually(lambda: self._rests(old), PATIENCE)
+
+    async def _rests(self, old: str) -> bool:
+        ids = [each.key.id for each in self.site.found()]
+        links = [link.key for link in self.board.links.values()]
+        assert old not in ids, "the old key is still there"
+        assert links == ids * REPLICAS, f"{len(links)} daemons are connected, not all with the one new key"
+        flaws = await self.site.flaws()
+        assert not flaws, flaws
+        return True
+
+    async def _act(self, turn: int) -> None:
+        if self.cause == "interval":
+            await self._let_interval_elapse()
+        else:
+            await ROTATIONS[self.cause](self.site, turn)
+        if self.cause == "key deleted":
+            self._again.set()  # a new operator looks at once, where this one would within two minutes
+
+    async def _let_interval_elapse(self) -> None:
+        """Shorten the interval until it is over, but not for the next key."""
+        [(_, old)] = self.site.found()
+        age = int((now() - old.created_at).total_seconds()) + 2
+        await self.site.change(key={"rotation": {"interval": f"{age}s"}})
+        await eventually(lambda: any(each.key.id != old.id for each in self.site.found()), PATIENCE)
+        await self.site.change(key={"rotation": {"interval": "48h"}})
+
+
+@asynccontextmanager
+async def staged(
+    cluster: FullCluster, operator: Path, causes: Sequence[str], folder: Path
+) -> AsyncIterator[list[Stage]]:
+    """A provisioner per cause, each at rest with its daemons."""
+    async with AsyncExitStack() as stack:
+        stages: list[Stage] = []
+        for cause in causes:
+            namespace = f"test-{uuid.uuid4().hex[:12]}"
+            cluster.kubectl("create", "namespace", namespace)
+            place = await stack.enter_async_context(site(cluster.kubeconfig, namespace, now, REPLICAS))
+            board = await stack.enter_async_context(Board(place.coderds, cause).open())
+            stages.append(Stage(cause, place, board, operator))
+        http = await stack.enter_async_context(Http(load(cluster.kubeconfig), "kubelet", Metrics()))
+        boards = {stage.site.namespace: stage.board for stage in stages}
+        await stack.enter_async_context(Kubelet(Client(http, "kubelet"), boards, folder).run())
+        async with asyncio.TaskGroup() as group:
+            operators = [group.create_task(stage.operate()) for stage in stages]
+            for stage in stages:
+                await stage.site.make()
+            for stage in stages:
+                await stage.rest()
+            yield stages
+            for task in operators:
+                task.cancel()
+
+
+async def rotate(stages: list[Stage], times: int) -> None:
+    """Replace each key so often, while there are jobs."""
+    stopping = asyncio.Event()
+    async with asyncio.TaskGroup() as posting:
+        for stage in stages:
+            posting.create_task(stage.board.post(stopping))
+        async with asyncio.TaskGroup() as group:
+            for stage in stages:
+                group.create_task(stage.rotate(times))
+        stopping.set()
+    await eventually(lambda: not any(stage.board.undone for stage in stages))
+
+
+def check(stages: list[Stage], times: int) -> None:
+    for stage in stages:
+        jobs, builds = stage.board.jobs, sum(job.seconds >= 1 for job in stage.board.jobs)
+        print(  # noqa: T201
+            f"{stage.cause}: {times} rotations of at most {stage.longest:.0f} s; {len(jobs)} jobs, {builds} of them "
+            f"builds; longest wait {stage.board.longest_wait:.3f} s"
+        )
+    for stage in stages:
+        assert stage.board.longest_wait <= LONGEST_WAIT, stage.cause
+        if stage.cause != "key deleted":
+            assert not stage.board.orphans, f"{stage.cause}: a key was deleted while a daemon was connected with it"
+
+
+@pytest.mark.timeout(300)
+async def test_no_job_waits_for_a_rotation(full_cluster: FullCluster, operator: Path, tmp_path: Path) -> None:
+    async with staged(full_cluster, operator, ("tags", "secret deleted", "request"), tmp_path) as stages:
+        await rotate(stages, 1)
+        check(stages, 1)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("causes", GROUPS, ids=", ".join)
+async def test_no_job_waits_for_many_rotations(
+    full_cluster: FullCluster, operator: Path, causes: Sequence[str], tmp_path: Path
+) -> None:
+    async with staged(full_cluster, operator, causes, tmp_path) as stages:
+        await rotate(stages, 20)
+        check(stages, 20)

@@ -1,0 +1,286 @@
+"""An operator that crashes at a chosen request, and a cluster that goes on without it."""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from coder_k8s.coderd.connections import Connections, Endpoint, Reply
+from coder_k8s.controllers.provisioner import setup
+from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.controller import Controller
+from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.http import Fence, Http, Query
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Child, Key
+from tests.coderd_server.state import State
+from tests.support import eventually
+from tests.support.rotations import Site, secret_of
+
+T = TypeVar("T")
+STEP = 61.0
+"""Seconds between two looks of the operator."""
+LOOKS = 12
+"""Passes that are more than enough for anything."""
+
+
+class Clock:
+    """A time that moves when told."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def advance(self, **spans: float) -> None:
+        self.time += timedelta(**spans)
+
+
+class Fate:
+    """Counts the requests that matter, and ends the operator right before or right after one of them.
+
+    Those are all to coderd, and the writes to Kubernetes. A crash at a read is one between two of these. So is one at
+    an event, which is written beside the passes: counting those would only make the order a matter of luck.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.dead = asyncio.Event()
+        self._at = 0
+        self._before = False
+
+    def decide(self, at: int, *, before: bool = False) -> None:
+        """Die at this request from now on; the first is number one, and none is number zero."""
+        self.seen.clear()
+        self._at, self._before = at, before
+
+    async def meet(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
+        """Make a request, unless it is too late for that."""
+        self._breathe()
+        self.seen.append(request)
+        last = len(self.seen) == self._at
+        if last and self._before:
+            await self._die()
+        answer = await send()
+        self._breathe()
+        if last:
+            await self._die()
+        return answer
+
+    async def pass_by(self, send: Callable[[], Awaitable[T]]) -> T:
+        """Make a request that does not matter."""
+        self._breathe()
+        answer = await send()
+        self._breathe()
+        return answer
+
+    def _breathe(self) -> None:
+        """Nothing happens in a process that is gone, whatever its code would do about the end of its tasks."""
+        if self.dead.is_set():
+            raise asyncio.CancelledError
+
+    async def _die(self) -> None:
+        self.dead.set()
+        await asyncio.get_running_loop().create_future()
+
+
+class MortalHttp(Http):
+    """Requests to Kubernetes until the operator dies."""
+
+    def __init__(self, kubeconfig: Path, metrics: Metrics, fate: Fate) -> None:
+        super().__init__(load(kubeconfig), "test", metrics)
+        self._fate = fate
+
+    async def send(
+        self,
+        method: str,
+        path: str,
+        query: Query,
+        headers: Query,
+        body: bytes | None = None,
+        fence: Fence | None = None,
+    ) -> bytes:
+        send = super().send
+        if method == "GET" or "/events" in path:
+            return await self._fate.pass_by(lambda: send(method, path, query, headers, body, fence))
+        return await self._fate.meet(f"{method} {path}", lambda: send(method, path, query, headers, body, fence))
+
+
+class MortalConnections(Connections):
+    """Requests to coderd until the operator dies."""
+
+    def __init__(self, routes: Mapping[Endpoint, Endpoint], fate: Fate) -> None:
+        super().__init__(routes)
+        self._fate = fate
+
+    async def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
+        exchange = super().exchange
+        return await self._fate.meet(f"{method} {url}", lambda: exchange(method, url, headers, body))
+
+
+class Operator:
+    """The controller of provisioners, until it is killed: its tasks and connections end without a word."""
+
+    def __init__(self, kubeconfig: Path, site: Site, clock: Clock) -> None:
+        self.fate = Fate()
+        self._kubeconfig = kubeconfig
+        self._site = site
+        self._clock = clock
+        self._ready = asyncio.Event()
+        self._controller: Controller
+        self._life: asyncio.Task[None]
+
+    async def start(self) -> None:
+        self._life = asyncio.create_task(self._live())
+        await eventually(lambda: self._ready.is_set() or self._life.done())
+        self._check()
+
+    async def kill(self) -> None:
+        self.fate.dead.set()
+        self._life.cancel()
+        await asyncio.wait([self._life])
+        assert self._life.cancelled(), self._life.exception()
+
+    async def idle(self) -> bool:
+        """Wait until there is nothing to do; whether it lives to see that."""
+        queue = self._controller.queue
+
+        def settled() -> bool:
+            self._check()
+            return self.fate.dead.is_set() or not (len(queue) or queue._busy)
+
+        await eventually(settled)
+        return not self.fate.dead.is_set()
+
+    def look(self) -> None:
+        """Let the operator look at the provisioner, as it does by itself some time later."""
+        self._clock.advance(seconds=STEP)
+        self._controller.queue.add(self._site.key)
+
+    def _check(self) -> None:
+        if self._life.done():
+            raise RuntimeError("the operator has ended") from self._life.exception()
+
+    async def _live(self) -> None:
+        metrics = Metrics()
+        async with (
+            MortalHttp(self._kubeconfig, metrics, self.fate) as http,
+            MortalConnections(self._site.routes, self.fate) as coderd,
+            asyncio.TaskGroup() as group,
+        ):
+            client = Client(http, "coder-k8s")
+            runtime = Runtime(
+                client=client,
+                coderd=coderd,
+                recorder=Recorder(client, "coder-k8s", "test", metrics),
+                metrics=metrics,
+                namespaces=[self._site.namespace],
+                workers=2,
+                now=self._clock,
+            )
+            self._controller = setup.build(runtime)
+            group.create_task(runtime.recorder.run())
+            for informer in runtime.informers.values():
+                group.create_task(informer.run())
+            for informer in runtime.informers.values():
+                await informer.synced.wait()
+            group.create_task(self._controller.run(asyncio.Event()))
+            self._ready.set()
+
+
+class Pods:
+    """The Deployment's controller and its one daemon, which leaves some time after the next one has come."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._daemons: list[tuple[State, str]] = []
+        self._leaving: list[tuple[State, str]] = []
+        self._given_up: list[tuple[State, str]] = []
+
+    async def move_on(self) -> bool:
+        """Take one step; whether there was one to take."""
+        leaving = self._leaving + self._given_up
+        for state, daemon in leaving:
+            if daemon in state.daemons:
+                state.disconnect_daemon(daemon)
+        left, self._leaving, self._given_up = bool(leaving), [], []
+        deployment = await self._site.find(DEPLOYMENT, f"provisioner-{self._site.name}")
+        if deployment is None or _is_rolled_out(deployment):
+            return left
+        self._leaving, self._daemons = self._daemons, []
+        await self._start(deployment.manifest["spec"]["template"])
+        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
+        status = {"observedGeneration": deployment.metadata.generation, **counts}
+        await self._site.client.merge(DEPLOYMENT, deployment.key, {"status": status}, "status")
+        return True
+
+    def orphans(self) -> list[str]:
+        """Daemons that lost their key while they were connected with it."""
+        return [daemon for state, daemon in self._daemons + self._leaving if daemon not in state.daemons]
+
+    def give_up(self) -> None:
+        """Expect nothing more of the daemons that are connected now: somebody takes their key."""
+        self._given_up += self._daemons
+        self._daemons = []
+
+    async def _start(self, template: Mapping[str, Any]) -> None:
+        """Let a daemon log in with what is in its Secret now."""
+        secret = await self._site.client.get(SECRET, Key(self._site.namespace, secret_of(template)))
+        held = base64.b64decode(secret.manifest["data"]["key"]).decode()
+        for coderd in self._site.coderds.values():
+            for place, key in coderd.state.keys.items():
+                if key.secret == held:
+                    daemon = coderd.state.connect_daemon(f"pod-{key.id[:8]}", place)
+                    self._daemons.append((coderd.state, daemon))
+
+
+def _is_rolled_out(deployment: Child) -> bool:
+    status = deployment.manifest.get("status") or {}
+    return bool(status.get("observedGeneration", 0) >= deployment.metadata.generation)
+
+
+class Trial:
+    """An operator that is to crash in the middle of what it does, in a cluster that goes on."""
+
+    def __init__(self, site: Site, kubeconfig: Path, clock: Clock) -> None:
+        self.site = site
+        self.clock = clock
+        self.pods = Pods(site)
+        self.operator = Operator(kubeconfig, site, clock)
+        self._kubeconfig = kubeconfig
+
+    async def restart(self) -> None:
+        await self.operator.kill()
+        self.operator = Operator(self._kubeconfig, self.site, self.clock)
+        await self.operator.start()
+
+    async def rest(self, replaced: str = "") -> bool:
+        """Let time pass until all is as it must be, with another key than this; whether the operator lives then."""
+        for _ in range(LOOKS):
+            if not await self.operator.idle():
+                return False
+            assert not self.pods.orphans(), "a key was deleted while a daemon was connected with it"
+            if not await self.pods.move_on() and not await self._flaws(replaced):
+                return True
+            if not await self.operator.idle():
+                return False
+            self.operator.look()
+        raise AssertionError(await self._flaws(replaced))
+
+    async def stay_quiet(self) -> None:
+        """See that the operator asks at most, and writes nothing, once it knows the last daemon that has gone."""
+        for _ in range(3):
+            self.operator.fate.decide(0)
+            self.operator.look()
+            assert await self.operator.idle()
+        assert all(request.startswith("GET ") for request in self.operator.fate.seen), self.operator.fate.seen
+
+    async def _flaws(self, replaced: str) -> list[str]:
+        flaws = await self.site.flaws()
+        return flaws or [f"{each.key.name} is still used" for each in self.site.found() if each.key.id == replaced]

@@ -1,0 +1,37 @@
+"""A provisioner daemon as small as can be: python daemon_process.py PORT NAME, with its key in the environment.
+
+As coderd's own it takes one job at a time, finishes it when told to end, and neither ends nor tries again when refused.
+"""
+
+import http.client
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+
+def main(port: str, name: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", int(port))
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+
+    def ask(path: str, **body: object) -> dict[str, Any]:
+        connection.request("POST", path, json.dumps(body))
+        answer: dict[str, Any] = json.loads(connection.getresponse().read())
+        return answer
+
+    daemon = ask("/connect", name=name, key=os.environ["CODER_PROVISIONER_DAEMON_KEY"]).get("daemon")
+    while not told:
+        if daemon is None:
+            signal.sigtimedwait({signal.SIGUSR1}, 0.5)
+        elif job := ask("/acquire", daemon=daemon):
+            time.sleep(job["seconds"])
+            ask("/complete", daemon=daemon, job=job["number"])
+    if daemon is not None:
+        ask("/leave", daemon=daemon)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,203 @@
+"""Jobs for provisioner daemons, and the kubelet that starts and stops a daemon for each pod."""
+
+import asyncio
+import base64
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from aiohttp import web
+
+from coder_k8s.dev.processes import Process
+from coder_k8s.kube.cache import Change
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.informer import Informer
+from coder_k8s.kube.kinds import POD, SECRET
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Child, Key
+from tests.coderd_server import CoderdServer
+from tests.coderd_server.state import State
+from tests.support.rotations import secret_of
+
+PROGRAM = Path(__file__).parent / "daemon_process.py"
+EVERY = 0.2
+SHORT = 0.02
+BUILD_EVERY = 20
+"""One job of so many is a build of one to three seconds: at most one runs at a time, so another daemon is free."""
+POLL = 0.5
+
+
+@dataclass
+class Job:
+    """Work for one daemon."""
+
+    seconds: float
+    created: float
+    taken: float | None = None
+    daemon: str = ""
+    done: float | None = None
+
+    @property
+    def waited(self) -> float:
+        return (time.monotonic() if self.taken is None else self.taken) - self.created
+
+
+@dataclass
+class Link:
+    """A connected daemon, which works also when coderd has lost its row together with its key."""
+
+    state: State
+    key: str
+
+
+class Board:
+    """Gives a job to whatever daemon is free first, of all that log in with a key of these servers."""
+
+    def __init__(self, coderds: Mapping[str, CoderdServer], seed: str) -> None:
+        self.jobs: list[Job] = []
+        self.links: dict[str, Link] = {}
+        self.orphans: set[str] = set()
+        """Daemons that were connected when their key was deleted."""
+        self.port = 0
+        self._states = [coderd.state for coderd in coderds.values()]
+        self._random = Random(seed)  # noqa: S311 - the same builds in every run
+        self._waiting: asyncio.Queue[int] = asyncio.Queue()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator["Board"]:
+        """Serve daemons."""
+        app = web.Application()
+        for name in ("connect", "acquire", "complete", "leave"):
+            app.router.add_post(f"/{name}", self._answer)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.port = runner.addresses[0][1]
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def post(self, stopping: asyncio.Event) -> None:
+        """A job every moment, until told to stop and all are done."""
+        while not stopping.is_set():
+            build = len(self.jobs) % BUILD_EVERY == BUILD_EVERY - 1
+            seconds = self._random.uniform(1, 3) if build else SHORT
+            self._waiting.put_nowait(len(self.jobs))
+            self.jobs.append(Job(seconds, time.monotonic()))
+            await asyncio.sleep(EVERY)
+
+    @property
+    def undone(self) -> list[Job]:
+        return [job for job in self.jobs if job.done is None]
+
+    @property
+    def longest_wait(self) -> float:
+        return max((job.waited for job in self.jobs), default=0)
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        act = getattr(self, "_" + request.path.removeprefix("/"))
+        answer = await act(**(await request.json()))
+        return web.json_response(answer)
+
+    async def _connect(self, name: str, key: str) -> dict[str, Any]:
+        for state in self._states:
+            for place, stored in state.keys.items():
+                if stored.secret == key:
+                    daemon = state.connect_daemon(name, place)
+                    self.links[daemon] = Link(state, stored.id)
+                    return {"daemon": daemon}
+        return {}
+
+    async def _acquire(self, daemon: str) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(POLL):
+                number = await self._waiting.get()
+        except TimeoutError:
+            self._show(daemon, "idle")
+            return {}
+        job = self.jobs[number]
+        job.taken, job.daemon = time.monotonic(), daemon
+        self._show(daemon, "busy")
+        return {"number": number, "seconds": job.seconds}
+
+    async def _complete(self, daemon: str, job: int) -> dict[str, Any]:
+        assert self.jobs[job].daemon == daemon
+        self.jobs[job].done = time.monotonic()
+        self._show(daemon, "idle")
+        return {}
+
+    async def _leave(self, daemon: str) -> dict[str, Any]:
+        self._show(daemon, "idle")
+        self.links.pop(daemon).state.daemons.pop(daemon, None)
+        return {}
+
+    def _show(self, daemon: str, status: str) -> None:
+        """Let coderd see what a daemon does, unless it went with its key."""
+        state = self.links[daemon].state
+        if daemon in state.daemons:
+            state.set_daemon(daemon, status)
+        else:
+            self.orphans.add(daemon)
+
+
+class Kubelet:
+    """Runs a daemon for each pod that is ready, and tells it to end when the pod goes."""
+
+    def __init__(self, client: Client, boards: Mapping[str, Board], folder: Path) -> None:
+        self._client = client
+        self._boards = boards
+        self._folder = folder
+        self._daemons: dict[str, Process] = {}
+        self._known: set[str] = set()
+        self._gone: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator["Kubelet"]:
+        pods = Informer(self._client, POD, list(self._boards), metrics=Metrics())
+        pods.listen(self._heard)
+        watching = asyncio.create_task(pods.run())
+        try:
+            yield self
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching, *self._tasks])
+            for daemon in self._daemons.values():
+                daemon.kill()
+
+    def _heard(self, change: Change[Child]) -> None:
+        pod = change.new or change.old
+        assert pod is not None
+        uid = pod.metadata.uid
+        if change.new is None or pod.deleting:
+            self._gone.add(uid)
+            if uid in self._daemons and self._daemons[uid].running:
+                self._daemons[uid].child.terminate()
+        elif uid not in self._known and _is_ready(pod):
+            self._known.add(uid)
+            task = asyncio.create_task(self._start(pod))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _start(self, pod: Child) -> None:
+        namespace, name = pod.key
+        secret = await self._client.get(SECRET, Key(namespace, secret_of(pod.manifest)))
+        if pod.metadata.uid in self._gone:
+            return
+        key = base64.b64decode((secret.manifest.get("data") or {}).get("key", "")).decode()
+        command = [sys.executable, "-I", "-S", str(PROGRAM), str(self._boards[namespace].port), name]
+        log, env = self._folder / f"{name}.log", {"CODER_PROVISIONER_DAEMON_KEY": key}
+        daemon = Process(command, log, env=env)
+        daemon.start()
+        self._daemons[pod.metadata.uid] = daemon
+
+
+def _is_ready(pod: Child) -> bool:
+    conditions = (pod.manifest.get("status") or {}).get("conditions", [])
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

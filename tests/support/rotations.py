@@ -1,0 +1,279 @@
+"""A provisioner at two control planes, everything that can make it change its key, and what must hold at rest."""
+
+import base64
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
+from coder_k8s.coderd.connections import Endpoint
+from coder_k8s.controllers.names import fnv1a32
+from coder_k8s.kube import errors
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.conditions import find
+from coder_k8s.kube.config import load
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Child, Key, Kind, Object, timestamp
+from tests.coderd_server import CoderdServer
+from tests.coderd_server.state import StoredKey
+
+T = TypeVar("T", bound=Object)
+PLANES = ("one", "two")
+ORGANIZATIONS = ("default", "other")
+REQUEST = "coder.com/rotate-key"
+CHECKSUM = "checksum/provisioner-key"
+OURS = "app.kubernetes.io/managed-by=coder-k8s"
+
+
+class Found(NamedTuple):
+    """A key, and the control plane that has it."""
+
+    plane: str
+    key: StoredKey
+
+
+@dataclass
+class Site:
+    """A namespace with a provisioner, as its users and the administrators of coderd see it."""
+
+    client: Client
+    namespace: str
+    coderds: Mapping[str, CoderdServer]
+    replicas: int = 1
+    name: str = "demo"
+    foreign: set[str] = field(default_factory=set)
+    """The IDs of keys that others made."""
+
+    @property
+    def key(self) -> Key:
+        return Key(self.namespace, self.name)
+
+    @property
+    def routes(self) -> dict[Endpoint, Endpoint]:
+        """Where the stand-ins are that answer for the Services of the control planes."""
+        return {
+            Endpoint(f"{plane}.{self.namespace}.svc.cluster.local", 80): Endpoint("127.0.0.1", coderd.port)
+            for plane, coderd in self.coderds.items()
+        }
+
+    def found(self) -> list[Found]:
+        """All keys that we made, wherever."""
+        every = [Found(plane, key) for plane, coderd in self.coderds.items() for key in coderd.state.keys.values()]
+        assert self.foreign <= {each.key.id for each in every}, "a key of somebody else is gone"
+        return [each for each in every if each.key.id not in self.foreign]
+
+    async def make_planes(self, now: datetime) -> None:
+        """Control planes that have all that a provisioner needs, which no operator changes, and keys of others."""
+        for plane, coderd in self.coderds.items():
+            state = coderd.state
+            state.install_license()
+            state.add_key("somebody-else", {"round": "0"})
+            state.add_key("somebody-else", organization=state.add_organization("other"))
+            self.foreign |= {key.id for key in state.keys.values()}
+            where = {"namespace": self.namespace, "name": plane, "annotations": {"coder.com/paused": "true"}}
+            made = await self.client.create(CONTROL_PLANE, {"metadata": where, "spec": {}})
+            token = {"namespace": self.namespace, "name": f"{plane}-token"}
+            data = {"token": base64.b64encode(state.token.encode()).decode()}
+            await self.client.create(SECRET, {"metadata": token, "data": data})
+            status = {
+                "url": f"http://{plane}.{self.namespace}.svc.cluster.local:80",
+                "operatorAccessReady": True,
+                "operatorTokenSecretRef": {"name": f"{plane}-token", "key": "token"},
+                "externalProvisionerDaemonsEntitlement": "entitled",
+                "entitlementsLastChecked": timestamp(now),
+            }
+            await self.client.patch_status(CONTROL_PLANE, made, status)
+
+    async def make(self, name: str = "demo") -> None:
+        self.name = name
+        spec = {
+            "controlPlaneRef": {"name": "one"},
+            "replicas": self.replicas,
+            "key": {"rotation": {"interval": "48h"}},
+        }
+        await self.client.create(PROVISIONER, {"metadata": {"namespace": self.namespace, "name": name}, "spec": spec})
+
+    async def change(self, **spec: Any) -> None:
+        await self.client.merge(PROVISIONER, self.key, {"spec": spec})
+
+    async def provisioner(self) -> CoderProvisioner | None:
+        return await self.find(PROVISIONER, self.name)
+
+    async def secret_name(self) -> str:
+        """Where the key is kept now."""
+        provisioner = await self.client.get(PROVISIONER, self.key)
+        return provisioner.spec.key.secret_name or f"{self.name}-provisioner-key"
+
+    async def find(self, kind: Kind[T], name: str) -> T | None:
+        try:
+            return await self.client.get(kind, Key(self.namespace, name))
+        except errors.NotFound:
+            return None
+
+    async def delete(self, kind: Kind[Any], name: str) -> None:
+        await self.client.delete(kind, await self.client.get(kind, Key(self.namespace, name)), unchanged=False)
+
+    async def flaws(self) -> list[str]:
+        """What is not as it must be at rest."""
+        provisioner, ours = await self.provisioner(), self.found()
+        if provisioner is None:
+            return [f"{each.key.name} is left at {each.plane}" for each in ours]
+        if len(ours) != 1:
+            return [f"{len(ours)} keys in coderd: {[each.key.name for each in ours]}, not one"]
+        [(plane, key)] = ours
+        pages = self.client.list(SECRET, self.namespace, labels=OURS)
+        secrets = [Child.decode(item) async for page in pages for item in page.items]
+        deployment = await self.find(DEPLOYMENT, f"provisioner-{self.name}")
+        url = (await self.client.get(CONTROL_PLANE, Key(self.namespace, plane))).status.url
+        compared = {
+            "status.controlPlaneURL": (provisioner.status.control_plane_url, url),
+            **self._of_coderd(provisioner, plane, key),
+            **_of_secrets(provisioner, self.name, [each for each in secrets if _owner(each) == self.name], key),
+            **_of_deployment(provisioner, self.name, deployment, key),
+            **_of_status(provisioner, key),
+        }
+        return [f"{what} is {is_!r}, not {must!r}" for what, (is_, must) in compared.items() if is_ != must]
+
+    def _of_coderd(self, provisioner: CoderProvisioner, plane: str, key: StoredKey) -> dict[str, tuple[Any, Any]]:
+        spec, state = provisioner.spec, self.coderds[plane].state
+        base = spec.key.name or self.name
+        return {
+            "the key's control plane": (plane, spec.control_plane_ref.name),
+            "the key's organization": (key.organization, state.find_organization(spec.organization_name)),
+            "the key's tags": (key.tags, spec.tags),
+            "that the key has one of its names": (key.name in (base, f"{base}-2"), True),
+        }
+
+
+def _of_secrets(
+    provisioner: CoderProvisioner, name: str, secrets: list[Child], key: StoredKey
+) -> dict[str, tuple[Any, Any]]:
+    spec = provisioner.spec
+    wanted = spec.key.secret_name or f"{name}-provisioner-key"
+    encoded = base64.b64encode(key.secret.encode()).decode()
+    held = {
+        each.metadata.name: (each.manifest.get("data") or {}).get(spec.key.secret_key) == encoded for each in secrets
+    }
+    answered = {each.metadata.annotations.get(REQUEST) for each in secrets}
+    return {
+        "that Secrets hold the key": (held, {wanted: True}),
+        "the request that was answered": (answered, {provisioner.metadata.annotations.get(REQUEST)}),
+    }
+
+
+def _of_deployment(
+    provisioner: CoderProvisioner, name: str, deployment: Child | None, key: StoredKey
+) -> dict[str, tuple[Any, Any]]:
+    if deployment is None:
+        return {"the Deployment": (None, "there")}
+    wanted = provisioner.spec.key.secret_name or f"{name}-provisioner-key"
+    checksum = deployment.manifest["spec"]["template"]["metadata"]["annotations"][CHECKSUM]
+    return {
+        "the checksum of the pods": (checksum, fnv1a32(key.secret.encode())),
+        "the Secret of the pods": (secret_of(deployment.manifest["spec"]["template"]), wanted),
+    }
+
+
+def _of_status(provisioner: CoderProvisioner, key: StoredKey) -> dict[str, tuple[Any, Any]]:
+    spec, status = provisioner.spec, provisioner.status
+    ready = find(status.conditions, "Ready")
+    told = "".join(f"{name}\0{value}\0" for name, value in sorted(spec.tags.items()))
+    return {
+        "status.provisionerKeyName": (status.provisioner_key_name, key.name),
+        "status.provisionerKeyID": (status.provisioner_key_id, key.id),
+        "status.organizationName": (status.organization_name, spec.organization_name),
+        "status.organizationID": (status.organization_id, key.organization),
+        "status.tagsHash": (status.tags_hash, fnv1a32(told.encode())),
+        "status.controlPlaneRefName": (status.control_plane_ref_name, spec.control_plane_ref.name),
+        "status.keyCreated": (status.key_created, key.created_at.replace(microsecond=0)),
+        "status.retiringKeys": (status.retiring_keys, []),
+        "status.secretRef": (status.secret_ref and status.secret_ref.key, spec.key.secret_key),
+        "status.observedGeneration": (status.observed_generation, provisioner.metadata.generation),
+        "Ready": (ready and (ready.status, ready.observed_generation), ("True", provisioner.metadata.generation)),
+    }
+
+
+def _owner(child: Child) -> str:
+    return child.controller.name if child.controller else ""
+
+
+def secret_of(template: Mapping[str, Any]) -> str:
+    """The Secret that pods of this template take their key from."""
+    [container] = template["spec"]["containers"]
+    return next(str(each["valueFrom"]["secretKeyRef"]["name"]) for each in container["env"] if "valueFrom" in each)
+
+
+@asynccontextmanager
+async def site(kubeconfig: Path, namespace: str, now: Callable[[], datetime], replicas: int = 1) -> AsyncIterator[Site]:
+    """A place for a provisioner, with two control planes."""
+    async with AsyncExitStack() as stack:
+        coderds = {plane: await stack.enter_async_context(CoderdServer(now=now)) for plane in PLANES}
+        http = await stack.enter_async_context(Http(load(kubeconfig), "user", Metrics()))
+        place = Site(Client(http, "user"), namespace, coderds, replicas)
+        await place.make_planes(now())
+        yield place
+
+
+Change = Callable[[Site, int], Awaitable[None]]
+
+
+async def change_tags(site: Site, turn: int) -> None:
+    await site.change(tags={"round": str(turn)})
+
+
+async def change_key_name(site: Site, turn: int) -> None:
+    await site.change(key={"name": f"named-{turn}"})
+
+
+async def change_organization(site: Site, turn: int) -> None:
+    await site.change(organizationName=ORGANIZATIONS[turn % 2])
+
+
+async def change_control_plane(site: Site, turn: int) -> None:
+    await site.change(controlPlaneRef={"name": PLANES[turn % 2]})
+
+
+async def change_url(site: Site, turn: int) -> None:
+    plane = (await site.client.get(PROVISIONER, site.key)).spec.control_plane_ref.name
+    url = f"http://{plane}.{site.namespace}.svc.cluster.local:{8000 + turn}"
+    await site.client.merge(CONTROL_PLANE, Key(site.namespace, plane), {"status": {"url": url}}, "status")
+
+
+async def change_secret_name(site: Site, turn: int) -> None:
+    await site.change(key={"secretName": f"kept-{turn}"})
+
+
+async def delete_secret(site: Site, turn: int) -> None:
+    await site.delete(SECRET, await site.secret_name())
+
+
+async def empty_secret(site: Site, turn: int) -> None:
+    await site.client.merge(SECRET, Key(site.namespace, await site.secret_name()), {"data": {"key": ""}})
+
+
+async def delete_key(site: Site, turn: int) -> None:
+    [(plane, key)] = site.found()
+    site.coderds[plane].state.delete_key(key.name, key.organization)
+
+
+async def request(site: Site, turn: int) -> None:
+    await site.client.merge(PROVISIONER, site.key, {"metadata": {"annotations": {REQUEST: f"request-{turn}"}}})
+
+
+ROTATIONS: dict[str, Change] = {
+    "tags": change_tags,
+    "key name": change_key_name,
+    "organization": change_organization,
+    "control plane": change_control_plane,
+    "url": change_url,
+    "secret deleted": delete_secret,
+    "secret emptied": empty_secret,
+    "key deleted": delete_key,
+    "request": request,
+}
+"""What makes the operator replace the key; that its time is over is for the test to arrange."""
