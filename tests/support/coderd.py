@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from prometheus_client import generate_latest
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.coderd.access_db import USERNAME, token_name
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.controlplane import setup
 from coder_k8s.controllers.runtime import Runtime
@@ -26,9 +27,11 @@ from coder_k8s.kube.objects import Child, Key, Kind, Manifest
 from tests.coderd_server import CoderdServer
 from tests.support import eventually
 from tests.support.controllers import running
+from tests.support.databases import CoderdDatabase
 
 EVENT = Kind("events.k8s.io", "v1", "Event", "events", Child)
 LICENSES = "/api/v2/licenses"
+CONNECTION_URL = "CODER_PG_CONNECTION_URL"
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -234,49 +237,24 @@ def value_of(metrics: str, name: str, /, **labels: str) -> float | None:
     return None
 
 
-class Gate:
-    """Somebody before the database who counts who comes, and may let them wait for ever."""
-
-    def __init__(self, port: int) -> None:
-        self.visits = 0
-        self.closed = False
-        self._inner = port
-        self._links: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        self.port: int = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for link in self._links:
-            link.cancel()
-        await asyncio.gather(*self._links, return_exceptions=True)
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.visits += 1
-        link = asyncio.create_task(self._serve(reader, writer))
-        self._links.add(link)
-        link.add_done_callback(self._links.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            if self.closed:
-                await reader.read(-1)
-                return
-            onward_reader, onward_writer = await asyncio.open_connection("127.0.0.1", self._inner)
-            await asyncio.gather(_pump(reader, onward_writer), _pump(onward_reader, writer))
-        finally:
-            writer.close()
+def env(url: str) -> list[Manifest]:
+    return [{"name": CONNECTION_URL, "value": url}]
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-    except ConnectionError:
-        pass
-    finally:
-        writer.close()
+async def operator_tokens(database: CoderdDatabase) -> list[tuple[str, str]]:
+    """Id and name of the operator's tokens."""
+    rows = await database.server.fetch(
+        "SELECT api_keys.id, token_name FROM api_keys JOIN users ON users.id = user_id WHERE username = $1 ORDER BY 2",
+        database.name,
+        USERNAME,
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+async def assert_one_token(demo: Site, database: CoderdDatabase) -> str:
+    """The Secret holds the only token that the database has for this control plane, and coderd accepts it."""
+    token = await demo.token()
+    own = token_name(*demo.key)
+    found = [identifier for identifier, name in await operator_tokens(database) if name in (own, f"{own}-2")]
+    assert found == [token.partition("-")[0]]
+    return token

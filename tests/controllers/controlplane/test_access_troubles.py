@@ -1,0 +1,198 @@
+"""What can stand between the operator and a token in coderd's database."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from tests.support import eventually
+from tests.support.coderd import CONNECTION_URL, Site, assert_one_token, env, operator_tokens, site
+from tests.support.databases import VERSIONS, CoderdDatabase, create_database
+from tests.support.gate import Gate
+from tests.support.postgres import Postgres
+
+SECRET_NAME = "demo-operator-token"
+
+
+@pytest.fixture
+async def database(postgres: Postgres) -> CoderdDatabase:
+    return await create_database(postgres, "2.36.1")
+
+
+@pytest.fixture
+async def demo(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
+) -> AsyncIterator[Site]:
+    async with site(cluster.kubeconfig, operator_kubeconfig, namespace, database_url=database.url) as place:
+        yield place
+
+
+async def test_access_waits_for_the_migrations(demo: Site, postgres: Postgres) -> None:
+    empty = await create_database(postgres, "template0")
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(empty.url))
+        await demo.told("OperatorAccessReady", "Pending", "Unknown")
+        assert (await demo.conditions())["Stalled"][0] == "False"
+        await operator.settle()
+        assert 29 < (operator.look_again() or 0) <= 30
+        for script in VERSIONS["2.36.1"]:
+            await postgres.execute(script.read_text(), empty.name)
+        await operator.look()
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+
+
+async def test_a_human_of_that_name_is_left_alone(demo: Site, database: CoderdDatabase) -> None:
+    await database.server.execute(
+        """
+        INSERT INTO users (id, email, username, hashed_password, created_at, updated_at, status, rbac_roles, login_type)
+        VALUES (gen_random_uuid(), 'ada@example.com', 'Coder-K8s-Operator', 'x', now(), now(), 'active', '{}', 'oidc')
+        """,
+        database.name,
+    )
+    before = await database.server.fetch("SELECT users::text FROM users", database.name)
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(database.url))
+        await demo.told("OperatorAccessReady", "UsernameTaken", "False")
+        await demo.told("Stalled", "UsernameTaken", "True")
+        await demo.event("OperatorAccessFailed")
+        await operator.later(seconds=31)
+        assert await database.server.fetch("SELECT users::text FROM users", database.name) == before
+        assert await database.server.fetch("SELECT id FROM api_keys", database.name) == []
+        assert await demo.find(SECRET, SECRET_NAME) is None
+        await database.server.execute("UPDATE users SET username = 'ada'", database.name)
+        await operator.later(seconds=31)
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.told("Stalled", "Progressing", "False")
+
+
+async def test_a_secret_of_somebody_else_is_left_alone(demo: Site, database: CoderdDatabase) -> None:
+    await demo.put_secret(SECRET_NAME, token="mine")
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(database.url))
+        await demo.told("OperatorAccessReady", "SecretUnavailable", "False")
+        await demo.told("Stalled", "SecretUnavailable", "True")
+        assert await demo.token() == "mine"
+        assert await operator_tokens(database) == []
+        await demo.delete(SECRET, SECRET_NAME)
+
+        async def made() -> bool:
+            await operator.look()
+            return bool(await demo.token())
+
+        await eventually(made)
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+
+
+async def test_nothing_is_rotated_while_the_database_is_down(demo: Site, database: CoderdDatabase) -> None:
+    async with demo.operator():
+        await demo.make(extraEnv=env(database.url))
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+    first = await demo.token()
+    await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS false")
+    async with demo.operator() as operator:
+        await demo.told("OperatorAccessReady", "DatabaseUnreachable", "False")
+        plane = await demo.plane()
+        assert not plane.status.operator_access_ready
+        assert plane.status.operator_token_secret_ref is not None, "the Secret is still where it was"
+        assert await demo.token() == first
+        await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS true")
+        await operator.later(seconds=31)
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        assert await assert_one_token(demo, database) == first
+
+
+@pytest.mark.parametrize("version", ["2.30.0", "2.36.1"])
+async def test_coderd_without_its_database_condemns_no_token(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, postgres: Postgres, version: str
+) -> None:
+    """2.30.0 answers 401 then, which looks like a dead token."""
+    database = await create_database(postgres, version)
+    async with (
+        site(cluster.kubeconfig, operator_kubeconfig, namespace, version=version, database_url=database.url) as demo,
+        demo.operator() as operator,
+    ):
+        await demo.make(extraEnv=env(database.url))
+        await demo.serve()
+        await demo.told("EntitlementsKnown", "Checked", "True")
+        first = await demo.token()
+        await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS false")
+        await operator.later(seconds=121)
+        await demo.told("EntitlementsKnown", "Error", "False")
+        assert (await demo.conditions())["OperatorAccessReady"] == ("True", "TokenReady")
+        await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS true")
+        await operator.later(seconds=31)
+        await demo.told("EntitlementsKnown", "Checked", "True")
+        assert await assert_one_token(demo, database) == first
+
+
+async def test_a_token_that_somebody_deleted_is_made_anew(demo: Site, database: CoderdDatabase) -> None:
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(database.url))
+        await demo.serve()
+        await demo.told("EntitlementsKnown", "Checked", "True")
+        first = await demo.token()
+        await database.server.execute("DELETE FROM api_keys", database.name)
+        await operator.later(seconds=121)
+        await demo.told("EntitlementsKnown", "Forbidden", "False")
+        await operator.later(seconds=31)
+        await demo.told("EntitlementsKnown", "Checked", "True")
+        assert await assert_one_token(demo, database) != first
+
+
+async def test_a_wrong_password_is_told_and_mended_at_once(demo: Site, database: CoderdDatabase) -> None:
+    wrong = database.server.url(database.name, "coder", "hunter2-not-this")
+    await demo.put_secret("database", url=wrong)
+    reference = {"secretKeyRef": {"name": "database", "key": "url"}}
+    async with demo.operator():
+        await demo.make(extraEnv=[{"name": CONNECTION_URL, "valueFrom": reference}])
+        condition = await demo.told("OperatorAccessReady", "DatabaseUnreachable", "False")
+        assert "password" in condition.message
+        assert "hunter2" not in condition.message
+        await demo.put_secret("database", url=database.url)
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+
+
+async def test_a_hung_database_hangs_nothing_else(demo: Site, database: CoderdDatabase) -> None:
+    async with Gate(database.server.port) as gate, demo.operator() as operator:
+        gate.closed = True
+        await demo.make(extraEnv=env(database.url.replace(str(database.server.port), str(gate.port))))
+        assert await eventually(lambda: demo.find(DEPLOYMENT, "demo"), 3)
+        await demo.told("OperatorAccessReady", "DatabaseUnreachable", within=20)
+        await operator.settle()
+        assert gate.visits == 1
+        for _ in range(5):
+            await operator.look()
+        assert gate.visits == 1, "it is left alone for a while, whatever else happens"
+        assert 20 < (operator.look_again() or 0) <= 30
+        gate.closed = False
+        await operator.later(seconds=31)
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+
+
+async def test_one_transaction_an_hour_is_enough(demo: Site, database: CoderdDatabase) -> None:
+    async with Gate(database.server.port) as gate:
+        async with demo.operator() as operator:
+            await demo.make(extraEnv=env(database.url.replace(str(database.server.port), str(gate.port))))
+            await demo.serve()
+            await demo.told("Ready", "AllPartsReady", "True")
+            await operator.settle()
+            assert gate.visits == 1
+            for _ in range(29):
+                await operator.later(minutes=2)
+            assert gate.visits == 1
+            await operator.later(minutes=3)
+            assert gate.visits == 2
+        async with demo.operator() as operator:
+            await operator.settle()
+            assert gate.visits == 3
+
+
+async def test_a_database_that_nobody_names_waits_for_somebody(demo: Site, database: CoderdDatabase) -> None:
+    async with demo.operator():
+        await demo.make(envFrom=[{"secretRef": {"name": "database"}}])
+        await demo.told("OperatorAccessReady", "DatabaseURLMissing", "False")
+        await demo.told("Stalled", "DatabaseURLMissing", "True")
+        await demo.put_secret("database", **{CONNECTION_URL: database.url})
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
