@@ -91,8 +91,11 @@ def fresh_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def full_cluster() -> Iterator[FullCluster]:
-    """A cluster in which pods become Ready, one per worker that needs it."""
-    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, FullCluster(Path(folder)) as cluster:
+    """A cluster with our kinds in which pods become Ready, one per worker that needs it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder,
+        FullCluster(Path(folder), prepare=install_crds) as cluster,
+    ):
         yield cluster
 
 

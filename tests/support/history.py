@@ -6,9 +6,10 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import msgspec
+import yaml
 
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.objects import Key, Kind, Manifest
+from coder_k8s.kube.objects import Kind, Manifest
 
 PATIENCE = 20.0
 
@@ -22,6 +23,11 @@ class History:
         self.namespace = namespace
         self.states: list[Manifest] = []
         self._news = asyncio.Condition()
+
+    def add(self, raw: msgspec.Raw) -> None:
+        state = msgspec.json.decode(raw)
+        del state["metadata"]["managedFields"]
+        self.states.append(state)
 
     def of(self, name: str) -> list[Manifest]:
         return [state for state in self.states if state["metadata"]["name"] == name]
@@ -37,7 +43,8 @@ class History:
                 async with asyncio.timeout(PATIENCE):
                     await self._news.wait_for(lambda: (states := self.of(name)) and holds(states[-1]))
             except TimeoutError:
-                raise AssertionError(f"not within {PATIENCE:g} s: {self.of(name)[-1:]}") from None
+                latest = yaml.safe_dump(self.of(name)[-1:])
+                raise AssertionError(f"not within {PATIENCE:g} s:\n{latest}") from None
             return self.of(name)[-1]
 
     async def run(self, version: str) -> None:
@@ -46,7 +53,7 @@ class History:
             async for event in events:
                 if event.type in ("ADDED", "MODIFIED", "DELETED"):
                     async with self._news:
-                        self.states.append(msgspec.json.decode(event.object))
+                        self.add(event.object)
                         self._news.notify_all()
 
 
@@ -59,7 +66,8 @@ async def recording(client: Client, namespace: str, *kinds: Kind[Any]) -> AsyncI
         for history in histories:
             async for page in client.list(history.kind, namespace):
                 version = page.resource_version
-                history.states += [msgspec.json.decode(item) for item in page.items]
+                for item in page.items:
+                    history.add(item)
             tasks.append(group.create_task(history.run(version)))
         try:
             yield histories
@@ -70,7 +78,3 @@ async def recording(client: Client, namespace: str, *kinds: Kind[Any]) -> AsyncI
 
 def version_of(state: Manifest) -> int:
     return int(state["metadata"]["resourceVersion"])
-
-
-def key_of(state: Manifest) -> Key:
-    return Key(state["metadata"]["namespace"], state["metadata"]["name"])

@@ -51,6 +51,11 @@ class Report:
         """Somebody must act before this can go on."""
         self._culprits.append(Finding(STALLED, True, reason, message))
 
+    def interrupt(self, reason: str, message: str) -> None:
+        """The pass ends here: nothing that it did not come to may be taken to hold."""
+        self._open.insert(0, Finding(READY, False, reason, message))
+        self._moving = True
+
     def again(self, seconds: float) -> None:
         """Look again by then; the shortest wish wins."""
         self.look_again = seconds if self.look_again is None else min(seconds, self.look_again)

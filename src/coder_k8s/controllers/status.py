@@ -1,8 +1,9 @@
 """The one status write of a pass."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -23,6 +24,11 @@ PAUSED = (
     Finding(READY, None, "Paused", "coder.com/paused is set: nothing is written until it is removed"),
     Finding(RECONCILING, False, "Paused"),
     Finding(STALLED, False, "Paused"),
+)
+BEGUN = (
+    Finding(READY, None, "Progressing"),
+    Finding(RECONCILING, True, "Progressing"),
+    Finding(STALLED, False, "Progressing"),
 )
 
 
@@ -63,19 +69,53 @@ class StatusWriter(Generic[T]):
 
         await self._patch(seen, told)
 
+    @asynccontextmanager
+    async def also_of_failure(self, seen: T, report: Report) -> AsyncIterator[None]:
+        """Tell of a pass that the API server broke off: an object without a status would look finished.
+
+        One that is known to be ready stays so, because trouble on this side takes nothing from it.
+        """
+        try:
+            yield
+        except errors.ServerError as trouble:
+            ready = find(_status(seen).conditions, READY)
+            if ready is None or (ready.status, ready.observed_generation) != ("True", seen.metadata.generation):
+                report.interrupt("Retrying", trouble.message)
+                report.fields.setdefault("phase", _status(seen).phase or "Pending")
+                await self.write(seen, report, owned=frozenset())
+            raise
+
+    async def record(self, seen: T, **fields: Any) -> T:
+        """Write fields ahead of a step that must not be taken without them.
+
+        If nothing else was said of the object before, it is also said that it is not ready yet.
+        """
+        generation, now = seen.metadata.generation, self._now()
+
+        def told(old: Status) -> Status:
+            known = find(old.conditions, READY) is not None
+            conditions = old.conditions if known else merge(old.conditions, BEGUN, generation, now)
+            return replace(old, conditions=conditions, **fields)
+
+        written = await self._patch(seen, told)
+        if written is None:
+            raise errors.Conflict(409, "Conflict", f"{seen.key} was replaced or changed meanwhile")
+        return written
+
     async def pause(self, seen: T) -> None:
         """Say that nothing is done about an object, and nothing else."""
         generation, now = seen.metadata.generation, self._now()
         await self._patch(seen, lambda old: replace(old, conditions=merge(old.conditions, PAUSED, generation, now)))
 
-    async def _patch(self, seen: T, told: Callable[[Status], Status]) -> None:
+    async def _patch(self, seen: T, told: Callable[[Status], Status]) -> T | None:
+        """The object with its new status; nothing when it is no longer ours to write."""
         live = seen
         for _ in range(TRIES):
             before = _status(live)
             after = told(before)
             change = merge_patch(_manifest(before), _manifest(after))
             if not change:
-                return
+                return live
             patch = {
                 "metadata": {"uid": live.metadata.uid, "resourceVersion": live.metadata.resource_version},
                 "status": change,
@@ -83,16 +123,16 @@ class StatusWriter(Generic[T]):
             try:
                 written = await self._client.merge(self._kind, seen.key, patch, "status")
             except errors.NotFound:
-                return
+                return None
             except errors.Conflict:
                 live = await self._client.get(self._kind, seen.key)
                 replaced = live.metadata.uid != seen.metadata.uid
                 if replaced or _status(live).observed_generation > seen.metadata.generation:
-                    return
+                    return None
             else:
                 self._cache.written(written, self._writer)
                 self._announce(seen, before, after)
-                return
+                return written
         raise errors.Conflict(409, "Conflict", f"the status of {seen.key} changed {TRIES} times while it was written")
 
     def _announce(self, seen: T, before: Status, after: Status) -> None:

@@ -3,12 +3,12 @@
 import http.client
 import json
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
 from .binaries import program
-from .cluster import Cluster
+from .cluster import Cluster, ClusterAccess
 from .processes import Process, ProcessFailed, free_port
 
 STAGES = Path(__file__).parent / "kwok.yaml"
@@ -19,10 +19,20 @@ PLAYED = {"kwok.x-k8s.io/node": "fake"}
 
 
 class FullCluster(Cluster):
-    """`Cluster` with kube-controller-manager, kube-scheduler and kwok; its one node has room for any test."""
+    """`Cluster` with kube-controller-manager, kube-scheduler and kwok; its one node has room for any test.
 
-    def __init__(self, folder: Path, apiserver_args: Sequence[str] = (), port: int | None = None) -> None:
+    `prepare` is for custom kinds: garbage collection looks for new ones only twice a minute, and when it starts.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        apiserver_args: Sequence[str] = (),
+        port: int | None = None,
+        prepare: Callable[[ClusterAccess], None] = lambda _: None,
+    ) -> None:
         super().__init__(folder, apiserver_args, port)
+        self.prepare = prepare
         self.controller_manager = self._follower("kube-controller-manager", *self._controller_manager_options())
         self.scheduler = self._follower("kube-scheduler")
         self.kwok = Process(self._kwok_command(), folder / "kwok.log", self._node_ready)
@@ -32,6 +42,7 @@ class FullCluster(Cluster):
         """Launch, and return once a pod can be scheduled."""
         super().start()  # without an API server that answers, the others end
         try:
+            self.prepare(self)
             self._add_node()
             for follower in self.followers:
                 self.components.append(follower)

@@ -1,7 +1,8 @@
 """A namespace with one control plane, in which a test plays the user and the controllers of Kubernetes."""
 
+import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.history import History, recording
 from tests.support.idle import idle
@@ -37,6 +39,8 @@ class World:
     namespace: str
     planes: History
     deployments: History
+    since: int = 0
+    """When the pods last changed: an older status does not tell of that."""
 
     @property
     def key(self) -> Key:
@@ -62,7 +66,8 @@ class World:
 
     async def change(self, **spec: Any) -> None:
         """Change the spec; `None` removes a field."""
-        await self.client.merge(CONTROL_PLANE, self.key, {"spec": spec})
+        changed = await self.client.merge(CONTROL_PLANE, self.key, {"spec": spec})
+        await self.told(lambda plane: plane["metadata"]["generation"] >= changed.metadata.generation)
 
     async def told(self, holds: Callable[[Manifest], object]) -> Manifest:
         return await self.planes.until(NAME, holds)
@@ -109,7 +114,8 @@ class World:
             "availableReplicas": ready,
             "conditions": None,
         }
-        await self.client.merge(DEPLOYMENT, self.key, {"status": status | more}, "status")
+        changed = await self.client.merge(DEPLOYMENT, self.key, {"status": status | more}, "status")
+        self.since = int(changed.metadata.resource_version)
 
 
 @asynccontextmanager
@@ -119,6 +125,13 @@ async def made(kubeconfig: Path, operator: Path, namespace: str) -> AsyncIterato
         recording(client := Client(http, "user"), namespace, CONTROL_PLANE, DEPLOYMENT) as (planes, deployments),
     ):
         yield World(client, operator, namespace, planes, deployments)
+    await eventually(connections_are_closed)
+
+
+def connections_are_closed() -> bool:
+    """A request that is called off says farewell by TLS, and the loop must not end before that is over."""
+    transports: Mapping[int, Any] = asyncio.get_running_loop()._transports  # type: ignore[attr-defined]
+    return all(transport._sock is None for transport in transports.values())
 
 
 def checksum(deployment: Manifest) -> str:

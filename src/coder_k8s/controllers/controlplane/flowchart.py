@@ -79,29 +79,30 @@ class Reconciler:
             return await self._finalize(plane)
 
         report = Report()
-        environment = await self._sources.environment(plane)
-        plane = await self._hold(plane)  # before the first Role in another namespace
-        await self._identify(plane, report)
-        await self._rbac.ensure(plane, report)
-        checksum, live = await self._deploy(plane, environment, report)
-        with refusals.told(report):
-            await self._children.apply(SERVICE, service(plane))
-        with refusals.told(report, ControlPlaneCondition.EXPOSED):
-            await self._exposure.ensure(plane, report)
-        found = await self._look(plane, live, environment, report)
-        if found.complete:  # pods of the last rollout need their account until they are gone
-            await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
-        plane = await self._let_go(plane)
-        await self._converse(plane, found.ready > 0, report)
+        async with self._status.also_of_failure(plane, report):
+            environment = await self._sources.environment(plane)
+            plane = await self._hold(plane)  # before the first Role in another namespace
+            await self._identify(plane, report)
+            await self._rbac.ensure(plane, report)
+            checksum, live = await self._deploy(plane, environment, report)
+            with refusals.told(report):
+                await self._children.apply(SERVICE, service(plane))
+            with refusals.told(report, ControlPlaneCondition.EXPOSED):
+                await self._exposure.ensure(plane, report)
+            found = await self._look(plane, live, environment, report)
+            if found.complete:  # pods of the last rollout need their account until they are gone
+                await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
+            plane = await self._let_go(plane)
+            await self._converse(plane, found.ready > 0, report)
 
-        report.fields |= {
-            "url": status_url(plane),
-            "phase": "Ready" if found.ready else "Pending",
-            "replicas": found.replicas,
-            "ready_replicas": found.ready,
-            "selector": selector(labels(NAME, plane)),
-            "config_checksum": checksum,
-        }
+            report.fields |= {
+                "url": status_url(plane),
+                "phase": "Ready" if found.ready else "Pending",
+                "replicas": found.replicas,
+                "ready_replicas": found.ready,
+                "selector": selector(labels(NAME, plane)),
+                "config_checksum": checksum,
+            }
         await self._status.write(plane, report, CONDITIONS)
         return report.look_again
 

@@ -8,14 +8,23 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import POD
 from coder_k8s.kube.objects import Child
 
+STARTING = ("ContainerCreating", "PodInitializing")
+"""A pod that waits for no other reason may just be young, and says less than any other."""
+
 
 async def failing(client: Client, namespace: str, labels: Mapping[str, str]) -> str:
     """Why the first pod that waits does so, such as `ImagePullBackOff`; empty when none says."""
-    async for page in client.list(POD, namespace, labels=selector(labels)):
-        for pod in sorted((Child.decode(item) for item in page.items), key=lambda pod: pod.metadata.name):
-            for reason, message in _waiting(pod.manifest):
-                return f"pod {pod.metadata.name}: {reason}" + (f": {message}" if message else "")
-    return ""
+    pages = client.list(POD, namespace, labels=selector(labels))
+    pods = [Child.decode(item) async for page in pages for item in page.items]
+    waiting = [
+        (reason in STARTING, pod.metadata.name, reason, message)
+        for pod in pods
+        for reason, message in _waiting(pod.manifest)
+    ]
+    if not waiting:
+        return ""
+    _, name, reason, message = min(waiting, key=lambda entry: entry[:2])
+    return f"pod {name}: {reason}" + (f": {message}" if message else "")
 
 
 def has_variable(template: Mapping[str, Any], name: str) -> bool:

@@ -1,0 +1,100 @@
+"""A control plane on a cluster in which pods really come and go."""
+
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.dev.full_cluster import FullCluster
+from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, POD, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT
+from coder_k8s.kube.objects import Child, Kind, Manifest
+from tests.support import eventually
+from tests.support.kstatus import condition, kstatus
+from tests.support.operator import write_operator_kubeconfig
+
+from .truth import check_every_state
+from .world import CHECKSUM, World, made
+
+REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", Child)
+KINDS = (DEPLOYMENT, REPLICA_SET, POD, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS)
+
+
+@pytest.fixture(scope="module")
+def operator(full_cluster: FullCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_operator_kubeconfig(full_cluster, tmp_path_factory.mktemp("operator") / "kubeconfig")
+
+
+@pytest.fixture
+async def world(full_cluster: FullCluster, operator: Path) -> AsyncIterator[World]:
+    namespace = f"test-{uuid.uuid4().hex[:12]}"
+    full_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    async with made(full_cluster.kubeconfig, operator, namespace) as world:
+        yield world
+    full_cluster.request("DELETE", f"/api/v1/namespaces/{namespace}")
+
+
+async def find(world: World, kind: Kind[Child]) -> list[Manifest]:
+    """What there is of a kind that is not on its way out; the account of every namespace does not count."""
+    pages = world.client.list(kind, world.namespace)
+    found = [msgspec.json.decode(item) async for page in pages for item in page.items]
+    return [
+        item for item in found if item["metadata"]["name"] != "default" and "deletionTimestamp" not in item["metadata"]
+    ]
+
+
+async def becomes_ready(world: World) -> Manifest:
+    return await world.told(lambda plane: "status" in plane and kstatus(plane) == "Current")
+
+
+async def test_changed_secret_rolls_pods_and_ready_follows(world: World) -> None:
+    await world.put(SECRET, "database", CODER_PG_CONNECTION_URL="postgres://one")
+    async with world.running():
+        await world.make(replicas=2, envFrom=[{"secretRef": {"name": "database"}}])
+        ready = await becomes_ready(world)
+        assert (ready["status"]["phase"], ready["status"]["readyReplicas"]) == ("Ready", 2)
+        first = await find(world, POD)
+        assert [pod["status"]["phase"] for pod in first] == ["Running", "Running"]
+
+        seen = len(world.planes.states)
+        await world.put(SECRET, "database", CODER_PG_CONNECTION_URL="postgres://two")
+        annotation = await world.rolled(2)
+        await world.told(lambda plane: kstatus(plane) == "InProgress")
+        ready = await becomes_ready(world)
+        second = await find(world, POD)
+    assert {pod["metadata"]["annotations"][CHECKSUM] for pod in second} == {annotation}
+    assert not {pod["metadata"]["uid"] for pod in first} & {pod["metadata"]["uid"] for pod in second}
+    assert ready["status"]["readyReplicas"] == 2
+    told = [condition(state, "Ready")["status"] for state in world.planes.states[seen:]]
+    assert "".join(status[0] for status in dict.fromkeys(told)) == "FT"
+    check_every_state(world, at_once=False)
+
+
+async def test_scaled_to_zero_and_back(world: World) -> None:
+    async with world.running():
+        await world.make()
+        await becomes_ready(world)
+        await world.change(replicas=0)
+        await world.told(lambda plane: condition(plane, "Available")["message"] == "scaled to zero")
+        assert await find(world, POD) == []
+        await world.change(replicas=2)
+        assert (await becomes_ready(world))["status"]["readyReplicas"] == 2
+        assert len(await find(world, POD)) == 2
+    check_every_state(world, at_once=False)
+
+
+async def test_deletion_takes_all_children_along(world: World) -> None:
+    async def left() -> dict[str, int]:
+        return {kind.name: len(await find(world, kind)) for kind in KINDS}
+
+    async def nothing_left() -> bool:
+        return not any((await left()).values())
+
+    async with world.running():
+        await world.make(expose={"ingress": {"host": "coder.example.com"}})
+        await becomes_ready(world)
+        assert set((await left()).values()) == {1}
+        await world.drop(CONTROL_PLANE, "demo")
+        await eventually(nothing_left, timeout=30)

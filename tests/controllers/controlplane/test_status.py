@@ -1,0 +1,308 @@
+"""What a control plane says about itself, against what is true of its Deployment at that moment."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.dev.cluster import ClusterAccess, KubectlFailed
+from coder_k8s.kube.events import EVENT
+from coder_k8s.kube.kinds import POD, SERVICE
+from coder_k8s.kube.objects import Child, Kind, Manifest
+from tests.support import eventually
+from tests.support.history import version_of
+from tests.support.idle import idle, one_more_pass
+from tests.support.kstatus import condition, kstatus, kubectl_waits
+
+from .planes import manifest
+from .truth import check_every_state
+from .world import World, made
+
+WEBHOOK = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "ValidatingWebhookConfiguration",
+    "validatingwebhookconfigurations",
+    Child,
+    namespaced=False,
+)
+DEADLINE = {
+    "type": "Progressing",
+    "status": "False",
+    "reason": "ProgressDeadlineExceeded",
+    "message": 'ReplicaSet "demo-1" has timed out progressing.',
+}
+
+
+@pytest.fixture
+async def world(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[World]:
+    async with made(cluster.kubeconfig, operator_kubeconfig, namespace) as world:
+        yield world
+
+
+def brief(plane: Manifest) -> str:
+    """Phase, reason of Available, status of Ready, and what kstatus makes of it."""
+    available, ready = condition(plane, "Available"), condition(plane, "Ready")
+    return f"{plane['status']['phase']} {available.get('reason')} {ready['status']} {kstatus(plane)}"
+
+
+async def says(world: World, expected: str) -> Manifest:
+    """Wait until the status is this, in brief: that of the present generation, and of the pods as they are now."""
+
+    def holds(plane: Manifest) -> bool:
+        told = plane.get("status", {}).get("observedGeneration") == plane["metadata"]["generation"]
+        return told and version_of(plane) > world.since and brief(plane) == expected
+
+    return await world.told(holds)
+
+
+async def test_life(world: World) -> None:
+    """Create, roll out, change, scale to zero and back, lose a pod."""
+    async with world.running():
+        await world.make(replicas=2)
+        await says(world, "Pending NoReplicasReady False InProgress")
+        await world.pods(0, total=2)
+        told = await says(world, "Pending NoReplicasReady False InProgress")
+        await world.pods(1, total=2)
+        told = await says(world, "Ready RolloutInProgress False InProgress")
+        assert condition(told, "Available")["status"] == "True"
+        await world.pods(2)
+        told = await says(world, "Ready MinimumReplicasReady True Current")
+        assert (told["status"]["replicas"], told["status"]["readyReplicas"]) == (2, 2)
+
+        await world.change(image="coder:next")
+        await says(world, "Ready RolloutInProgress False InProgress")
+        await world.pods(2, total=3, updated=1)
+        await says(world, "Ready RolloutInProgress False InProgress")
+        await world.pods(2)
+        await says(world, "Ready MinimumReplicasReady True Current")
+
+        await world.change(replicas=0)
+        await says(world, "Ready RolloutInProgress False InProgress")
+        await world.pods(0)
+        told = await says(world, "Pending NoReplicasReady False InProgress")
+        assert condition(told, "Available")["message"] == "scaled to zero"
+        assert condition(told, "Reconciling")["status"] == "False"
+        assert "readyReplicas" not in told["status"]
+
+        await world.change(replicas=1)
+        await says(world, "Pending NoReplicasReady False InProgress")
+        await world.pods(1)
+        await says(world, "Ready MinimumReplicasReady True Current")
+        await world.pods(0, total=1)
+        await says(world, "Pending NoReplicasReady False InProgress")
+        await world.pods(1)
+        await says(world, "Ready MinimumReplicasReady True Current")
+    check_every_state(world)
+
+
+async def test_change_that_concerns_no_pod_is_told_at_once(world: World) -> None:
+    async with world.running():
+        await world.make()
+        await world.pods(1)
+        await says(world, "Ready MinimumReplicasReady True Current")
+        await world.change(service={"annotations": {"a": "b"}})
+        await says(world, "Ready MinimumReplicasReady True Current")
+    check_every_state(world)
+
+
+async def test_image_that_cannot_be_pulled(world: World) -> None:
+    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "coder:typo"'}
+    async with world.running():
+        await world.make(image="coder:typo")
+        await make_pod(world, "demo-1", waiting)
+        await world.pods(0, total=1, conditions=[DEADLINE])
+        told = await says(world, "Pending RolloutStuck False Failed")
+        for name in ("Available", "Stalled", "Ready"):
+            assert condition(told, name)["reason"] == "RolloutStuck"
+            assert condition(told, name)["message"] == (
+                'pod demo-1: ImagePullBackOff: Back-off pulling image "coder:typo"'
+            )
+
+        await world.change(image="coder:right")
+        await says(world, "Pending NoReplicasReady False InProgress")
+        await world.pods(1)
+        told = await says(world, "Ready MinimumReplicasReady True Current")
+        assert condition(told, "Stalled")["status"] == "False"
+    check_every_state(world)
+
+
+async def test_stuck_rollout_beside_pods_that_serve(world: World) -> None:
+    """The old pods serve on; the one that is merely being made does not hide the one that fails."""
+    async with world.running():
+        await world.make()
+        await world.pods(1)
+        await says(world, "Ready MinimumReplicasReady True Current")
+        await world.change(image="coder:typo")
+        await world.rolled(2)
+        await make_pod(world, "demo-1", {"reason": "ContainerCreating"})
+        await make_pod(world, "demo-2", {"reason": "ErrImagePull"})
+        await world.pods(1, total=2, updated=1, conditions=[DEADLINE])
+        told = await says(world, "Ready RolloutStuck False Failed")
+        assert condition(told, "Available")["status"] == "True"
+        assert condition(told, "Available")["message"] == "pod demo-2: ErrImagePull"
+    check_every_state(world)
+
+
+async def test_stuck_without_a_pod_has_the_words_of_the_deployment(world: World) -> None:
+    async with world.running():
+        await world.make()
+        await world.pods(0, conditions=[DEADLINE])
+        told = await says(world, "Pending RolloutStuck False Failed")
+        assert condition(told, "Available")["message"] == DEADLINE["message"]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({}, id="plain"),
+        pytest.param({"replicas": 0}, id="no replicas"),
+        pytest.param({"envFrom": [{"secretRef": {"name": "absent"}}]}, id="source missing"),
+        pytest.param({"operatorAccess": {}}, id="with operator access"),
+        pytest.param({"licenseSecretRef": {"name": "absent"}, "operatorAccess": {}}, id="with a licence"),
+        pytest.param({"nodeSelector": {"a": "no label!"}}, id="Deployment refused"),
+    ],
+)
+async def test_first_status_says_that_it_is_not_ready(world: World, spec: dict[str, Any]) -> None:
+    async with world.running() as runtime:
+        async with one_more_pass(runtime):
+            await world.client.create(CONTROL_PLANE, manifest(world.namespace, **spec))
+        await world.told(lambda plane: plane.get("status"))
+    first = next(state for state in world.planes.states if state.get("status"))
+    assert first["status"]["observedGeneration"] == first["metadata"]["generation"] == 1
+    assert condition(first, "Ready")["status"] == "False"
+    assert {"Reconciling", "Stalled", "Available"} <= {entry["type"] for entry in first["status"]["conditions"]}
+    assert kubectl_waits(first)
+    assert kstatus(first) != "Current"
+
+
+async def test_first_status_comes_also_when_a_step_fails(world: World) -> None:
+    """Without a status, an object that nobody can finish would look finished."""
+    name = f"refuses-{world.namespace}"
+    webhook = {
+        "name": "refuses.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/"},
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+    }
+    made = await world.client.create(WEBHOOK, {"metadata": {"name": name}, "webhooks": [webhook]})
+    try:
+        async with world.running():
+            await world.make()
+            told = await world.told(lambda plane: "refuses.example.com" in condition(plane, "Ready")["message"])
+            assert (condition(told, "Ready")["status"], kstatus(told)) == ("False", "InProgress")
+            await world.pods(1)
+            await world.client.delete(WEBHOOK, made)
+            await says(world, "Ready MinimumReplicasReady True Current")
+    finally:
+        with suppress(Exception):
+            await world.client.delete(WEBHOOK, made)
+
+
+async def test_kubectl_wait(world: World, cluster: ClusterAccess) -> None:
+    def wait(timeout: str) -> str:
+        object_ = f"codercontrolplane/{world.key.name}"
+        return cluster.kubectl("wait", "--for=condition=Ready", object_, "-n", world.namespace, f"--timeout={timeout}")
+
+    async with world.running():
+        await world.make()
+        with pytest.raises(KubectlFailed, match="timed out"):
+            await asyncio.to_thread(wait, "100ms")
+        waiting = asyncio.create_task(asyncio.to_thread(wait, "20s"))
+        await world.pods(1)
+        assert "condition met" in await waiting
+    await world.change(image="coder:next")  # nobody is there to tell
+    with pytest.raises(KubectlFailed, match="timed out"):
+        await asyncio.to_thread(wait, "100ms")
+
+
+async def test_pass_without_a_change_sends_nothing(world: World) -> None:
+    def requests() -> float:
+        [metric] = runtime.metrics.requests.collect()
+        return sum(sample.value for sample in metric.samples if sample.name.endswith("_total"))
+
+    async with world.running() as runtime:
+        await world.make(extraEnv=[{"name": "X", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "K"}}}])
+        await world.pods(1)
+        await says(world, "Ready MinimumReplicasReady True Current")
+        await eventually(lambda: event_is_written(world))
+        await idle(runtime)
+        before, states = requests(), len(world.planes.states)
+        async with one_more_pass(runtime):
+            # Not of the Deployment: that would be a new generation of it.
+            poke = {"metadata": {"annotations": {"example.com/poke": "1"}}}
+            await world.client.merge(SERVICE, world.key, poke)
+        assert requests() == before
+        assert len(world.planes.states) == states
+
+
+async def test_status_gets_through_while_somebody_edits_in_a_loop(world: World) -> None:
+    edits, enough = 0, asyncio.Event()
+
+    async def edit() -> None:
+        nonlocal edits
+        while not enough.is_set():
+            edits += 1
+            await world.client.merge(CONTROL_PLANE, world.key, {"metadata": {"labels": {"edit": str(edits)}}})
+
+    async with world.running():
+        await world.make()
+        editing = asyncio.create_task(edit())
+        for number in range(5):
+            await world.change(image=f"coder:{number}")
+            await world.deployments.until("demo", lambda live, n=number: image(live) == f"coder:{n}")  # type: ignore[misc]
+            await world.pods(1)
+            await says(world, "Ready MinimumReplicasReady True Current")
+        enough.set()
+        await editing
+        await world.told(lambda plane: plane["metadata"]["labels"] == {"edit": str(edits)})
+    assert edits > 20
+    check_every_state(world, at_once=False)
+
+
+async def test_condition_of_another_writer_stays(world: World) -> None:
+    foreign = {
+        "type": "Audited",
+        "status": "True",
+        "reason": "Looked",
+        "message": "",
+        "lastTransitionTime": "2030-01-01T00:00:00Z",
+    }
+    async with world.running():
+        await world.make()
+        told = world.planes.states[-1]["status"]["conditions"]
+        await world.client.merge(CONTROL_PLANE, world.key, {"status": {"conditions": [foreign, *told]}}, "status")
+        await world.pods(1)
+        told = await says(world, "Ready MinimumReplicasReady True Current")
+        assert condition(told, "Audited") == foreign
+
+
+async def event_is_written(world: World) -> bool:
+    """Events follow in the background; this one is the last."""
+    pages = world.client.list(EVENT, world.namespace)
+    events = [msgspec.json.decode(item) async for page in pages for item in page.items]
+    return any(event["reason"] == "Ready" for event in events)
+
+
+def image(deployment: Manifest) -> str:
+    return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+async def make_pod(world: World, name: str, waiting: dict[str, str]) -> None:
+    """A pod of the control plane whose container waits."""
+    labels = world.deployments.states[-1]["spec"]["template"]["metadata"]["labels"]
+    pod = {
+        "metadata": {"namespace": world.namespace, "name": name, "labels": labels},
+        "spec": {"serviceAccountName": "demo", "containers": [{"name": "coder", "image": "coder"}]},
+    }
+    made = await world.client.create(POD, pod)
+    container = {"name": "coder", "image": "coder", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"containerStatuses": [container | {"state": {"waiting": waiting}}]}
+    await world.client.merge(POD, made.key, {"status": status}, "status")
