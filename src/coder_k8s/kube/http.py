@@ -93,7 +93,11 @@ class Http:
     async def _answer(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
             async with await self._open(request) as answer:
-                yield answer
+                try:
+                    yield answer
+                except BaseException:
+                    _abort(answer)
+                    raise
         except BROKEN as trouble:
             raise self._unreachable(request, trouble) from None
 
@@ -148,6 +152,12 @@ class Http:
 
 def _hang_up(answer: aiohttp.ClientResponse) -> None:
     """End an endless answer at once: a polite farewell by TLS would keep the connection, and outlive the session."""
+    if answer.connection is not None and answer.connection.transport is not None:
+        answer.connection.transport.abort()
+
+
+def _abort(answer: aiohttp.ClientResponse) -> None:
+    """Who gives up an answer, as at the end of a watch, says no goodbye: TLS would wait for one in return."""
     if answer.connection is not None and answer.connection.transport is not None:
         answer.connection.transport.abort()
 
