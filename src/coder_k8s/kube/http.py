@@ -83,11 +83,8 @@ class Http:
         """The chunks of an endless answer; it is dead when it says nothing for longer than `silence`."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence)
         async with self._answer(_Request("GET", path, query, headers, timeout=timeout)) as answer:
-            try:
-                async for chunk in answer.content.iter_any():
-                    yield chunk
-            finally:
-                _hang_up(answer)
+            async for chunk in answer.content.iter_any():
+                yield chunk
 
     @asynccontextmanager
     async def _answer(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -96,7 +93,7 @@ class Http:
                 try:
                     yield answer
                 except BaseException:
-                    _abort(answer)
+                    _hang_up(answer)
                     raise
         except BROKEN as trouble:
             raise self._unreachable(request, trouble) from None
@@ -151,13 +148,7 @@ class Http:
 
 
 def _hang_up(answer: aiohttp.ClientResponse) -> None:
-    """End an endless answer at once: a polite farewell by TLS would keep the connection, and outlive the session."""
-    if answer.connection is not None and answer.connection.transport is not None:
-        answer.connection.transport.abort()
-
-
-def _abort(answer: aiohttp.ClientResponse) -> None:
-    """Who gives up an answer, as at the end of a watch, says no goodbye: TLS would wait for one in return."""
+    """Give up an answer at once: a polite farewell by TLS would keep the connection, and outlive the session."""
     if answer.connection is not None and answer.connection.transport is not None:
         answer.connection.transport.abort()
 
