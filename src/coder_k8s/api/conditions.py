@@ -146,6 +146,7 @@ class WorkspaceProxyCondition(StrEnum):
     - `NotEntitled`: the license does not cover workspace proxies; what already runs is left alone.
     - `NotSupported`: this build of Coder knows no workspace proxies.
     - `NameTaken`: Coder has a proxy of that name that the operator did not register.
+    - `SecretRefused`: Kubernetes does not let the operator make the Secret for the token.
     - `Invalid`: Coder refused the request; the message says why.
     - `RateLimited`: Coder asked to be called less often; it is tried again.
     - `Unavailable`: Coder gave no usable answer; it is tried again.

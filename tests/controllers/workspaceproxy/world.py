@@ -236,6 +236,7 @@ class World:
     async def ready(self, operator: Operator) -> CoderWorkspaceProxy:
         """The proxy when all is well with it: its pods are there and coderd sees them."""
         await self.told("TokenSecretReady", "SecretReady", "True")
+        await operator.settle()
         await self.roll_out()
         for name in self.proxies:
             self.coderd.state.set_proxy(name, "ok")

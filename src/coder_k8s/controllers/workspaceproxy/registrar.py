@@ -16,7 +16,7 @@ from . import registration
 from .metrics import ProxyMetrics
 from .places import Place
 from .registration import ICON, Recorded, filled, proxy_of, wanted_by
-from .tokens import Tokens
+from .tokens import SecretRefused, Tokens
 from .verdicts import HEALTHY, REGISTERED, Answer, Answers, Verdict, health, refusal, tell
 
 STEPS = 8
@@ -81,12 +81,18 @@ class Registrar:
         try:
             proxy, found = await self._settle(proxy, place)
         except coderd_errors.CoderdError as trouble:
-            proxy = self._proxies.get(proxy.key) or proxy  # with what was recorded on the way
-            verdict = refusal(trouble, given=place.credentials is not None)
-            return proxy, self._answers.refused(proxy.key, await self._about(proxy, place), verdict)
-        verdict = health(found, proxy.spec.replicas)
+            return await self._refused(proxy, place, refusal(trouble, given=place.credentials is not None))
+        except SecretRefused as trouble:
+            return await self._refused(proxy, place, Verdict(False, "SecretRefused", str(trouble), stalled=True))
+        verdict = health(found, proxy.spec.replicas, await self._tokens.stored(proxy))
         self._metrics.show(proxy.key, verdict.holds is True)
         return proxy, self._answers.found(proxy.key, await self._about(proxy, place), verdict)
+
+    async def _refused(
+        self, proxy: CoderWorkspaceProxy, place: Place, verdict: Verdict
+    ) -> tuple[CoderWorkspaceProxy, Answer]:
+        proxy = self._proxies.get(proxy.key) or proxy  # with what was recorded on the way
+        return proxy, self._answers.refused(proxy.key, await self._about(proxy, place), verdict)
 
     async def _settle(self, proxy: CoderWorkspaceProxy, place: Place) -> tuple[CoderWorkspaceProxy, WorkspaceProxy]:
         """Take one step after the other until there is none left."""
@@ -139,6 +145,7 @@ class Registrar:
     async def _create(self, proxy: CoderWorkspaceProxy, place: Place, begun_now: bool) -> CoderWorkspaceProxy:
         """Register. Where coderd surely did not, and never was asked before, there is nothing to remember."""
         wanted = wanted_by(proxy)
+        await self._tokens.reserve(proxy)
         try:
             made = await place.coderd.create_workspace_proxy(
                 wanted.name, wanted.display_name or wanted.name, wanted.icon or ICON
@@ -157,6 +164,7 @@ class Registrar:
 
     async def _regenerate(self, proxy: CoderWorkspaceProxy, place: Place, found: WorkspaceProxy) -> None:
         """Make a new token, and change nothing else."""
+        await self._tokens.reserve(proxy)
         made = await place.coderd.update_workspace_proxy(
             found.id, found.name, found.display_name or found.name, found.icon_url or ICON, regenerate_token=True
         )

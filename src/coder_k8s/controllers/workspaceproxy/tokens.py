@@ -3,11 +3,17 @@
 from coder_k8s.api import CoderWorkspaceProxy
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.secrets import value
+from coder_k8s.kube import errors
+from coder_k8s.kube.apply import NotOurs
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Glimpse, Key
 
 from .objects import TOKEN, secret, secret_name
+
+
+class SecretRefused(Exception):
+    """The API server does not let us have the Secret."""
 
 
 class Tokens:
@@ -35,6 +41,15 @@ class Tokens:
             if found is not None and (token := value(found, field)):
                 return token
         return ""
+
+    async def reserve(self, proxy: CoderWorkspaceProxy) -> None:
+        """See that there is a Secret before coderd is asked for a token: what it shows once must not get lost."""
+        if self._is_ours(proxy, Key(proxy.metadata.namespace, secret_name(proxy))):
+            return
+        try:
+            await self.store(proxy, "")
+        except (errors.Forbidden, errors.Invalid, NotOurs) as refusal:
+            raise SecretRefused(str(refusal)) from refusal
 
     async def store(self, proxy: CoderWorkspaceProxy, token: str) -> None:
         await self._children.apply(SECRET, secret(proxy, token))

@@ -70,11 +70,11 @@ def tell(report: Report, condition: WorkspaceProxyCondition, verdict: Verdict) -
     )
 
 
-def health(found: WorkspaceProxy, replicas: int) -> Verdict:
-    """How coderd sees a proxy, in its own words."""
+def health(found: WorkspaceProxy, replicas: int, token: str) -> Verdict:
+    """How coderd sees a proxy, in its own words but for the token."""
     seen = found.status.report
     parts = [*(seen.errors or []), *(f"warning: {each}" for each in seen.warnings or [])]
-    words = shown("; ".join(parts))
+    words = shown("; ".join(parts), (token, token.partition(":")[2]))
     if replicas == 0:
         return Verdict(False, "NoneWanted", "scaled to zero", settled=True)
     if found.status.status == "ok":

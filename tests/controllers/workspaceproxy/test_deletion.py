@@ -1,0 +1,206 @@
+"""What we registered is deregistered when its object goes, and no deletion hangs."""
+
+from pathlib import Path
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.kinds import SECRET
+from coder_k8s.kube.objects import Child, Key, Kind
+from tests.coderd_server.handlers import register
+from tests.coderd_server.state import Proxy
+
+from .world import CREDENTIALS, FINALIZER, NAME, ONE, PLANE, World
+
+NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Child, namespaced=False)
+RBAC = Path(__file__).parents[3] / "config" / "rbac"
+
+
+async def test_what_we_registered_is_deregistered(place: World) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await place.gone(WORKSPACE_PROXY, NAME)
+        assert place.coderd.url in await place.event("WorkspaceProxyDeregistered")
+        await operator.settle()
+        assert NAME not in operator.metrics()
+    assert place.proxies == {}
+    assert place.coderd.state.count("DELETE", ONE) == 1
+
+
+async def test_what_the_status_says_goes_not_what_the_spec_says(place: World) -> None:
+    """An object that was renamed in coderd, and goes before anybody noticed, takes its own proxy with it."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+    state = place.coderd.state
+    register(state, Proxy("theirs", "other", "Other", "/x.png", "", "ok", state.now()))
+    await place.change(bootstrap={"proxyName": "other"})
+    await place.delete(WORKSPACE_PROXY, NAME)
+    async with place.operator():
+        await place.gone(WORKSPACE_PROXY, NAME)
+    assert list(place.proxies) == ["other"]
+
+
+async def test_a_registration_whose_answer_got_lost_is_undone(place: World) -> None:
+    """The finalizer was there before coderd was asked, and the status names what may exist."""
+    place.coderd.state.set(unanswered="POST")
+    async with place.operator() as operator:
+        await place.make()
+        await place.told("Registered", "Unavailable", "Unknown")
+        await operator.settle()
+        assert NAME in place.proxies
+        assert (await place.get()).status.proxy_id == ""
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await place.gone(WORKSPACE_PROXY, NAME)
+    assert place.proxies == {}
+
+
+async def test_a_proxy_that_is_gone_already(place: World) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        place.proxies.clear()
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await place.gone(WORKSPACE_PROXY, NAME)
+
+
+async def test_a_proxy_that_we_did_not_register_stays(place: World) -> None:
+    state = place.coderd.state
+    made = register(state, Proxy("theirs", NAME, "Theirs", "/x.png", "", "ok", state.now()))
+    await place.put_secret("given", token=made["proxy_token"])
+    async with place.operator() as operator:
+        await place.make(proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=place.coderd.url)
+        await place.roll_out()
+        await place.told("Ready", "AllPartsReady", "True")
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await place.gone(WORKSPACE_PROXY, NAME)
+        await operator.settle()
+    assert NAME in place.proxies
+    assert state.requests.total() == 0
+
+
+@pytest.mark.parametrize("switches", [{"cut": True}, {"failing": True}, {"rate_limited": True}], ids=str)
+async def test_coderd_is_waited_for_but_not_for_ever(place: World, switches: dict[str, bool]) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        place.coderd.state.set(**switches)
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await operator.later(minutes=3)
+        assert (await place.get()).metadata.finalizers == [FINALIZER]
+        assert operator.look_again(place.key) <= 5
+        assert await place.events("WorkspaceProxyLeaked") == []
+        await operator.later(minutes=3)
+        await place.gone(WORKSPACE_PROXY, NAME)
+        leaked = await place.event("WorkspaceProxyLeaked")
+        assert NAME in leaked
+        assert place.coderd.url in leaked
+    assert NAME in place.proxies
+
+
+async def test_coderd_that_comes_back_in_time(place: World) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        place.coderd.state.set(failing=True)
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await operator.later(minutes=1)
+        place.coderd.state.set(failing=False)
+        await operator.later(seconds=5)
+        await place.gone(WORKSPACE_PROXY, NAME)
+    assert place.proxies == {}
+
+
+async def test_a_licence_that_ended_does_not_keep_an_object(place: World) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        place.coderd.state.remove_licenses()
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await operator.later(minutes=6)
+        await place.gone(WORKSPACE_PROXY, NAME)
+        assert "Contact sales" in await place.event("WorkspaceProxyLeaked")
+
+
+async def test_credentials_that_are_gone(place: World) -> None:
+    """There is nothing to wait for: a namespace may have lost its Secrets already."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await place.delete(SECRET, CREDENTIALS)
+        await place.told("Registered", "CredentialsMissing")
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await place.gone(WORKSPACE_PROXY, NAME)
+        assert CREDENTIALS in await place.event("WorkspaceProxyLeaked")
+
+
+@pytest.mark.parametrize("state", ["gone", "going"])
+async def test_a_control_plane_that_is_gone_or_going_is_not_asked(place: World, state: str) -> None:
+    await place.make_plane()
+    plane = Key(place.namespace, PLANE)
+    async with place.operator() as operator:
+        await place.make(controlPlaneRef={"name": PLANE})
+        await place.ready(operator)
+        if state == "going":
+            await place.client.merge(CONTROL_PLANE, plane, {"metadata": {"finalizers": ["test.example.com/hold"]}})
+        await place.delete(CONTROL_PLANE, PLANE)
+        await place.told("Registered", "ControlPlaneMissing")
+        await operator.settle()
+        asked = place.coderd.state.requests.total()
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await place.gone(WORKSPACE_PROXY, NAME)
+        await operator.settle()
+        assert place.coderd.state.requests.total() == asked
+        assert await place.events("WorkspaceProxyLeaked") == []
+
+
+async def test_a_namespace_that_is_torn_down_does_not_wait_for_coderd(place: World) -> None:
+    """One attempt is all that it gets."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        place.coderd.state.set(failing=True)
+        await place.client.delete(
+            NAMESPACE, await place.client.get(NAMESPACE, Key("", place.namespace)), unchanged=False
+        )
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await place.gone(WORKSPACE_PROXY, NAME)
+    assert place.coderd.state.count("DELETE", ONE) == 1
+
+
+async def test_a_namespace_that_is_torn_down_with_coderd_there(place: World) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await place.client.delete(
+            NAMESPACE, await place.client.get(NAMESPACE, Key("", place.namespace)), unchanged=False
+        )
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await place.gone(WORKSPACE_PROXY, NAME)
+    assert place.proxies == {}
+
+
+@pytest.mark.usefixtures("crds", "operator_kubeconfig")
+def test_an_operator_of_one_namespace_may_look_at_that_namespace(cluster: ClusterAccess, namespace: str) -> None:
+    """By a Role: it needs no right in the whole cluster to see that its namespace goes."""
+    cluster.kubectl("apply", "--kustomize", RBAC / "namespaced", "--namespace", namespace)
+    cluster.kubectl("create", "rolebinding", "it", "--role=coder-k8s", "--user=confined", "--namespace", namespace)
+    assert namespace in cluster.kubectl("get", "namespace", namespace, "--as=confined", "--output=name")
+
+
+async def test_everything_goes_also_what_was_still_retiring(place: World) -> None:
+    """The pods of the old way still run when the object goes."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await place.put_secret("given", token="somebody:else")
+        await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL="http://x")
+        await place.told("Registered", "NotManaged")
+        await operator.settle()
+        assert NAME in place.proxies
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await place.gone(WORKSPACE_PROXY, NAME)
+    assert place.proxies == {}

@@ -1,0 +1,221 @@
+"""What coderd refuses becomes a condition and is asked again in good time; what runs goes on running."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.coderd.connections import Limits
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
+from tests.coderd_server import User
+
+from .world import CREDENTIALS, NAME, PLANE, PROXIES, World, world
+
+SECRET_NAME = f"{NAME}-proxy-token"
+MEMBER = User("member", ("member",))
+
+
+@pytest.fixture
+async def unlicensed(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[World]:
+    async with world(cluster.kubeconfig, operator_kubeconfig, namespace, licensed=False) as made:
+        yield made
+
+
+async def nothing_was_made(place: World) -> bool:
+    assert (await place.get()).metadata.finalizers == []
+    for kind, name in ((SECRET, SECRET_NAME), (SERVICE, f"wsproxy-{NAME}"), (DEPLOYMENT, f"wsproxy-{NAME}")):
+        assert await place.find(kind, name) is None
+    return True
+
+
+async def test_without_a_licence_nothing_is_attempted(unlicensed: World) -> None:
+    place = unlicensed
+    async with place.operator() as operator:
+        await place.make()
+        told = await place.told("Registered", "NotEntitled", "False")
+        assert "Contact sales" in told.message
+        await place.told("Stalled", "NotEntitled", "True")
+        await operator.settle()
+        assert await nothing_was_made(place)
+        assert 60 < operator.look_again(place.key) <= 120
+        assert dict(place.coderd.state.requests) == {("GET", PROXIES): 1}
+        await operator.later(seconds=60)
+        assert place.coderd.state.requests.total() == 1
+        place.coderd.state.install_license()
+        await operator.later(seconds=60)
+        await place.ready(operator)
+
+
+async def test_a_licence_that_the_control_plane_tells_of_is_used_at_once(unlicensed: World) -> None:
+    place = unlicensed
+    await place.make_plane()
+    async with place.operator():
+        await place.make(controlPlaneRef={"name": PLANE})
+        await place.told("Registered", "NotEntitled", "False")
+        place.coderd.state.install_license()
+        await place.say_plane(licenseTier="premium")
+        await place.told("Registered", "Registered", "True")
+
+
+async def test_a_licence_that_ends_leaves_alone_what_runs(place: World) -> None:
+    """And the spec still counts for what is ours in Kubernetes."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        token = await place.token()
+        place.coderd.state.remove_licenses()
+        await operator.later(seconds=61)
+        await place.told("Registered", "NotEntitled", "False")
+        await place.change(replicas=3)
+        await place.told("Registered", "NotEntitled", "False")
+        assert (await place.deployment()).manifest["spec"]["replicas"] == 3
+        assert await place.token() == token
+        assert (await place.get()).status.phase == "Ready"
+
+
+async def test_an_agpl_server_knows_no_proxies(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> None:
+    async with world(cluster.kubeconfig, operator_kubeconfig, namespace, "agpl") as place, place.operator() as operator:
+        await place.make()
+        await place.told("Registered", "NotSupported", "False")
+        await place.told("Stalled", "NotSupported", "True")
+        await operator.settle()
+        assert await nothing_was_made(place)
+        assert operator.look_again(place.key) <= 120
+        assert place.coderd.state.requests.total() == 1
+
+
+TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
+    "429": ({"rate_limited": True}, "RateLimited"),
+    "500": ({"failing": True}, "Unavailable"),
+    "timeout": ({"latency": 5}, "Unavailable"),
+    "cut": ({"cut": True}, "Unavailable"),
+    "no database": ({"database_down": True}, "Unavailable"),
+}
+WELL = {"rate_limited": False, "failing": False, "latency": 0, "cut": False, "database_down": False}
+
+
+def impatient(place: World) -> AbstractAsyncContextManager[Any]:
+    return place.operator(limits=Limits(total=0.5))
+
+
+@pytest.mark.parametrize("version", ["2.30.0", "2.36.1"])
+@pytest.mark.parametrize("trouble", TROUBLES)
+async def test_what_passes_is_asked_again_ever_more_rarely(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, version: str, trouble: str
+) -> None:
+    """Whoever cannot answer is not asked in between, whatever happens, and is no reason to call for a human."""
+    switches, reason = TROUBLES[trouble]
+    async with (
+        world(cluster.kubeconfig, operator_kubeconfig, namespace, version) as place,
+        impatient(place) as operator,
+    ):
+        place.coderd.state.set(**switches)
+        await place.make()
+        waits = []
+        for _ in range(4):
+            await place.told("Registered", reason, "Unknown")
+            await place.told("Stalled", "Progressing", "False")
+            await operator.settle()
+            waits.append(wait := operator.look_again(place.key))
+            asked = place.coderd.state.requests.total()
+            await operator.later()
+            assert place.coderd.state.requests.total() == asked
+            await operator.later(seconds=wait + 0.5)
+            assert place.coderd.state.requests.total() > asked
+        assert all(later > earlier for earlier, later in pairwise(waits[::2]))
+        assert await nothing_was_made(place)
+        place.coderd.state.set(**WELL)
+        await operator.later(seconds=121)
+        await place.ready(operator)
+        assert (place.registrations(), place.changes()) == (1, 0)
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+async def test_while_coderd_is_away_the_spec_still_counts(place: World, trouble: str) -> None:
+    switches, reason = TROUBLES[trouble]
+    async with impatient(place) as operator:
+        await place.make()
+        await place.ready(operator)
+        token = await place.token()
+        place.coderd.state.set(**switches)
+        await place.change(image="coder:v2")
+        await place.told("Registered", reason, "Unknown")
+        await operator.settle()
+        [container] = (await place.deployment()).manifest["spec"]["template"]["spec"]["containers"]
+        assert container["image"] == "coder:v2"
+        place.coderd.state.set(**WELL)
+        await operator.later(seconds=61)
+        await place.ready(operator)
+        assert await place.token() == token
+    assert (place.registrations(), place.changes()) == (1, 0)
+
+
+async def test_an_answer_that_got_lost(place: World) -> None:
+    """The proxy was registered and nobody has its token: it is ours by our intention, and gets one new token."""
+    place.coderd.state.set(unanswered="POST")
+    async with place.operator() as operator:
+        await place.make()
+        await place.told("Registered", "Unavailable", "Unknown")
+        await operator.settle()
+        made = place.proxies[NAME]
+        assert (await place.get()).status.proxy_name == NAME
+        await operator.later(seconds=3)
+        await place.ready(operator)
+        assert await place.token() == place.proxies[NAME].token != made.token
+        assert place.proxies[NAME].id == made.id
+        await operator.later(seconds=61)
+    assert (place.registrations(), place.changes()) == (1, 1)
+
+
+async def test_credentials_missing_wrong_and_rotated(place: World) -> None:
+    state = place.coderd.state
+    good = state.token
+    await place.delete(SECRET, CREDENTIALS)
+    async with place.operator() as operator:
+        await place.make()
+        told = await place.told("Registered", "CredentialsMissing", "False")
+        assert CREDENTIALS in told.message
+        await place.told("Stalled", "CredentialsMissing", "True")
+        assert state.requests.total() == 0
+        await place.put_secret(CREDENTIALS, other="key")
+        await place.put_secret(CREDENTIALS, token="nonsense")
+        await place.told("Registered", "CredentialsRejected", "False")
+        await place.told("Stalled", "CredentialsRejected", "True")
+        await place.put_secret(CREDENTIALS, token=state.add_token(MEMBER))
+        await place.told("Registered", "Forbidden", "False")
+        await operator.settle()
+        assert await nothing_was_made(place)
+        await place.put_secret(CREDENTIALS, token=f"{good}\n")
+        await place.ready(operator)
+        rotated = state.add_token(state.owner)
+        state.revoke_token(good)
+        await operator.later(seconds=61)
+        await place.told("Registered", "CredentialsRejected", "False")
+        await place.put_secret(CREDENTIALS, token=rotated)
+        await place.told("Ready", "AllPartsReady", "True")
+    assert (place.registrations(), place.changes()) == (1, 0)
+
+
+async def test_operator_access_that_is_rejected_is_not_for_a_human_to_mend(place: World) -> None:
+    """The operator renews its own token; the proxy goes on as soon as it did."""
+    await place.make_plane()
+    state = place.coderd.state
+    async with place.operator() as operator:
+        await place.make(controlPlaneRef={"name": PLANE})
+        await place.ready(operator)
+        renewed = state.add_token(state.owner)
+        state.revoke_token(state.token)
+        await operator.later(seconds=61)
+        await place.told("Registered", "CredentialsRejected", "False")
+        await place.told("Stalled", "Progressing", "False")
+        await place.put_secret(f"{PLANE}-operator-token", token=renewed)
+        await operator.later(seconds=31)
+        await place.told("Ready", "AllPartsReady", "True")

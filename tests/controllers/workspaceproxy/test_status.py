@@ -1,0 +1,96 @@
+"""What the objects of Kubernetes say while work is under way, and when something is in its way."""
+
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import WORKSPACE_PROXY
+from coder_k8s.controllers.workspaceproxy import objects
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
+from coder_k8s.kube.objects import Child, Key, Kind
+from tests.support.history import recording
+from tests.support.kstatus import kstatus, kubectl_waits
+
+from .world import NAME, World
+
+QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Child)
+LONG = f"{'a-workspace-proxy-with-a-name-' * 8}that-is-long"
+
+
+async def test_nobody_takes_it_for_done_too_early(place: World) -> None:
+    """From the first status on, tools that know nothing of Coder wait until it is ready."""
+    async with recording(place.client, place.namespace, WORKSPACE_PROXY) as (states,), place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await states.until(NAME, lambda state: kstatus(state) == "Current")
+    seen = [state for state in states.of(NAME) if state.get("status")]
+    assert len(seen) > 3
+    assert [kstatus(state) for state in seen[:-1]] == ["InProgress"] * (len(seen) - 1)
+    assert all(kubectl_waits(state) for state in seen[:-1])
+
+
+async def quota(place: World, used: int) -> None:
+    """Let the namespace have so many Secrets that there may be no more, if one is used."""
+    metadata = {"namespace": place.namespace, "name": "secrets"}
+    if await place.find(QUOTA, "secrets") is None:
+        await place.client.create(QUOTA, {"metadata": metadata, "spec": {"hard": {"count/secrets": "1"}}})
+    status = {"hard": {"count/secrets": "1"}, "used": {"count/secrets": str(used)}}
+    await place.client.merge(QUOTA, Key(place.namespace, "secrets"), {"status": status}, "status")
+
+
+async def refused(place: World) -> bool:
+    found = await place.told("Registered", "SecretRefused", "False")
+    return "exceeded quota" in found.message
+
+
+async def test_no_token_is_made_that_cannot_be_kept(place: World) -> None:
+    """coderd shows it once, and a new one throws out what runs: first there must be a place for it."""
+    await quota(place, used=1)
+    async with place.operator() as operator:
+        await place.make()
+        assert await refused(place)
+        await place.told("Stalled", "SecretRefused", "True")
+        assert place.registrations() == 0
+        await quota(place, used=0)
+        await operator.later(seconds=31)
+        await place.ready(operator)
+        await quota(place, used=1)
+        await place.delete(SECRET, f"{NAME}-proxy-token")
+        assert await refused(place)
+        await operator.later(seconds=31)
+        assert place.changes() == 0
+        await quota(place, used=0)
+        await operator.later(seconds=31)
+        await place.ready(operator)
+    assert (place.registrations(), place.changes()) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENT, SERVICE], ids=str)
+async def test_a_child_whose_name_is_taken(place: World, kind: Kind[Child]) -> None:
+    """It is not touched, and who is in the way is named."""
+    labels = {"app": "theirs"}
+    spec: dict[str, Any] = {"selector": labels, "ports": [{"port": 80}]}
+    if kind is DEPLOYMENT:
+        pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        spec = {"selector": {"matchLabels": labels}, "template": pod}
+    metadata = {"namespace": place.namespace, "name": f"wsproxy-{NAME}"}
+    theirs = await place.client.create(kind, {"metadata": metadata, "spec": spec})
+    async with place.operator() as operator:
+        await place.make()
+        told = await place.told("Stalled", "NameTaken", "True")
+        assert f"wsproxy-{NAME}" in told.message
+        await operator.settle()
+        assert operator.look_again(place.key) <= 60
+    assert (await place.client.get(kind, theirs.key)).metadata.resource_version == theirs.metadata.resource_version
+
+
+async def test_a_long_name(place: World) -> None:
+    async with place.operator() as operator:
+        await place.make(LONG)
+        await place.told("TokenSecretReady", "SecretReady", name=LONG)
+        await operator.settle()
+        assert list(place.proxies) == [LONG]
+        assert await place.token(objects.secret_name(await place.get(LONG)))
+        await place.delete(WORKSPACE_PROXY, LONG)
+        await place.gone(WORKSPACE_PROXY, LONG)
+    assert place.proxies == {}

@@ -1,0 +1,149 @@
+"""The objects of an operator of the same API are ours, as they are.
+
+Their pods never could start, for want of a command: that and the probes are all that changes in their template.
+"""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import WORKSPACE_PROXY
+from coder_k8s.coderd.connections import Endpoint
+from coder_k8s.controllers.labels import DIGEST
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
+from coder_k8s.kube.objects import Key, Manifest, key_of
+from tests.coderd_server.state import Proxy
+from tests.support import eventually
+from tests.support.takeover import recorded, set_by
+
+from .world import FINALIZER, World
+
+RECORDED = recorded(Path(__file__).with_name("takeover.json"))
+KINDS = {kind.name: kind for kind in (DEPLOYMENT, SERVICE, SECRET)}
+ADDED = ("command", "readinessProbe", "livenessProbe")
+ROUTE = Endpoint("prov.golden.svc.cluster.local", 80)
+BOTH = ("direct", "registered")
+
+
+async def load_record(place: World) -> None:
+    """The recorded objects, owned by new ones of their kind and written by the same manager in the same way."""
+    operator = Client(place.client._http, "coder-k8s")
+    text = json.dumps(RECORDED).replace('"golden"', f'"{place.namespace}"')
+    for item in json.loads(text):
+        if item["kind"] != "CoderWorkspaceProxy":
+            continue
+        metadata = {"name": item["metadata"]["name"], "namespace": place.namespace}
+        made = await place.client.create(WORKSPACE_PROXY, {"metadata": metadata, "spec": item["spec"]})
+        await operator.patch_status(WORKSPACE_PROXY, made, item["status"])
+        text = text.replace(item["metadata"]["uid"], made.metadata.uid)
+    for item in json.loads(text):
+        if (kind := KINDS.get(item["kind"])) is not None:
+            given, key = set_by("coder-k8s", item), key_of(item)
+            named = {**given["metadata"], "name": key.name, "namespace": key.namespace}
+            await operator.create(kind, {**given, "metadata": named})
+            assert set_by("coder-k8s", await operator.get_manifest(kind, key)) == given
+    state = place.coderd.state
+    state.proxies["registered"] = Proxy(
+        "id", "registered", "Region One", "/emojis/1f1e9-1f1ea.png", "id:tok", "ok", state.now()
+    )
+    await place.put_secret("bootstrap-token", token=state.token)
+
+
+async def look(place: World) -> dict[str, Manifest]:
+    """Everything that must stay, uid and generation included, but for the mark that we leave."""
+    names = [(DEPLOYMENT, f"wsproxy-{name}") for name in BOTH] + [(SERVICE, f"wsproxy-{name}") for name in BOTH]
+    found = {}
+    for kind, name in [*names, (SECRET, "registered-proxy-token")]:
+        manifest = (await place.client.get(kind, Key(place.namespace, name))).manifest
+        manifest["metadata"].pop("resourceVersion")
+        for words in ("labels", "annotations"):
+            said = manifest["metadata"].pop(words, {})
+            manifest["metadata"][words] = {key: value for key, value in said.items() if key != DIGEST}
+        found[f"{kind.name} {name}"] = manifest
+    return found
+
+
+def with_what_was_missing(before: dict[str, Manifest], after: dict[str, Manifest]) -> dict[str, Manifest]:
+    """The old objects with the only changes that are allowed."""
+    expected = copy.deepcopy(before)
+    for name in BOTH:
+        deployment = f"Deployment wsproxy-{name}"
+        expected[deployment]["metadata"]["generation"] += 1
+        for field in ADDED:
+            container(expected[deployment])[field] = container(after[deployment])[field]
+    return expected
+
+
+def container(deployment: Manifest) -> dict[str, Any]:
+    [found] = deployment["spec"]["template"]["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("secret", [True, False], ids=["with its Secret", "without its Secret"])
+async def test_takeover(place: World, secret: bool) -> None:
+    await load_record(place)
+    if secret:
+        await place.put_secret("proxy-token", token="theirs:token")
+    before = await look(place)
+    route = {"connect_to": {ROUTE: Endpoint("127.0.0.1", place.coderd.port)}}
+    async with place.operator(**route) as operator:
+        await place.told("Registered", "Registered", "True", name="registered")
+        await place.told("Registered", "NotManaged", name="direct")
+        await operator.settle()
+        after = await look(place)
+        assert after == with_what_was_missing(before, after)
+        for name in BOTH:
+            assert container(after[f"Deployment wsproxy-{name}"])["command"] == ["/opt/coder"]
+        proxy = await place.get("registered")
+        assert (proxy.status.registered, proxy.status.proxy_id) == (True, "id")
+        assert proxy.metadata.finalizers == [FINALIZER]
+        assert (place.registrations(), place.changes()) == (0, 0)
+    async with place.operator(**route) as operator:
+        await operator.settle()
+        assert operator.writes() == 0
+        await what_was_theirs_follows_the_spec(place)
+        await place.delete(WORKSPACE_PROXY, "registered")
+        await place.gone(WORKSPACE_PROXY, "registered")
+    assert place.proxies == {}
+
+
+async def what_was_theirs_follows_the_spec(place: World) -> None:
+    """Fields go that the other operator had set; what the API server handed out stays."""
+    address = (await place.find(SERVICE, "wsproxy-direct")).manifest["spec"]["clusterIP"]
+    await place.change("direct", extraEnv=None, derpOnly=False, service={"annotations": None, "port": 81})
+
+    async def follows() -> bool:
+        deployment = await place.deployment("wsproxy-direct")
+        assert [entry["name"] for entry in container(deployment.manifest)["env"]] == [
+            "CODER_PRIMARY_ACCESS_URL",
+            "CODER_PROXY_SESSION_TOKEN",
+        ]
+        assert "--derp-only" not in container(deployment.manifest)["args"]
+        service = await place.find(SERVICE, "wsproxy-direct")
+        assert "a" not in service.metadata.annotations
+        assert [port["port"] for port in service.manifest["spec"]["ports"]] == [81]
+        assert service.manifest["spec"]["clusterIP"] == address
+        return True
+
+    await eventually(follows)
+
+
+async def test_a_token_that_changes_after_a_takeover_rolls_the_pods(place: World) -> None:
+    """From then on they show which one they run with."""
+    await load_record(place)
+    await place.put_secret("proxy-token", token="theirs:token")
+    async with place.operator(connect_to={ROUTE: Endpoint("127.0.0.1", place.coderd.port)}) as operator:
+        await place.told("TokenSecretReady", "SecretReady", name="direct")
+        await operator.settle()
+        await place.put_secret("proxy-token", token="theirs:other")
+
+        async def shows() -> bool:
+            template = (await place.deployment("wsproxy-direct")).manifest["spec"]["template"]
+            return "checksum/proxy-token" in template["metadata"].get("annotations", {})
+
+        await eventually(shows)
