@@ -121,7 +121,8 @@ class StatusWriter(Generic[T]):
                 "status": change,
             }
             try:
-                written = await self._client.merge(self._kind, seen.key, patch, "status")
+                request = self._client.merge(self._kind, seen.key, patch, "status")
+                written = await self._cache.write(seen.key, self._writer, request)
             except errors.NotFound:
                 return None
             except errors.Conflict:
@@ -130,7 +131,6 @@ class StatusWriter(Generic[T]):
                 if replaced or _status(live).observed_generation > seen.metadata.generation:
                     return None
             else:
-                self._cache.written(written, self._writer)
                 self._announce(seen, before, after)
                 return written
         raise errors.Conflict(409, "Conflict", f"the status of {seen.key} changed {TRIES} times while it was written")

@@ -1,25 +1,195 @@
-"""What is done about a CoderControlPlane: nothing yet but to see it."""
+"""What is done about a CoderControlPlane: the boxes of the flowchart, in order."""
 
-import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import partial
 
-from coder_k8s.api import CoderControlPlane
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.controllers import refusals
+from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.labels import labels, paused, selector
+from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.status import StatusWriter
+from coder_k8s.controllers.urls import status_url
+from coder_k8s.kube import finalizers
 from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.objects import Key
-from coder_k8s.kube.rules import Rule
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.kinds import DEPLOYMENT, SERVICE, SERVICE_ACCOUNT
+from coder_k8s.kube.objects import Child, Key, Manifest
 
-log = logging.getLogger(__name__)
+from . import pods, rollout, sources
+from .access import OperatorAccess
+from .deployment import ACCESS_URL, CHECKSUM, Surroundings, defines, deployment
+from .entitlements import EntitlementWatcher
+from .exposure import Exposure
+from .license import LicenseKeeper
+from .objects import NAME, is_account, service, service_account, service_account_name
+from .rbac import FINALIZER, WorkspaceRBAC
 
-RULES = (Rule(groups=("coder.com",), resources=("codercontrolplanes",), verbs=("get", "list", "watch")),)
+CONDITIONS = frozenset(ControlPlaneCondition)
+CLEANUP_BOUND = timedelta(minutes=5)
 
 
 class Reconciler:
     """Brings one CoderControlPlane at a time to rest."""
 
-    def __init__(self, planes: Cache[CoderControlPlane]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        planes: Cache[CoderControlPlane],
+        children: Children,
+        recorder: Recorder,
+        now: Callable[[], datetime],
+        *,
+        environment: sources.Sources,
+        rbac: WorkspaceRBAC,
+        exposure: Exposure,
+        access: OperatorAccess,
+        license: LicenseKeeper,  # noqa: A002 - the step of that name
+        entitlements: EntitlementWatcher,
+        status: StatusWriter[CoderControlPlane],
+        writer: str,
+    ) -> None:
+        self._client = client
         self._planes = planes
+        self._children = children
+        self._recorder = recorder
+        self._now = now
+        self._sources = environment
+        self._rbac = rbac
+        self._exposure = exposure
+        self._access = access
+        self._license = license
+        self._entitlements = entitlements
+        self._status = status
+        self._writer = writer
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; returns when to look again."""
-        found = self._planes.get(key)
-        log.debug("seen" if found else "gone", extra={"namespace": key.namespace, "object": key.name})
+        """One pass of the flowchart; returns when to look again."""
+        plane = self._planes.get(key)
+        if plane is None:
+            await self._forget(key)
+            return None
+        if paused(plane):
+            await self._status.pause(plane)
+            return None
+        if plane.deleting:
+            return await self._finalize(plane)
+
+        report = Report()
+        async with self._status.also_of_failure(plane, report):
+            environment = await self._sources.environment(plane)
+            plane = await self._hold(plane)  # before the first Role in another namespace
+            await self._identify(plane, report)
+            await self._rbac.ensure(plane, report)
+            checksum, live = await self._deploy(plane, environment, report)
+            with refusals.told(report):
+                await self._children.apply(SERVICE, service(plane))
+            with refusals.told(report, ControlPlaneCondition.EXPOSED):
+                await self._exposure.ensure(plane, report)
+            found = await self._look(plane, live, environment, report)
+            if found.complete:  # pods of the last rollout need their account until they are gone
+                await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
+            plane = await self._let_go(plane)
+            await self._converse(plane, found.ready > 0, report)
+
+            report.fields |= {
+                "url": status_url(plane),
+                "phase": "Ready" if found.ready else "Pending",
+                "replicas": found.replicas,
+                "ready_replicas": found.ready,
+                "selector": selector(labels(NAME, plane)),
+                "config_checksum": checksum,
+            }
+        await self._status.write(plane, report, CONDITIONS)
+        return report.look_again
+
+    async def _converse(self, plane: CoderControlPlane, serving: bool, report: Report) -> None:
+        """What there is to settle with coderd itself, which may be slow or away: after all that Kubernetes needs."""
+        coderd = await self._access.ensure(plane, serving, report)
+        await self._license.ensure(plane, coderd, serving, report)
+        await self._entitlements.check(plane, coderd, serving, report)
+        if report.says("Forbidden", ControlPlaneCondition.LICENSE_APPLIED, ControlPlaneCondition.ENTITLEMENTS_KNOWN):
+            self._access.distrust(plane.key)
+
+    async def _forget(self, key: Key) -> None:
+        """The object is gone; a finalizer that was added while it went did not hold it."""
+        self._access.distrust(key)
+        self._license.forget(key)
+        self._entitlements.forget(key)
+        left = await self._rbac.remove_elsewhere(key)
+        if left:
+            raise next(iter(left.values()))
+
+    async def _identify(self, plane: CoderControlPlane, report: Report) -> None:
+        """The ServiceAccount; one that exists already is the user's own, unless it was ours and was released."""
+        if plane.spec.service_account.disable_create:
+            for account in self._children.owned(SERVICE_ACCOUNT, plane):
+                await self._children.release(SERVICE_ACCOUNT, plane, account)
+            return
+        with refusals.told(report):
+            await self._children.apply(SERVICE_ACCOUNT, service_account(plane), partial(is_account, plane))
+
+    async def _deploy(
+        self, plane: CoderControlPlane, environment: sources.Environment, report: Report
+    ) -> tuple[str, Child | None]:
+        """The Deployment, and the checksum of its environment to remember: the old one while the new is refused."""
+        live = await self._children.look(DEPLOYMENT, plane.key, expected=bool(plane.status.observed_generation))
+        template = live.manifest["spec"]["template"] if live else {}
+        annotation = template.get("metadata", {}).get("annotations", {}).get(CHECKSUM, "")
+        checksum = sources.judge(plane.status.config_checksum, environment, annotation)
+        around = Surroundings(_injects_access_url(plane, environment, template), checksum.annotation)
+        remembered = plane.status.config_checksum
+        with refusals.told(report):
+            live = await self._children.apply(DEPLOYMENT, deployment(plane, around))
+            remembered = checksum.recorded
+        return remembered, live
+
+    async def _look(
+        self, plane: CoderControlPlane, live: Child | None, environment: sources.Environment, report: Report
+    ) -> rollout.Rollout:
+        found = rollout.rollout(live) if live else rollout.NOTHING
+        failing = await pods.failing(self._client, plane.metadata.namespace, labels(NAME, plane)) if found.stuck else ""
+        rollout.judge(found, report, environment.missing, failing)
+        return found
+
+    async def _hold(self, plane: CoderControlPlane) -> CoderControlPlane:
+        if not self._rbac.allowed_elsewhere(plane):
+            return plane
+        return self._known(await finalizers.add(self._client, CONTROL_PLANE, plane, FINALIZER))
+
+    async def _let_go(self, plane: CoderControlPlane) -> CoderControlPlane:
+        """A finalizer exists only while there is something that garbage collection cannot reach."""
+        if self._rbac.allowed_elsewhere(plane) or self._rbac.elsewhere(plane.key):
+            return plane
+        return self._known(await finalizers.remove(self._client, CONTROL_PLANE, plane, FINALIZER) or plane)
+
+    def _known(self, plane: CoderControlPlane) -> CoderControlPlane:
+        self._planes.written(plane, self._writer)
+        return plane
+
+    async def _finalize(self, plane: CoderControlPlane) -> float | None:
+        """Remove what garbage collection cannot reach; what cannot be removed in time is told and left."""
+        if FINALIZER not in plane.metadata.finalizers:
+            return None
+        left = await self._rbac.remove_elsewhere(plane.key)
+        if left:
+            trouble = next(iter(left.values()))
+            since = plane.metadata.deletion_timestamp
+            if since is None or self._now() - since < CLEANUP_BOUND:
+                raise trouble
+            words = f"{', '.join(left)} could not be removed: {trouble}"
+            self._recorder.warning(CONTROL_PLANE, plane, "CleanupGivenUp", words)
+        await finalizers.remove(self._client, CONTROL_PLANE, plane, FINALIZER)
         return None
+
+
+def _injects_access_url(plane: CoderControlPlane, environment: sources.Environment, template: Manifest) -> bool:
+    """Whether the operator sets the access URL. While a source is missing nobody knows, and nothing changes."""
+    if not plane.spec.env_use_cluster_access_url or defines(plane, ACCESS_URL) or environment.defines_access_url:
+        return False
+    if environment.missing and template:
+        return pods.has_variable(template, ACCESS_URL)
+    return True

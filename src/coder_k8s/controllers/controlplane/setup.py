@@ -29,10 +29,10 @@ from coder_k8s.kube.rules import Rule
 from .access import OperatorAccess
 from .entitlements import EntitlementWatcher
 from .exposure import Exposure
-from .flowchart import Reconciler
 from .license import LicenseKeeper
 from .metrics import LicenseMetrics
 from .rbac import PLANE, PLANE_NAMESPACE, WorkspaceRBAC, identity, wanted_elsewhere
+from .reconcile import Reconciler
 from .sources import Sources, sources
 
 NAME = "codercontrolplane"
