@@ -100,12 +100,13 @@ class Reconciler:
             return patience
 
         report = Report()
-        try:
-            provisioner = await self._pass(provisioner, report)
-        except coderd_errors.CoderdError as trouble:
-            self._explain(provisioner, trouble, report)
-        else:
-            self._refusals.pop(key, None)
+        async with self._status.also_of_failure(provisioner, report):
+            try:
+                provisioner = await self._pass(provisioner, report)
+            except coderd_errors.CoderdError as trouble:
+                self._explain(provisioner, trouble, report)
+            else:
+                self._refusals.pop(key, None)
         self._look(provisioner, report)
         await self._status.write(provisioner, report, CONDITIONS)
         return report.look_again

@@ -64,10 +64,9 @@ class Retirement:
             return False
         grace = timedelta(seconds=provisioner.spec.termination_grace_period_seconds)
         try:
-            if pods_left or key.since is None or self._now() < key.since + grace:
-                seen = await self._views.daemons(coderd, key.organization_name, POLL)
-                if any(is_connected(daemon) for daemon in seen if daemon.key_name == key.name):
-                    return False
+            waiting = pods_left or key.since is None or self._now() < key.since + grace
+            if waiting and await self._in_use(coderd, key):
+                return False
             await _delete(coderd, key)
         except coderd_errors.RateLimited:
             raise
@@ -75,6 +74,14 @@ class Retirement:
             return False
         self._recorder.normal(PROVISIONER, provisioner, "ProvisionerKeyRetired", f"key {key.name} is deleted")
         return True
+
+    async def _in_use(self, coderd: Coderd, key: RetiringKey) -> bool:
+        """Whether a daemon is connected with it. An old answer may say so, but only a new one that there is none."""
+        for max_age in (POLL, timedelta()):
+            seen = await self._views.daemons(coderd, key.organization_name, max_age)
+            if any(is_connected(daemon) for daemon in seen if daemon.key_name == key.name):
+                return True
+        return False
 
     async def _delete(self, provisioner: CoderProvisioner, key: RetiringKey) -> str:
         """What hinders the deletion of a key now; empty when it is gone."""

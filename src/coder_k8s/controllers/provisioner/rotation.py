@@ -13,10 +13,9 @@ from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers.refusals import NAME_TAKEN_POLL
-from coder_k8s.controllers.report import READY, Report
+from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube import errors as kube_errors
-from coder_k8s.kube.conditions import Finding, find, merge
 from coder_k8s.kube.events import Recorder
 
 from . import keys
@@ -152,10 +151,6 @@ class Rotation:
 
     async def _record(self, provisioner: CoderProvisioner, **fields: Any) -> CoderProvisioner:
         """Write ahead of a step. What was decided for one spec must not be told as done for the next."""
-        if find(provisioner.status.conditions, READY) is None:  # a status without it would look like the end
-            first = [Finding(READY, None, "KeyMissing", "the key is being made")]
-            generation = provisioner.metadata.generation
-            fields["conditions"] = merge(provisioner.status.conditions, first, generation, self._now())
         written = await self._status.record(provisioner, **fields)
         if written.metadata.generation != provisioner.metadata.generation:
             raise kube_errors.Conflict(409, "Conflict", f"{provisioner.key} changed meanwhile")

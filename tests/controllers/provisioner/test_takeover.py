@@ -1,0 +1,151 @@
+"""Provisioners of an operator of the same API are ours, as they are: no key is replaced and no pod restarts."""
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Key, Kind, Manifest, key_of
+from tests.coderd_server.state import StoredKey
+from tests.support import eventually
+from tests.support.provisioners import Yard, yard
+from tests.support.takeover import recorded, set_by
+
+RECORDED = recorded(Path(__file__).with_name("takeover.json"))
+KINDS: dict[str, Kind[Any]] = {
+    kind.name: kind for kind in (CONTROL_PLANE, PROVISIONER, DEPLOYMENT, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT)
+}
+LONG = "a-provisioner-with-a-name-that-is-long-enough-to-be-cut-short-by-all-limits"
+TOKEN = "AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB"
+
+
+@pytest.fixture
+async def taken(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Yard]:
+    """The recorded objects and their coderd."""
+    async with (
+        yard(cluster.kubeconfig, operator_kubeconfig, namespace, planes=["prov"], version="2.30.0") as place,
+        Http(load(cluster.kubeconfig), "test", Metrics()) as http,
+    ):
+        await load_record(place, Client(http, "coder-k8s"))
+        yield place
+
+
+async def load_record(place: Yard, operator: Client) -> None:
+    """Everything in this namespace instead of the recorded one, written by the same manager in the same way."""
+    state = place.plane.coderd.state
+    state.add_token(state.owner, TOKEN)
+    text = json.dumps(RECORDED).replace('"golden"', f'"{place.namespace}"').replace(".golden.", f".{place.namespace}.")
+    owners = [item for item in RECORDED if item["kind"].startswith("Coder")]
+    for number, owner in enumerate(owners):
+        item = json.loads(text)[number]
+        metadata = {name: item["metadata"][name] for name in ("name", "namespace", "finalizers")}
+        made = await place.client.create(KINDS[item["kind"]], {"metadata": metadata, "spec": item["spec"]})
+        await operator.patch_status(KINDS[item["kind"]], made, item["status"])
+        text = text.replace(owner["metadata"]["uid"], made.metadata.uid)
+        if item["kind"] == "CoderProvisioner":
+            remember_key(place, item)
+    for item in json.loads(text)[len(owners) :]:
+        given = set_by("coder-k8s", item)
+        key = key_of(item)
+        named = {**given["metadata"], "name": key.name, "namespace": key.namespace}
+        await operator.create(KINDS[item["kind"]], {**given, "metadata": named})
+
+
+def remember_key(place: Yard, provisioner: Manifest) -> None:
+    """coderd has the key that the status speaks of."""
+    state, status = place.plane.coderd.state, provisioner["status"]
+    secret = next(item for item in RECORDED if item["metadata"]["name"] == status["secretRef"]["name"])
+    plain = base64.b64decode(secret["data"][status["secretRef"]["key"]]).decode()
+    name, tags = status["provisionerKeyName"], provisioner["spec"].get("tags", {})
+    state.keys[name] = StoredKey(status["provisionerKeyID"], name, state.organization_id, tags, plain, place.clock())
+
+
+async def children(place: Yard) -> dict[tuple[str, str], Manifest]:
+    found = {}
+    for item in RECORDED:
+        if not item["kind"].startswith("Coder"):
+            name = item["metadata"]["name"]
+            found[item["kind"], name] = (await place.find(KINDS[item["kind"]], name)).manifest
+    return found
+
+
+def content(manifest: Manifest) -> Manifest:
+    """What must stay: all but the marks that we leave, and what is ours by API.md and not in the pods' template."""
+    spec = {name: value for name, value in manifest.get("spec", {}).items() if name != "minReadySeconds"}
+    return {"uid": manifest["metadata"]["uid"], "spec": spec, "data": manifest.get("data")}
+
+
+async def settled(place: Yard) -> bool:
+    return all([await has_passed(place, name) for name in ("build", LONG)])
+
+
+async def has_passed(place: Yard, name: str) -> bool:
+    """The other operator says neither `Ready` nor anything of daemons."""
+    return {"Ready", "DaemonsConnected"} <= (await place.conditions(name)).keys()
+
+
+async def test_takeover(taken: Yard) -> None:
+    before, keys = await children(taken), dict(taken.keys)
+    status = {name: (await taken.get(name)).status for name in ("build", LONG)}
+    async with taken.operator() as operator:
+        await eventually(lambda: settled(taken))
+        await operator.settle()
+        after = await children(taken)
+        assert {name: content(child) for name, child in after.items()} == {
+            name: content(child) for name, child in before.items()
+        }
+        assert taken.keys == keys
+        assert taken.plane.asked("POST") == taken.plane.asked("DELETE") == 0
+        for name, old in status.items():
+            new = (await taken.get(name)).status
+            assert new.provisioner_key_id == old.provisioner_key_id
+            assert new.secret_ref == old.secret_ref
+            assert new.retiring_keys == []
+    async with taken.operator() as again:
+        await again.settle()
+        assert again.writes() == 0
+
+
+async def test_taken_over_objects_follow_the_spec(taken: Yard) -> None:
+    """What the other operator set goes when it is no longer wanted."""
+    name = "provisioner-a-provisioner-with-a-name-that-is-long-eno-be886d0e"
+    async with taken.operator():
+        await eventually(lambda: settled(taken))
+        await taken.change(
+            LONG, extraArgs=None, extraEnv=None, imagePullSecrets=None, resources=None, image="coder:latest"
+        )
+
+        async def follows() -> bool:
+            pod = (await taken.deployment(name)).manifest["spec"]["template"]["spec"]
+            [container] = pod["containers"]
+            assert container["image"] == "coder:latest"
+            assert container["imagePullPolicy"] == "Always"
+            assert container["args"] == ["provisioner", "start"]
+            assert [entry["name"] for entry in container["env"]] == ["CODER_URL", "CODER_PROVISIONER_DAEMON_KEY"]
+            assert not container["resources"]
+            assert "imagePullSecrets" not in pod
+            return True
+
+        await eventually(follows)
+    assert set(taken.keys) == {"build", "my-key"}
+
+
+async def test_rotation_after_takeover(taken: Yard) -> None:
+    """The names that the other operator gave go on to alternate."""
+    async with taken.operator():
+        await eventually(lambda: settled(taken))
+        await taken.change("build", tags={"env": "cpu"})
+        await eventually(lambda: "build-2" in taken.keys)
+        await taken.told("ProvisionerKeyReady", "KeyReady", name="build")
+        secret = await taken.client.get(SECRET, Key(taken.namespace, "build-provisioner-key"))
+    assert base64.b64decode(secret.manifest["data"]["key"]).decode() == taken.keys["build-2"].secret
