@@ -5,7 +5,7 @@ import base64
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from coder_k8s.coderd.connections import Connections, Endpoint, Reply
 from coder_k8s.controllers.provisioner import setup
@@ -17,7 +17,7 @@ from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.http import Fence, Http, Query
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key
+from coder_k8s.kube.objects import Child
 from tests.coderd_server.state import State
 from tests.support import eventually
 from tests.support.rotations import Site, secret_of
@@ -158,9 +158,9 @@ class Operator:
         await eventually(settled)
         return not self.fate.dead.is_set()
 
-    def look(self) -> None:
+    def look(self, after: float = STEP) -> None:
         """Let the operator look at the provisioner, as it does by itself some time later."""
-        self._clock.advance(seconds=STEP)
+        self._clock.advance(seconds=after)
         self._controller.queue.add(self._site.key)
 
     def _check(self) -> None:
@@ -213,8 +213,11 @@ class Pods:
         deployment = await self._site.find(DEPLOYMENT, f"provisioner-{self._site.name}")
         if deployment is None or _is_rolled_out(deployment):
             return left
+        secret = await self._site.find(SECRET, secret_of(deployment.manifest["spec"]["template"]))
+        if secret is None:
+            return left  # the new pod waits for it, and the old one stays
         self._leaving, self._daemons = self._daemons, []
-        await self._start(deployment.manifest["spec"]["template"])
+        self._log_in(base64.b64decode((secret.manifest.get("data") or {}).get("key", "")).decode())
         counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
         status = {"observedGeneration": deployment.metadata.generation, **counts}
         await self._site.client.merge(DEPLOYMENT, deployment.key, {"status": status}, "status")
@@ -226,16 +229,13 @@ class Pods:
 
     def give_up(self) -> None:
         """Expect nothing more of the daemons that are connected now: somebody takes their key."""
-        self._given_up += self._daemons
-        self._daemons = []
+        self._given_up += self._daemons + self._leaving
+        self._daemons, self._leaving = [], []
 
-    async def _start(self, template: Mapping[str, Any]) -> None:
-        """Let a daemon log in with what is in its Secret now."""
-        secret = await self._site.client.get(SECRET, Key(self._site.namespace, secret_of(template)))
-        held = base64.b64decode(secret.manifest["data"]["key"]).decode()
+    def _log_in(self, secret: str) -> None:
         for coderd in self._site.coderds.values():
             for place, key in coderd.state.keys.items():
-                if key.secret == held:
+                if key.secret == secret:
                     daemon = coderd.state.connect_daemon(f"pod-{key.id[:8]}", place)
                     self._daemons.append((coderd.state, daemon))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from coder_k8s.controllers.provisioner import setup
+from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
@@ -18,9 +19,10 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
 from tests.support.controllers import running
+from tests.support.crashes import Clock, Trial
 from tests.support.daemons import Board, Kubelet
 from tests.support.operator import install_crds, write_operator_kubeconfig
-from tests.support.rotations import ROTATIONS, Site, site
+from tests.support.rotations import ROTATIONS, Site, change_tags, site
 
 REPLICAS = 2
 LONGEST_WAIT = 2.0
@@ -150,6 +152,25 @@ def check(stages: list[Stage], times: int) -> None:
         assert stage.board.longest_wait <= LONGEST_WAIT, stage.cause
         if stage.cause != "key deleted":
             assert not stage.board.orphans, f"{stage.cause}: a key was deleted while a daemon was connected with it"
+
+
+async def test_a_key_is_not_deleted_by_what_coderd_said_some_time_ago(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> None:
+    clock = Clock()
+    async with site(cluster.kubeconfig, namespace, clock) as place:
+        trial = Trial(place, operator_kubeconfig, clock)
+        await trial.operator.start()
+        await place.make()
+        await eventually(trial.pods.move_on)  # the first daemon comes, after the operator has looked for it
+        await trial.operator.idle()
+        await change_tags(place, 1)
+        await eventually(trial.pods.move_on)  # the second one comes, and the first is still there
+        trial.operator.look(after=0)
+        await trial.operator.idle()
+        assert not trial.pods.orphans()
+        assert await trial.rest()
+        await trial.operator.kill()
 
 
 @pytest.mark.timeout(300)
