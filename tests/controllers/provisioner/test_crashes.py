@@ -1,6 +1,7 @@
 """Whatever request is the last one before a crash, the next operator finishes what was begun, and leaves nothing."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ import pytest
 
 from coder_k8s.api import PROVISIONER
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube import errors
 from tests.support.crashes import Clock, Trial
 from tests.support.executions import Execution
 from tests.support.rotations import ROTATIONS, Change, change_secret_name, site
@@ -169,3 +171,47 @@ async def test_sigkill_at_every_kind_of_request_is_survived(execution: Execution
             turn += 1
             await kill(execution, cause, turn, kind, before=before)
     print(cause, "was survived at", *sorted(execution.seen), sep="\n  ")  # noqa: T201
+
+
+async def meddle(trial: Trial, random: Random, turn: int) -> str:
+    """Do something to the provisioner, or to what it is made of, in whatever state that is; what it was."""
+    cause = random.choice(sorted(ROTATING | {"secret moved"}))
+    if cause in ("interval", "secret deleted", "secret emptied") and await trial.site.flaws():
+        # The leap in time is longer than any grace, and a secret lost while both names are taken costs a key.
+        trial.pods.give_up()
+    if cause == "key deleted":
+        trial.pods.give_up()
+        plane, key = random.choice(trial.site.found())
+        trial.site.coderds[plane].state.delete_key(key.name, key.organization)
+    else:
+        with suppress(errors.NotFound):  # the Secret may be missing already
+            await CAUSES[cause](trial, turn)
+    return cause
+
+
+async def meddle_and_crash(trial: Trial, random: Random, turn: int) -> None:
+    """Two or three changes, each hit by a crash before it is dealt with."""
+    story = []
+    for step in range(random.randint(2, 3)):
+        at, before = random.randint(1, 25), random.random() < 0.5
+        trial.operator.fate.decide(at, before=before)
+        story.append((await meddle(trial, random, 3 * turn + step), at, before))
+        try:
+            await trial.rest()
+        except AssertionError as flaw:
+            raise AssertionError(f"{story}: {flaw}") from None
+        await trial.restart()
+    try:
+        assert await trial.rest()
+        await trial.stay_quiet()
+    except AssertionError as flaw:
+        raise AssertionError(f"{story}: {flaw}") from None
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(1, 9))])
+async def test_changes_that_cross_crashes_are_survived(trial: Trial, seed: int) -> None:
+    random = Random(seed)  # noqa: S311 - the same in every run
+    await trial.site.make()
+    assert await trial.rest()
+    for turn in range(20 if seed else 3):
+        await meddle_and_crash(trial, random, turn)
