@@ -209,15 +209,20 @@ class Keys(RuleBasedStateMachine):
         assume(name in self.world.coderd[place])
         del self.world.coderd[place][name]
 
-    @rule(place=st.sampled_from(PLACES), name=st.sampled_from(NAMES), tags=st.sampled_from(TAGS))
-    def make_in_coderd(self, place: Place, name: str, tags: str) -> None:
-        """Somebody takes a name that we do not claim."""
+    @rule(place=st.sampled_from(PLACES), names=st.sets(st.sampled_from(NAMES), min_size=1))
+    def make_in_coderd(self, place: Place, names: set[str]) -> None:
+        """Somebody takes names that we do not claim."""
         recorded = self.world.recorded
         claimed = [*self.world.retiring]
         if not recorded.id:
             claimed.append(((recorded.plane, recorded.organization), recorded.name))
-        assume(name not in self.world.coderd[place] and (place, name) not in claimed)
-        self.world.coderd[place][name] = Key(name, f"id-{next(self.world.ids)}", tags, ours=False)
+        for name in sorted(names):
+            if name not in self.world.coderd[place] and (place, name) not in claimed:
+                self.world.coderd[place][name] = Key(name, f"id-{next(self.world.ids)}", "", ours=False)
+
+    @rule()
+    def make_in_our_place(self) -> None:
+        self.make_in_coderd(self.world.place, {*self.world.wanted.names})
 
     @rule()
     def rest(self) -> None:
