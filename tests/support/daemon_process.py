@@ -11,6 +11,9 @@ import sys
 import time
 from typing import Any
 
+START = 3.0
+"""Seconds until it is connected, while its pod is called ready as soon as it runs."""
+
 
 def main(port: str, name: str) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", int(port))
@@ -22,6 +25,7 @@ def main(port: str, name: str) -> None:
         answer: dict[str, Any] = json.loads(connection.getresponse().read())
         return answer
 
+    time.sleep(START)
     daemon = ask("/connect", name=name, key=os.environ["CODER_PROVISIONER_DAEMON_KEY"]).get("daemon")
     while not told:
         if daemon is None:
