@@ -12,7 +12,7 @@ from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.cache import Cache, Change
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.events import EVENT, Recorder
@@ -113,6 +113,18 @@ async def test_first_write_says_what_holds(world: World) -> None:
         "Available": ("False", "NoReplicasReady"),
     }
     assert {entry["observedGeneration"] for entry in status["conditions"]} == {1}
+
+
+async def test_what_somebody_changed_meanwhile_is_told_as_theirs_and_not_hidden_by_our_write(world: World) -> None:
+    seen = await world.create()
+    world.cache.listed("", [seen], seen.metadata.resource_version)
+    told: list[Change[CoderControlPlane]] = []
+    world.cache.listen(told.append)
+    await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"replicas": 3}})
+    await world.write(seen, working())
+    theirs, ours = told
+    assert (theirs.writer, theirs.new and theirs.new.spec.replicas) == ("", 3)
+    assert (ours.writer, ours.new and ours.new.spec.replicas) == ("tests", 3)
 
 
 async def test_same_again_is_no_request(world: World) -> None:

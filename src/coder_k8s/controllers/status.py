@@ -127,6 +127,7 @@ class StatusWriter(Generic[T]):
                 return None
             except errors.Conflict:
                 live = await self._client.get(self._kind, seen.key)
+                self._cache.written(live, "")  # somebody else's doing, which our write on top of it would hide
                 replaced = live.metadata.uid != seen.metadata.uid
                 if replaced or _status(live).observed_generation > seen.metadata.generation:
                     return None
