@@ -89,6 +89,12 @@ class Site:
             }
             await self.client.patch_status(CONTROL_PLANE, made, status)
 
+    async def forget_entitlements(self) -> None:
+        """Let nobody know without a question what the control planes are entitled to."""
+        for plane in self.coderds:
+            status = {"entitlementsLastChecked": None}
+            await self.client.merge(CONTROL_PLANE, Key(self.namespace, plane), {"status": status}, "status")
+
     async def make(self, name: str = "demo") -> None:
         self.name = name
         spec = {

@@ -129,11 +129,10 @@ async def test_every_crash_is_survived(trial: Trial, cause: str) -> None:
 async def execution(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, tmp_path: Path
 ) -> AsyncIterator[Execution]:
-    async with (
-        site(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place,
-        Execution(place, cluster, operator_kubeconfig, tmp_path).ready() as execution,
-    ):
-        yield execution
+    async with site(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place:
+        await place.forget_entitlements()
+        async with Execution(place, cluster, operator_kubeconfig, tmp_path).ready() as execution:
+            yield execution
 
 
 async def kill(execution: Execution, cause: str, turn: int, kind: str, *, before: bool) -> None:
@@ -165,12 +164,12 @@ async def test_sigkill_at_every_kind_of_request_is_survived(execution: Execution
     execution.seen.clear()
     await CAUSES[cause](execution, 0)
     await execution.rest()
-    turn = 0
-    for kind in sorted(execution.seen):
+    turn, kinds = 0, sorted(execution.seen)
+    for kind in kinds:
         for before in (True, False):
             turn += 1
             await kill(execution, cause, turn, kind, before=before)
-    print(cause, "was survived at", *sorted(execution.seen), sep="\n  ")  # noqa: T201
+    print(f"{cause}: survived at", *kinds, sep="\n  ")  # noqa: T201
 
 
 async def meddle(trial: Trial, random: Random, turn: int) -> str:
