@@ -1,8 +1,11 @@
 """The labels and annotations by which objects of this operator are known."""
 
 from collections.abc import Mapping
+from typing import Any
 
-from coder_k8s.kube.objects import Object
+import msgspec
+
+from coder_k8s.kube.objects import Kind, Manifest, Object
 
 from .names import derived
 
@@ -20,6 +23,16 @@ def labels(name: str, owner: Object) -> dict[str, str]:
         "app.kubernetes.io/name": name,
         "app.kubernetes.io/instance": derived(owner.metadata.name),
         "app.kubernetes.io/managed-by": MANAGER,
+    }
+
+
+def metadata(kind: Kind[Any], owner: Object, component: str, name: str) -> Manifest:
+    """The metadata of a child: labelled, and owned so that garbage collection takes it along."""
+    return {
+        "name": name,
+        "namespace": owner.metadata.namespace,
+        "labels": labels(component, owner),
+        "ownerReferences": [msgspec.to_builtins(kind.reference(owner))],
     }
 
 

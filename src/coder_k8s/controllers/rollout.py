@@ -1,8 +1,12 @@
 """How far a Deployment is."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from coder_k8s.kube.objects import Child
+
+from .labels import selector
+from .report import Report
 
 
 class Rollout(NamedTuple):
@@ -40,3 +44,18 @@ def rollout(deployment: Child) -> Rollout:
         complete=observed and all(count == wanted for count in counts),
         stuck=stuck if observed else "",
     )
+
+
+def tell_pods(found: Rollout, condition: str, pods: Mapping[str, str], report: Report) -> None:
+    """Add the condition of a Deployment, which settles when it has rolled out, and what the status says of its pods."""
+    serving = found.ready > 0
+    reason = "MinimumReplicasReady" if serving else "NoReplicasReady"
+    message = found.stuck or f"{found.ready} of {found.wanted} pods are ready"
+    nothing_wanted = found.complete and found.wanted == 0
+    report.add(condition, serving, reason, message, settled=found.complete, moving=not nothing_wanted)
+    report.fields |= {
+        "replicas": found.replicas,
+        "ready_replicas": found.ready,
+        "phase": "Ready" if serving else "Pending",
+        "selector": selector(pods),
+    }

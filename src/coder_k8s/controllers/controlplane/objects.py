@@ -2,11 +2,10 @@
 
 from typing import Any
 
-import msgspec
-
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.api.controlplane import Gateway, Ingress
 from coder_k8s.controllers.labels import labels
+from coder_k8s.controllers.labels import metadata as owned
 from coder_k8s.controllers.urls import has_tls, http_port
 from coder_k8s.kube.objects import Child, Manifest
 
@@ -16,16 +15,10 @@ HTTPS_PORT = 8443
 
 
 def metadata(plane: CoderControlPlane, name: str = "", **more: dict[str, str]) -> Manifest:
-    """The metadata of a child: named after the object unless said otherwise, labelled and owned."""
-    reference = CONTROL_PLANE.reference(plane)
-    extra = {field: values for field, values in more.items() if values and field != "labels"}
-    return {
-        "name": name or plane.metadata.name,
-        "namespace": plane.metadata.namespace,
-        "labels": {**more.get("labels", {}), **labels(NAME, plane)},
-        "ownerReferences": [msgspec.to_builtins(reference)],
-        **extra,
-    }
+    """The metadata of a child: named after the object unless said otherwise."""
+    made = owned(CONTROL_PLANE, plane, NAME, name or plane.metadata.name)
+    made["labels"] = {**more.pop("labels", {}), **made["labels"]}
+    return {**made, **{field: values for field, values in more.items() if values}}
 
 
 def service_account_name(plane: CoderControlPlane) -> str:

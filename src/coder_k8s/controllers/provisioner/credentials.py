@@ -8,10 +8,10 @@ from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
+from coder_k8s.controllers.planes import Planes
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.urls import api_url
-from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.objects import Key
 
 FRESH = timedelta(minutes=2)
@@ -24,23 +24,14 @@ USABLE = ("entitled", "grace_period")
 class Credentials:
     """A client for a control plane with a token that belongs to it, and to no other."""
 
-    def __init__(self, planes: Cache[CoderControlPlane], secrets: SecretReader, connections: Connections) -> None:
+    def __init__(self, planes: Planes, secrets: SecretReader, connections: Connections) -> None:
         self._planes = planes
         self._secrets = secrets
         self._connections = connections
 
     def plane(self, provisioner: CoderProvisioner, name: str) -> CoderControlPlane | None:
         """The control plane of that name, unless it is gone or going."""
-        found = self._planes.get(Key(provisioner.metadata.namespace, name))
-        return None if found is None or found.deleting else found
-
-    async def of_operator(self, plane: CoderControlPlane) -> Coderd | None:
-        """By the operator's own access to a control plane."""
-        where = plane.status.operator_token_secret_ref
-        if where is None or not plane.status.operator_access_ready:
-            return None
-        token = await self._secrets.read(Key(plane.metadata.namespace, where.name), where.key)
-        return Coderd(self._connections, api_url(plane), token) if token else None
+        return self._planes.get(Key(provisioner.metadata.namespace, name))
 
     async def of_bootstrap(self, provisioner: CoderProvisioner, plane: CoderControlPlane) -> Coderd | None:
         """By the token that the author of the object gave, for the control plane that the object names now."""
@@ -55,7 +46,7 @@ class Credentials:
         plane = self.plane(provisioner, name)
         if plane is None:
             return None
-        return await self.of_bootstrap(provisioner, plane) or await self.of_operator(plane)
+        return await self.of_bootstrap(provisioner, plane) or await self._planes.coderd(plane)
 
     def hopeless(self, provisioner: CoderProvisioner, name: str) -> str:
         """Why there will never be a client for keys at a control plane; empty when there may be one yet."""
@@ -78,7 +69,7 @@ class Credentials:
             else:
                 report.add(ProvisionerCondition.BOOTSTRAP_SECRET_READY, True, "SecretReady")
             return coderd
-        coderd = await self.of_operator(plane)
+        coderd = await self._planes.coderd(plane)
         if coderd is None:
             waiting = f"waiting for operator access of CoderControlPlane {plane.metadata.name}"
             report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, False, "OperatorAccessNotReady", waiting)

@@ -1,10 +1,9 @@
 """What a CoderProvisioner is made of."""
 
-import msgspec
-
 from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner
 from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
+from coder_k8s.controllers.labels import metadata as owned
 from coder_k8s.controllers.names import derived, fnv1a32
 from coder_k8s.controllers.permissions import everything
 from coder_k8s.controllers.secrets import encoded
@@ -20,12 +19,7 @@ MIN_READY_SECONDS = 5
 
 
 def metadata(provisioner: CoderProvisioner, name: str) -> Manifest:
-    return {
-        "name": name,
-        "namespace": provisioner.metadata.namespace,
-        "labels": labels(NAME, provisioner),
-        "ownerReferences": [msgspec.to_builtins(PROVISIONER.reference(provisioner))],
-    }
+    return owned(PROVISIONER, provisioner, NAME, name)
 
 
 def prefixed(provisioner: CoderProvisioner) -> str:

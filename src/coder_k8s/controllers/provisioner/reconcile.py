@@ -10,9 +10,9 @@ from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers import refusals
 from coder_k8s.controllers.children import Children
-from coder_k8s.controllers.labels import labels, paused, selector
+from coder_k8s.controllers.labels import labels, paused
 from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.rollout import NOTHING, Rollout, rollout
+from coder_k8s.controllers.rollout import NOTHING, Rollout, rollout, tell_pods
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube import finalizers
 from coder_k8s.kube.backoff import Backoff
@@ -188,18 +188,7 @@ class Reconciler:
 
     def _look(self, provisioner: CoderProvisioner, report: Report) -> None:
         """The Deployment as it is, whatever could be done about it in this pass."""
-        found = self._rollout(provisioner)
-        serving = found.ready > 0
-        message = f"{found.ready} of {found.wanted} pods are ready"
-        reason = "MinimumReplicasReady" if serving else "NoReplicasReady"
-        nothing_wanted = found.complete and found.wanted == 0
-        report.add(DEPLOYMENT_READY, serving, reason, message, settled=found.complete, moving=not nothing_wanted)
-        report.fields |= {
-            "replicas": found.replicas,
-            "ready_replicas": found.ready,
-            "phase": "Ready" if serving else "Pending",
-            "selector": selector(labels(objects.NAME, provisioner)),
-        }
+        tell_pods(self._rollout(provisioner), DEPLOYMENT_READY, labels(objects.NAME, provisioner), report)
 
     def _rollout(self, provisioner: CoderProvisioner) -> Rollout:
         live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, objects.prefixed(provisioner)))

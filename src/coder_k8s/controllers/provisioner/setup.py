@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderControlPlane, CoderProvisioner
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.labels import DIGEST, MANAGED
+from coder_k8s.controllers.planes import Planes
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.status import StatusWriter
@@ -51,7 +52,7 @@ def build(runtime: Runtime) -> Controller:
     client, recorder, now = runtime.client, runtime.recorder, runtime.now
     children = Children(client, Applier(client, NAME, DIGEST), caches)
     reader = SecretReader(client, secrets)
-    credentials = Credentials(planes, reader, runtime.coderd)
+    credentials = Credentials(Planes(planes, reader, runtime.coderd), reader, runtime.coderd)
     status = StatusWriter(client, PROVISIONER, provisioners, recorder, NAME, now)
     metrics, views = ProvisionerMetrics(runtime.metrics.registry), Views(now)
     reconciler = Reconciler(

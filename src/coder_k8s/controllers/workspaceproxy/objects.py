@@ -1,11 +1,10 @@
 """What a CoderWorkspaceProxy is made of."""
 
-import msgspec
-
 from coder_k8s.api import WORKSPACE_PROXY, CoderControlPlane, CoderWorkspaceProxy
 from coder_k8s.api.shared import SecretKey
 from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
+from coder_k8s.controllers.labels import metadata as owned
 from coder_k8s.controllers.names import derived
 from coder_k8s.controllers.secrets import encoded
 from coder_k8s.controllers.urls import api_url
@@ -20,12 +19,7 @@ NAME_LIMIT = 253
 
 
 def metadata(proxy: CoderWorkspaceProxy, name: str) -> Manifest:
-    return {
-        "name": name,
-        "namespace": proxy.metadata.namespace,
-        "labels": labels(NAME, proxy),
-        "ownerReferences": [msgspec.to_builtins(WORKSPACE_PROXY.reference(proxy))],
-    }
+    return owned(WORKSPACE_PROXY, proxy, NAME, name)
 
 
 def prefixed(proxy: CoderWorkspaceProxy) -> str:

@@ -5,10 +5,10 @@ from coder_k8s.api.conditions import WorkspaceProxyCondition
 from coder_k8s.api.shared import TokenSecret
 from coder_k8s.controllers import refusals
 from coder_k8s.controllers.children import Children
-from coder_k8s.controllers.labels import labels, paused, selector
+from coder_k8s.controllers.labels import labels, paused
 from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.rollout import NOTHING, Rollout, rollout
+from coder_k8s.controllers.rollout import NOTHING, Rollout, rollout, tell_pods
 from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube import finalizers
@@ -160,18 +160,7 @@ class Reconciler:
 
     def _look(self, proxy: CoderWorkspaceProxy, report: Report) -> None:
         """The Deployment as it is, whatever could be done about it in this pass."""
-        found = self._rollout(proxy)
-        serving = found.ready > 0
-        reason = "MinimumReplicasReady" if serving else "NoReplicasReady"
-        message = found.stuck or f"{found.ready} of {found.wanted} pods are ready"
-        nothing_wanted = found.complete and found.wanted == 0
-        report.add(DEPLOYMENT_READY, serving, reason, message, settled=found.complete, moving=not nothing_wanted)
-        report.fields |= {
-            "replicas": found.replicas,
-            "ready_replicas": found.ready,
-            "phase": "Ready" if serving else "Pending",
-            "selector": selector(labels(objects.NAME, proxy)),
-        }
+        tell_pods(self._rollout(proxy), DEPLOYMENT_READY, labels(objects.NAME, proxy), report)
 
     def _rollout(self, proxy: CoderWorkspaceProxy) -> Rollout:
         live = self._children.get(DEPLOYMENT, Key(proxy.metadata.namespace, objects.prefixed(proxy)))
