@@ -201,15 +201,14 @@ class Pods:
         self._site = site
         self._daemons: list[tuple[State, str]] = []
         self._leaving: list[tuple[State, str]] = []
-        self._given_up: list[tuple[State, str]] = []
+        self._excused: set[str] = set()
 
     async def move_on(self) -> bool:
         """Take one step; whether there was one to take."""
-        leaving = self._leaving + self._given_up
-        for state, daemon in leaving:
+        for state, daemon in self._leaving:
             if daemon in state.daemons:
                 state.disconnect_daemon(daemon)
-        left, self._leaving, self._given_up = bool(leaving), [], []
+        left, self._leaving = bool(self._leaving), []
         deployment = await self._site.find(DEPLOYMENT, f"provisioner-{self._site.name}")
         if deployment is None or _is_rolled_out(deployment):
             return left
@@ -225,12 +224,12 @@ class Pods:
 
     def orphans(self) -> list[str]:
         """Daemons that lost their key while they were connected with it."""
-        return [daemon for state, daemon in self._daemons + self._leaving if daemon not in state.daemons]
+        known = [each for each in self._daemons + self._leaving if each[1] not in self._excused]
+        return [daemon for state, daemon in known if daemon not in state.daemons]
 
-    def give_up(self) -> None:
-        """Expect nothing more of the daemons that are connected now: somebody takes their key."""
-        self._given_up += self._daemons + self._leaving
-        self._daemons, self._leaving = [], []
+    def excuse(self) -> None:
+        """Those that are connected now may lose their key: somebody takes it."""
+        self._excused |= {daemon for _, daemon in self._daemons + self._leaving}
 
     def _log_in(self, secret: str) -> None:
         for coderd in self._site.coderds.values():

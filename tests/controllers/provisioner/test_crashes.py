@@ -28,12 +28,12 @@ async def create(scene: Scene, turn: int) -> None:
 
 
 async def delete(scene: Scene, turn: int) -> None:
-    scene.pods.give_up()
+    scene.pods.excuse()
     await scene.site.delete(PROVISIONER, scene.site.name)
 
 
 async def delete_key(scene: Scene, turn: int) -> None:
-    scene.pods.give_up()
+    scene.pods.excuse()
     await ROTATIONS["key deleted"](scene.site, turn)
 
 
@@ -177,9 +177,9 @@ async def meddle(trial: Trial, random: Random, turn: int) -> str:
     cause = random.choice(sorted(ROTATING | {"secret moved"}))
     if cause in ("interval", "secret deleted", "secret emptied") and await trial.site.flaws():
         # The leap in time is longer than any grace, and a secret lost while both names are taken costs a key.
-        trial.pods.give_up()
+        trial.pods.excuse()
     if cause == "key deleted":
-        trial.pods.give_up()
+        trial.pods.excuse()
         plane, key = random.choice(trial.site.found())
         trial.site.coderds[plane].state.delete_key(key.name, key.organization)
     else:
@@ -207,6 +207,7 @@ async def meddle_and_crash(trial: Trial, random: Random, turn: int) -> None:
         raise AssertionError(f"{story}: {flaw}") from None
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(1, 9))])
 async def test_changes_that_cross_crashes_are_survived(trial: Trial, seed: int) -> None:
     random = Random(seed)  # noqa: S311 - the same in every run
