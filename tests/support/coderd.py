@@ -58,9 +58,9 @@ class Operator:
         self._clock = clock
 
     async def settle(self) -> None:
-        """Wait until no pass is under way and none is waiting."""
-        queue = self._controller.queue
-        await eventually(lambda: not len(queue) and not queue._busy, 30)
+        """Wait until no pass is under way, none is waiting, and every event is written."""
+        queue, recorder = self._controller.queue, self.runtime.recorder
+        await eventually(lambda: not len(queue) and not queue._busy and recorder.resting, 30)
 
     async def look(self) -> None:
         """Make one more pass, as after any change around the control plane, and wait for its end."""

@@ -8,11 +8,13 @@ from tests.support import eventually
 
 
 async def idle(runtime: Runtime) -> None:
-    """Wait until no key waits for a worker and no worker has one."""
+    """Wait until no key waits for a worker, no worker has one, and every event is written."""
 
     def rests() -> bool:
         gauges = (runtime.metrics.active_workers, runtime.metrics.queue_depth)
-        return not any(sample.value for gauge in gauges for metric in gauge.collect() for sample in metric.samples)
+        return runtime.recorder.resting and not any(
+            sample.value for gauge in gauges for metric in gauge.collect() for sample in metric.samples
+        )
 
     await eventually(rests)
 

@@ -60,7 +60,7 @@ class Operator:
     async def settle(self) -> None:
         """Wait until no pass is under way and none is waiting."""
         queue = self._controller.queue
-        await eventually(lambda: not len(queue) and not queue._busy, 60)
+        await eventually(lambda: not len(queue) and not queue._busy and self.runtime.recorder.resting, 60)
 
     async def look(self, *keys: Key) -> None:
         """Make one more pass over each, as when its time has come, and wait for the end."""

@@ -163,6 +163,13 @@ class Recorder:
         self._now = now
         self._ledger = Ledger(unique, capacity)
         self._news = asyncio.Event()
+        self._writing = False
+
+    @property
+    def resting(self) -> bool:
+        """Whether all that is due has been written."""
+        due = self._ledger.due
+        return not self._writing and (due is None or due > self._now())
 
     def normal(self, kind: Kind[Any], regarding: Object, reason: str, note: str, action: str = "Reconcile") -> None:
         """Tell of something that went as it should."""
@@ -209,6 +216,7 @@ class Recorder:
 
     async def _write(self, series: Series) -> None:
         told = series.told
+        self._writing = True
         try:
             await self._send(series)
         except errors.KubeError as trouble:
@@ -219,6 +227,8 @@ class Recorder:
             raise
         else:
             series.written = told
+        finally:
+            self._writing = False
 
     async def _send(self, series: Series) -> None:
         event = self._event(series)

@@ -1,9 +1,11 @@
 """The one place that knows the HTTP library: requests with credentials, patience and typed errors."""
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple, Self
+from weakref import WeakSet
 
 import aiohttp
 
@@ -17,6 +19,8 @@ TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=CONNECT)
 TRIES = 4
 PATIENCE = 10.0
 """A longer `Retry-After` than this is the caller's business: a worker must not sleep it away."""
+
+FAREWELL = 2.0
 
 BROKEN = (aiohttp.ClientError, OSError)
 Query = Mapping[str, str]
@@ -44,8 +48,9 @@ class Http:
     def __init__(self, config: Config, user_agent: str, metrics: Metrics) -> None:
         self._config = config
         self._metrics = metrics
+        self._sockets: WeakSet[socket.socket] = WeakSet()
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, socket_factory=self._open_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": user_agent},
             timeout=TIMEOUT,
@@ -55,7 +60,19 @@ class Http:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """A request that was called off says goodbye by TLS in its own time; nobody may end the loop before that."""
         await self._session.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL):
+                while any(each.fileno() != -1 for each in self._sockets):  # noqa: ASYNC110 - a socket tells nobody
+                    await asyncio.sleep(0.005)
+
+    def _open_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, *_ = address
+        opened = socket.socket(family, kind, protocol)
+        opened.setblocking(False)
+        self._sockets.add(opened)
+        return opened
 
     async def send(
         self,

@@ -1,8 +1,7 @@
 """A namespace with one control plane, in which a test plays the user and the controllers of Kubernetes."""
 
-import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest
-from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.history import History, recording
 from tests.support.idle import idle
@@ -125,13 +123,6 @@ async def made(kubeconfig: Path, operator: Path, namespace: str) -> AsyncIterato
         recording(client := Client(http, "user"), namespace, CONTROL_PLANE, DEPLOYMENT) as (planes, deployments),
     ):
         yield World(client, operator, namespace, planes, deployments)
-    await eventually(connections_are_closed)
-
-
-def connections_are_closed() -> bool:
-    """A request that is called off says farewell by TLS, and the loop must not end before that is over."""
-    transports: Mapping[int, Any] = asyncio.get_running_loop()._transports  # type: ignore[attr-defined]
-    return all(transport._sock is None for transport in transports.values())
 
 
 def checksum(deployment: Manifest) -> str:
