@@ -63,7 +63,7 @@ def run(scratch: Path) -> Callable[..., "subprocess.Popen[str]"]:
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_run_of_pure_tests_starts_no_cluster(run: Callable[..., "subprocess.Popen[str]"], workers: str) -> None:
     with run(PURE, "-n", workers) as pure:
-        output, _ = pure.communicate(timeout=30)
+        output, _ = pure.communicate(timeout=100)
     assert pure.returncode == 0, output
 
 
@@ -71,7 +71,7 @@ def test_workers_share_a_cluster_that_ends_with_the_run(
     run: Callable[..., "subprocess.Popen[str]"], scratch: Path
 ) -> None:
     with run(SHARING, "-n", "2") as sharing:
-        output, _ = sharing.communicate(timeout=60)
+        output, _ = sharing.communicate(timeout=100)
     assert sharing.returncode == 0, output
 
     seen = [line.split() for line in (scratch / "seen").read_text().splitlines()]

@@ -16,7 +16,7 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import CONFIG_MAP, SECRET_METADATA
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object
+from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object, newer
 from tests.support import eventually
 from tests.support.informers import (
     MakeInformer,
@@ -97,10 +97,9 @@ async def test_a_bookmark_moves_the_position_when_nothing_happens(
     async with synced(informer):
         start = int(informer.position(namespace))
         elsewhere = await client.create(CONFIG_MAP, config_map("default", f"elsewhere-{uuid.uuid4().hex[:8]}"))
-        await eventually(lambda: int(informer.position(namespace)) > start)
+        await eventually(lambda: int(informer.position(namespace)) > start, 30)
         assert changes == []
-        position = informer.position(namespace)
-        await eventually(lambda: f"resourceVersion={position}" in proxy.watches[-1])
+        await eventually(lambda: f"resourceVersion={informer.position(namespace)}" in proxy.watches[-1], 30)
         await client.delete(CONFIG_MAP, elsewhere)
     assert len(proxy.lists) == 1
 
@@ -204,10 +203,13 @@ async def test_an_object_that_cannot_be_read_does_not_stop_the_others(
     informer = informer_of(STRICT, namespace)
     async with synced(informer):
         assert [item.key for item in informer] == [turning.key]
-        await client.merge(CONFIG_MAP, turning.key, {"data": {"news": "bad"}})
-        await eventually(lambda: informer.get(turning.key) is None)
-        await client.merge(CONFIG_MAP, turning.key, {"data": {"news": None}})
-        await eventually(lambda: informer.get(turning.key))
+        worse = await client.merge(CONFIG_MAP, turning.key, {"data": {"news": "bad"}})
+        await eventually(lambda: not newer(worse.metadata.resource_version, informer.position(namespace)))
+        assert informer.get(turning.key), "it is still there, as it was when it could be read"
+        better = await client.merge(CONFIG_MAP, turning.key, {"data": {"news": None}})
+        await eventually(
+            lambda: [item.metadata.resource_version for item in informer] == [better.metadata.resource_version]
+        )
         await client.delete(CONFIG_MAP, turning, unchanged=False)
         await client.create(CONFIG_MAP, config_map(namespace, "last"))
         await eventually(lambda: [item.key.name for item in informer] == ["last"])

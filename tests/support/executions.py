@@ -125,7 +125,8 @@ class Execution:
 
             application = web.Application(client_max_size=2**24)
             application.router.add_route("*", "/{path:.*}", forward)
-            runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+            # The watches of an operator that is dead must not hold connections to the server.
+            runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             try:

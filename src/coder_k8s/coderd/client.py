@@ -36,6 +36,8 @@ T = TypeVar("T")
 
 _KEYS = "/api/v2/organizations/{}/provisionerkeys"
 _PROXIES = "/api/v2/workspaceproxies"
+DAEMON_LIMIT = 1000
+"""More daemons than this are not listed."""
 
 
 class Client:
@@ -126,7 +128,7 @@ class Client:
 
     async def provisioner_daemons(self, organization: str, *, offline: bool = True) -> list[ProvisionerDaemon]:
         """The provisioner daemons of an organization."""
-        query = {"limit": "1000", "offline": str(offline).lower()}
+        query = {"limit": str(DAEMON_LIMIT), "offline": str(offline).lower()}
         route = "/api/v2/organizations/{}/provisionerdaemons"
         return await self._call(list[ProvisionerDaemon], "GET", route, organization, query=query)
 

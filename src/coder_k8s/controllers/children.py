@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import Applier
 from coder_k8s.kube.cache import Cache, Index
@@ -65,9 +67,7 @@ class Children:
     async def release(self, kind: Kind[Child], owner: Object, child: Child) -> None:
         """Let a child be, without an owner."""
         others = [
-            {"apiVersion": other.api_version, "kind": other.kind, "name": other.name, "uid": other.uid}
-            for other in child.metadata.owner_references
-            if other.uid != owner.metadata.uid
+            msgspec.to_builtins(other) for other in child.metadata.owner_references if other.uid != owner.metadata.uid
         ]
         metadata = {"resourceVersion": child.metadata.resource_version, "ownerReferences": others or None}
         await self._client.merge(kind, child.key, {"metadata": metadata})

@@ -16,6 +16,9 @@ T = TypeVar("T", bound=Object)
 
 log = logging.getLogger(__name__)
 
+THROTTLED_WAIT = 0.5
+"""The least wait for a server that is throttling, also if it says 0."""
+
 Reconcile = Callable[[Key], Awaitable[float | None]]
 
 
@@ -99,7 +102,7 @@ class Controller:
             log.warning("%s", verdict, extra=self._about(key))
         except errors.Throttled as refusal:
             self._outcome("requeue_after")
-            self.queue.add_after(key, refusal.after)
+            self.queue.add_after(key, max(refusal.after, THROTTLED_WAIT))
             log.info("%s", refusal, extra=self._about(key))
         except Exception as trouble:
             self._errors.inc()

@@ -110,12 +110,18 @@ _ERRORS: dict[int, type[ApiError]] = {
 }
 
 
+UNKNOWN_PATH = b"404 page not found"
+"""How an API server answers about a group that it does not serve."""
+
+
 def of(status: int, body: bytes | msgspec.Raw, retry_after: str | None = None) -> ApiError:
     """The typed error for an answer."""
     try:
         told = _STATUS.decode(body)
     except ValueError:  # not JSON, or not even text
         told = Status(message=f"HTTP {status} with a body that is not a Kubernetes Status")
+        if status == 404 and bytes(body).strip() != UNKNOWN_PATH:
+            return ServerError(status, "", told.message or "")  # of something in between: it says nothing of objects
     code, reason = told.code or status, told.reason or ""
     message = told.message or reason or f"HTTP {code}"
     details = told.details or _Details()

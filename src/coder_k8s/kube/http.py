@@ -21,6 +21,8 @@ PATIENCE = 10.0
 """A longer `Retry-After` than this is the caller's business: a worker must not sleep it away."""
 
 FAREWELL = 2.0
+IMPATIENCE = 0.05
+"""The least wait between two tries, also for a server that says 0."""
 
 BROKEN = (aiohttp.ClientError, OSError)
 Query = Mapping[str, str]
@@ -93,8 +95,8 @@ class Http:
             except errors.Throttled as refusal:
                 if tries == TRIES or refusal.after > PATIENCE:
                     raise
+                await asyncio.sleep(max(refusal.after, IMPATIENCE * tries))
                 tries += 1
-                await asyncio.sleep(refusal.after)
 
     async def stream(self, path: str, query: Query, headers: Query, silence: float) -> AsyncGenerator[bytes, None]:
         """The chunks of an endless answer; it is dead when it says nothing for longer than `silence`."""

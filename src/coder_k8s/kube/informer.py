@@ -108,7 +108,7 @@ class Informer(Cache[T]):
         items: list[T] = []
         version = ""
         async for page in self._client.list(self.kind, namespace, labels=self._labels):
-            items += [item for raw in page.items if (item := self._decode(raw)) is not None]
+            items += [item for raw in page.items if (item := self._decode(raw) or self.get(_bare(raw).key)) is not None]
             version = page.resource_version
             self._heard[namespace] = self._clock()
         self.listed(namespace, items, version)
@@ -133,11 +133,12 @@ class Informer(Cache[T]):
         if event.type in ("ADDED", "MODIFIED") and (new := self._decode(event.object)) is not None:
             return self.seen(namespace, new)
         bare = _bare(event.object)  # all that a bookmark has, and all that can be said of what cannot be read
-        if event.type == "BOOKMARK":
-            return self.moved(namespace, bare.metadata.resource_version)
-        return self.gone(namespace, bare)
+        if event.type == "DELETED":
+            return self.gone(namespace, bare)
+        return self.moved(namespace, bare.metadata.resource_version)
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
+        """An object that cannot be read stays as it was when it could be: it is not gone, and nothing may follow it."""
         try:
             return self.kind.type.decode(raw)
         except (ValueError, TypeError, KeyError) as trouble:

@@ -42,6 +42,7 @@ FROM_FIELD = {"name": VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadat
         ({"envFrom": [{"secretRef": {"name": "missing", "optional": True}}]}, "neither"),
         ({"extraEnv": [PLAIN, FROM_SECRET]}, "more than once"),
         ({"extraEnv": [{"name": VARIABLE, "value": ""}]}, "without a value"),
+        ({"extraEnv": [{"name": VARIABLE, "value": "postgres://$(USER)@db"}]}, "from other variables"),
         ({"extraEnv": [FROM_FIELD]}, "without a value"),
         (
             {"extraEnv": [{"name": VARIABLE, "valueFrom": {"secretKeyRef": {"name": "one", "key": "absent"}}}]},

@@ -56,6 +56,7 @@ def test_finds_every_source() -> None:
         pytest.param("Secret/a=1", {"Secret/a": "2"}, True, "Secret/a=2", id="changes"),
         pytest.param("Secret/a=1", {"Secret/a": ""}, False, "Secret/a=1", id="vanishes"),
         pytest.param("Secret/a=1", {}, False, "", id="no longer named"),
+        pytest.param("Secret/my secret/k= junk", {"Secret/a": "1"}, False, "Secret/a=1", id="a record that is none"),
         pytest.param("Secret/a=1", {"Secret/a": "1", "Secret/b": "2"}, False, "Secret/a=1 Secret/b=2", id="one more"),
         pytest.param("Secret/a=1", {"Secret/a": "3", "Secret/b": "2"}, True, "Secret/a=3 Secret/b=2", id="both"),
         pytest.param("Secret/a/k=1", {"Secret/a": "2"}, False, "Secret/a=2", id="whole instead of a key"),
@@ -66,6 +67,12 @@ def test_judges_whether_pods_must_roll(previous: str, now: dict[str, str], rolls
     verdict = judge(previous, Environment(now), "present")
     assert verdict.recorded == recorded
     assert (verdict.annotation != "present") == rolls
+
+
+def test_a_name_with_spaces_leaves_a_record_that_can_be_read() -> None:
+    source = Source("Secret", "my secret", "k=v")
+    recorded = judge("", Environment({str(source): "1"}), "").recorded
+    assert judge(recorded, Environment({str(source): "2"}), "").annotation
 
 
 def test_verdict_follows_from_the_content_alone() -> None:

@@ -80,7 +80,7 @@ async def children(place: Yard) -> dict[tuple[str, str], Manifest]:
 
 
 def content(manifest: Manifest) -> Manifest:
-    """What must stay: all but the marks that we leave, and what is ours by API.md and not in the pods' template."""
+    """What must stay: all but the marks that we leave, and what is ours by contract and not in the pods' template."""
     spec = {name: value for name, value in manifest.get("spec", {}).items() if name != "minReadySeconds"}
     return {"uid": manifest["metadata"]["uid"], "spec": spec, "data": manifest.get("data")}
 

@@ -128,6 +128,9 @@ class OperatorAccess:
             return "", self._standing.keep(plane.key, about, verdict, RETRY)
         except NotOurs as taken:
             return "", Verdict(False, "SecretUnavailable", str(taken), stalled=True)
+        except (errors.Forbidden, errors.Invalid) as refusal:  # by a quota or a webhook
+            verdict = Verdict(False, "SecretUnavailable", refusal.message, stalled=True)
+            return "", self._standing.keep(plane.key, about, verdict, RETRY)
 
     async def _issue(self, plane: CoderControlPlane, url: str, current: str) -> str:
         """Keep, renew or make the token. The Secret has the new one before the old one is deleted."""

@@ -35,6 +35,8 @@ async def connection_url(client: Client, plane: CoderControlPlane) -> str:
 
 async def _from_entry(client: Client, plane: CoderControlPlane, entry: dict[str, Any]) -> str:
     if value := entry.get("value"):
+        if "$(" in value:
+            raise URLMissing(f"{VARIABLE} is put together from other variables: give the whole URL, best in a Secret")
         return str(value)
     for field, kind in (("secretKeyRef", "Secret"), ("configMapKeyRef", "ConfigMap")):
         if reference := entry.get("valueFrom", {}).get(field):

@@ -8,6 +8,7 @@ from coder_k8s.api.controlplane import Probe
 from coder_k8s.api.shared import SecretKey
 from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
+from coder_k8s.controllers.lists import last_wins
 from coder_k8s.controllers.names import LABEL_LIMIT, hashed
 from coder_k8s.controllers.urls import access_url, has_tls
 from coder_k8s.kube.objects import Manifest
@@ -54,7 +55,7 @@ def _pod(plane: CoderControlPlane, around: Surroundings) -> Manifest:
         "containers": [_container(plane, around)],
         **_given(
             volumes=volumes,
-            imagePullSecrets=_last_wins(spec.image_pull_secrets),
+            imagePullSecrets=last_wins(spec.image_pull_secrets),
             nodeSelector=spec.node_selector,
             tolerations=spec.tolerations,
             affinity=spec.affinity,
@@ -99,12 +100,7 @@ def _env(plane: CoderControlPlane, around: Surroundings) -> list[dict[str, Any]]
             _variable("CODER_TLS_CERT_FILE", ",".join(f"{folder}/tls.crt" for folder in folders)),
             _variable("CODER_TLS_KEY_FILE", ",".join(f"{folder}/tls.key" for folder in folders)),
         ]
-    return _last_wins([*env, *plane.spec.extra_env])
-
-
-def _last_wins(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A variable that is given twice has its last value in a container, and server-side apply takes no duplicates."""
-    return list({entry.get("name"): entry for entry in entries}.values())
+    return last_wins([*env, *plane.spec.extra_env])
 
 
 def _tls_secrets(plane: CoderControlPlane) -> list[str]:

@@ -9,6 +9,7 @@ import base64
 import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.kube import errors
@@ -32,7 +33,8 @@ class Source(NamedTuple):
     optional: bool = False
 
     def __str__(self) -> str:
-        return "/".join(part for part in (self.kind, self.name, self.key) if part)
+        """As it is recorded: a name may hold anything until the API server looks at it, a record has no spaces."""
+        return "/".join(quote(part) for part in (self.kind, self.name, self.key) if part)
 
 
 class Environment(NamedTuple):
@@ -70,7 +72,7 @@ def judge(previous: str, environment: Environment, annotation: str) -> Checksum:
 
     A source that vanished keeps its digest, so that its return unchanged is no change either.
     """
-    known = dict(entry.rsplit("=", 1) for entry in previous.split())
+    known = dict(entry.rsplit("=", 1) for entry in previous.split() if "=" in entry)
     current = {name: digest or known.get(name, "") for name, digest in environment.digests.items()}
     changed = any(known.get(name) and known[name] != digest for name, digest in current.items())
     recorded = " ".join(f"{name}={digest}" for name, digest in sorted(current.items()))

@@ -4,6 +4,7 @@ from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner
 from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.labels import metadata as owned
+from coder_k8s.controllers.lists import last_wins
 from coder_k8s.controllers.names import derived, fnv1a32
 from coder_k8s.controllers.permissions import everything
 from coder_k8s.controllers.secrets import encoded
@@ -92,7 +93,7 @@ def checksum(deployment: Child) -> str:
 def _pod(provisioner: CoderProvisioner, plane: CoderControlPlane) -> Manifest:
     spec = provisioner.spec
     given = {
-        "imagePullSecrets": spec.image_pull_secrets,
+        "imagePullSecrets": last_wins(spec.image_pull_secrets),
         "nodeSelector": spec.node_selector,
         "tolerations": spec.tolerations,
         "affinity": spec.affinity,
@@ -127,6 +128,6 @@ def _container(provisioner: CoderProvisioner, plane: CoderControlPlane) -> Manif
         "imagePullPolicy": pull_policy(image),
         "command": ["coder"],
         "args": ["provisioner", "start", *spec.extra_args],
-        "env": list({entry["name"]: entry for entry in env}.values()),
+        "env": last_wins(env),
         **{name: value for name, value in given.items() if value},
     }

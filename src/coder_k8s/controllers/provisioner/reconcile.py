@@ -121,7 +121,9 @@ class Reconciler:
         # The finalizer is there before the first key is.
         provisioner = await finalizers.add(self._client, PROVISIONER, provisioner, FINALIZER)
         self._provisioners.written(provisioner, self._writer)
-        provisioner, key = await self._rotation.ensure(provisioner, plane, coderd, report)
+        key = ""
+        with refusals.told(report, ProvisionerCondition.PROVISIONER_KEY_SECRET_READY):
+            provisioner, key = await self._rotation.ensure(provisioner, plane, coderd, report)
         deployed = bool(key) and await self._deploy(provisioner, plane, key, report)
         rolled_out = deployed and self._rollout(provisioner).complete
         await self._settle(provisioner, rolled_out, report)

@@ -78,11 +78,11 @@ class Rotation:
                 case keys.Wait(why):
                     waiting = f"{why}: waiting for the last key to retire"
                     report.add(KEY_READY, True, "Rotating", waiting, settled=False)
-                    return provisioner, stored.key
+                    return provisioner, await self._move(provisioner, stored, wanted, report)
                 case keys.Blocked(name):
                     taken = f"coderd has a key {name} that is not ours: delete it there or choose another key.name"
                     report.add(KEY_READY, False, "NameTaken", taken, stalled=True)
-                    return provisioner, stored.key if works else ""
+                    return provisioner, await self._move(provisioner, stored, wanted, report) if works else ""
                 case keys.Adopt(found):
                     provisioner = await self._adopt(provisioner, wanted, found, known)
                 case keys.Begin():
@@ -97,13 +97,19 @@ class Rotation:
         self, provisioner: CoderProvisioner, stored: Stored, wanted: keys.Wanted, report: Report
     ) -> tuple[CoderProvisioner, str]:
         """Nothing to change at coderd; the Secret may still have to move to another name."""
-        await self._secret.write(provisioner, Stored(stored.key, wanted.plane, stored.asked))
-        report.fields["secret_ref"] = SecretKey(name=secret_name(provisioner), key=provisioner.spec.key.secret_key)
+        await self._move(provisioner, stored, wanted, report)
         report.add(KEY_READY, True, "KeyReady")
         report.add(SECRET_READY, True, "SecretReady")
         if (due := self._interval(provisioner)) is not None:
             report.again(max(0.0, (due - self._now()).total_seconds()))
         return provisioner, stored.key
+
+    async def _move(self, provisioner: CoderProvisioner, stored: Stored, wanted: keys.Wanted, report: Report) -> str:
+        """The key that is in use, in the Secret that the pods are told of, whatever else has to wait."""
+        if stored.key:
+            await self._secret.write(provisioner, Stored(stored.key, stored.origin or wanted.plane, stored.asked))
+            report.fields["secret_ref"] = SecretKey(name=secret_name(provisioner), key=provisioner.spec.key.secret_key)
+        return stored.key
 
     async def _adopt(
         self, provisioner: CoderProvisioner, wanted: keys.Wanted, found: ProvisionerKey, known: list[ProvisionerKey]
@@ -164,7 +170,12 @@ class Rotation:
                 await coderd.delete_provisioner_key(wanted.organization, name)
         key = await coderd.create_provisioner_key(wanted.organization, name, wanted.tags)
         asked = provisioner.metadata.annotations.get(ROTATE, "")
-        await self._secret.write(provisioner, Stored(key, wanted.plane, asked))
+        try:
+            await self._secret.write(provisioner, Stored(key, wanted.plane, asked))
+        except (kube_errors.Forbidden, kube_errors.Invalid):  # by a quota or a webhook: nobody will ever hold this key
+            with suppress(coderd_errors.CoderdError):
+                await coderd.delete_provisioner_key(wanted.organization, name)
+            raise
 
     def _tell(self, provisioner: CoderProvisioner, name: str, cause: str) -> None:
         """What was made, and why if this very pass decided on it."""

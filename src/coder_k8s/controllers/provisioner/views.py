@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from coder_k8s.coderd.client import DAEMON_LIMIT
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.errors import CoderdError
 from coder_k8s.coderd.types import ProvisionerDaemon, ProvisionerKey
@@ -46,8 +47,13 @@ class Views:
     async def daemons(
         self, coderd: Coderd, organization: str, max_age: timedelta = INTERVAL
     ) -> list[ProvisionerDaemon]:
-        ask = coderd.provisioner_daemons
-        return await self._get(("daemons", *coderd.identity, organization), max_age, lambda: ask(organization))
+        async def ask() -> list[ProvisionerDaemon]:
+            """Those that are connected must not be missing because of the many that no longer are."""
+            found = await coderd.provisioner_daemons(organization)
+            full = len(found) >= DAEMON_LIMIT
+            return await coderd.provisioner_daemons(organization, offline=False) if full else found
+
+        return await self._get(("daemons", *coderd.identity, organization), max_age, ask)
 
     async def _get(
         self, question: tuple[str, ...], max_age: timedelta, ask: Callable[[], Awaitable[list[T]]]

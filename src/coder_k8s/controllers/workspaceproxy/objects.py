@@ -5,6 +5,7 @@ from coder_k8s.api.shared import SecretKey
 from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.labels import metadata as owned
+from coder_k8s.controllers.lists import last_wins
 from coder_k8s.controllers.names import derived
 from coder_k8s.controllers.secrets import encoded
 from coder_k8s.controllers.urls import api_url
@@ -88,7 +89,7 @@ def deployment(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, chec
 def _pod(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None) -> Manifest:
     spec = proxy.spec
     given = {
-        "imagePullSecrets": spec.image_pull_secrets,
+        "imagePullSecrets": last_wins(spec.image_pull_secrets),
         "nodeSelector": spec.node_selector,
         "tolerations": spec.tolerations,
         "affinity": spec.affinity,
@@ -126,7 +127,7 @@ def _container(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None) -> M
         # The image's own entrypoint is the server of a whole deployment.
         "command": ["/opt/coder"],
         "args": ["wsproxy", "server", f"--http-address=0.0.0.0:{PORT}", *derp_only, *spec.extra_args],
-        "env": list({entry["name"]: entry for entry in env}.values()),
+        "env": last_wins(env),
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
         "readinessProbe": _probe(periodSeconds=10, failureThreshold=3),
         "livenessProbe": _probe(initialDelaySeconds=30, periodSeconds=10, failureThreshold=6),
