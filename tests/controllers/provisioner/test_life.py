@@ -9,11 +9,13 @@ import pytest
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER
 from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Key
+from coder_k8s.kube.objects import Child, Key, Kind
 from tests.support import eventually
 from tests.support.history import recording
 from tests.support.kstatus import kstatus
 from tests.support.provisioners import Yard
+
+QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Child)
 
 FINALIZER = "coder.com/provisioner-key-cleanup"
 SECRET_NAME = "build-provisioner-key"
@@ -192,6 +194,24 @@ async def test_secret_moves_without_rotation(place: Yard) -> None:
     assert set(place.keys) == {"build"}
     [container] = (await place.deployment()).manifest["spec"]["template"]["spec"]["containers"]
     assert container["env"][1]["valueFrom"]["secretKeyRef"] == {"name": "elsewhere", "key": "other"}
+
+
+async def test_no_key_is_left_that_cannot_be_kept(place: Yard) -> None:
+    """As with a quota that leaves no room for its Secret."""
+    metadata = {"namespace": place.namespace, "name": "none"}
+    quota = await place.client.create(QUOTA, {"metadata": metadata, "spec": {"hard": {"count/secrets": "0"}}})
+    full = {"hard": {"count/secrets": "0"}, "used": {"count/secrets": "0"}}
+    await place.client.merge(QUOTA, quota.key, {"status": full}, "status")
+    async with place.operator() as operator:
+        await place.make()
+        refused = await place.told("ProvisionerKeySecretReady", "Forbidden", "False")
+        assert "exceeded quota" in refused.message
+        await operator.settle()
+        assert not place.keys
+        await place.client.delete(QUOTA, quota, unchanged=False)
+        await operator.look(place.key())
+        await place.ready(operator)
+    assert await place.stored() == place.keys["build"].secret
 
 
 async def holds(place: Yard, secret: str, name: str, field: str) -> bool:

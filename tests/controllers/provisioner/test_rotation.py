@@ -242,6 +242,10 @@ async def test_old_key_waits_for_the_rollout(place: Yard) -> None:
         assert set(place.keys) == {"build", "build-2"}
 
 
+async def moved(place: Yard, secret: str) -> bool:
+    return await place.stored("elsewhere", "key") == secret
+
+
 async def test_next_rotation_waits_for_the_last(place: Yard) -> None:
     async with place.operator() as operator:
         await rotate(place, operator)
@@ -251,6 +255,9 @@ async def test_next_rotation_waits_for_the_last(place: Yard) -> None:
         await place.told("Ready", "Rotating", "False")
         [container] = (await place.deployment()).manifest["spec"]["template"]["spec"]["containers"]
         assert container["image"] == "coder:next"
+        secret = await place.stored()
+        await place.change(key={"secretName": "elsewhere"})  # new pods need it there, or the rollout never ends
+        await eventually(lambda: moved(place, secret))
         await place.roll_out()
         place.clock.advance(seconds=11)
         await operator.look(place.key())
