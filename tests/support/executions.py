@@ -4,7 +4,7 @@ import re
 import ssl
 import sys
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -91,25 +91,31 @@ class Execution:
         """Kill the operator at the next request of this kind."""
         self._chosen, self._before = kind, before
 
-    async def done(self) -> None:
-        """Wait until the operator is dead, in a cluster that goes on."""
+    async def done(self) -> bool:
+        """Wait until the operator is dead, or has come to rest without such a request; whether it is dead."""
 
-        async def killed() -> bool:
+        async def over() -> bool:
             await self.pods.move_on()
-            return not self._victim.running
+            return not self._victim.running or not await self._flaws()
 
-        await eventually(killed, PATIENCE)
+        await eventually(over, PATIENCE)
+        self._chosen = ""
+        return not self._victim.running
 
     async def rest(self) -> None:
-        """Wait until all is as it must be; that all daemons are there is seen some time later."""
+        """Wait until all is as it must be."""
 
         async def rests() -> bool:
             await self.pods.move_on()
-            flaws = [flaw for flaw in await self.site.flaws() if not flaw.startswith("Ready ")]
+            flaws = await self._flaws()
             assert not flaws, flaws
             return True
 
         await eventually(rests, PATIENCE)
+
+    async def _flaws(self) -> list[str]:
+        """What is not as it must be, but for what is seen only some time later: that all daemons are there."""
+        return [flaw for flaw in await self.site.flaws() if not flaw.startswith("Ready ")]
 
     def _kill(self) -> web.Response:
         self._victim.kill()
@@ -150,11 +156,21 @@ class Execution:
                 await answer.read()
                 return self._kill()
             stream = web.StreamResponse(status=answer.status, headers=_kept(answer.headers))
-            with suppress(ConnectionResetError):  # who asked has gone
+            try:
                 await stream.prepare(request)
                 async for chunk in answer.content.iter_any():
                     await stream.write(chunk)
+            except ConnectionResetError:
+                pass  # who asked has gone
+            finally:
+                _hang_up(answer)
             return stream
+
+
+def _hang_up(answer: aiohttp.ClientResponse) -> None:
+    """End an answer that nobody hears to its end, without a farewell that might outlive the test."""
+    if answer.connection is not None and answer.connection.transport is not None:
+        answer.connection.transport.abort()
 
 
 def _kept(headers: Any) -> dict[str, str]:
