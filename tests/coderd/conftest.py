@@ -4,8 +4,8 @@ import os
 
 import pytest
 
+from coder_k8s.dev.postgres import Postgres
 from tests.support.databases import VERSIONS, CoderdDatabase, create_database
-from tests.support.postgres import Postgres
 
 __all__ = ["CoderdDatabase", "create_database"]
 

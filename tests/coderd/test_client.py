@@ -10,7 +10,7 @@ from coder_k8s.coderd import errors
 from coder_k8s.coderd.client import Client
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.coderd.types import ProvisionerKey
-from tests.coderd_server import CoderdServer, User, make_license
+from coder_k8s.dev.coderd_server import CoderdServer, User, make_license
 
 ENTERPRISE = ("2.30.0", "2.36.1")
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)

@@ -13,8 +13,8 @@ import pytest
 from coder_k8s.coderd import errors
 from coder_k8s.coderd.client import Client
 from coder_k8s.coderd.connections import Connections, Endpoint, Limits, parse_connect_to
+from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.dev.processes import free_port
-from tests.coderd_server import CoderdServer
 
 TOKEN = "0123456789-s3cr3ts3cr3ts3cr3t0000"
 KEY = "k3yk3yk3yk3yk3yk3yk3yk3yk3yk3yk3yk3yk3yk3y0"

@@ -19,9 +19,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from coder_k8s.coderd.access_db import Grant, ensure_token, token_name
 from coder_k8s.coderd.database import Timeouts
 from coder_k8s.coderd.errors import AccessError, DatabaseUnreachable
+from coder_k8s.dev.postgres import Postgres, has_tls, server_account
 from coder_k8s.dev.processes import free_port
 from tests.coderd.conftest import CoderdDatabase, create_database
-from tests.support.postgres import Postgres, has_tls, server_account
+from tests.support.databases import VERSIONS
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 NAME = token_name("team", "coder")
@@ -233,7 +234,7 @@ async def test_no_connection_stays_open(database: CoderdDatabase) -> None:
 def own_server() -> Iterator[Postgres]:
     """A server to stop."""
     server = Postgres.start(free_port())
-    server.create_template("2.30.0", Path(__file__).parent / "schema" / "2.30.0.sql")
+    server.create_template("2.30.0", *VERSIONS["2.30.0"])
     yield server
     server.stop()
 
@@ -277,7 +278,7 @@ def tls_server() -> Iterator[Postgres]:
         pytest.skip("this PostgreSQL was built without TLS")
     server = Postgres.start(free_port(), "hostssl all coder 127.0.0.1/32 trust\nhost all coder 127.0.0.1/32 reject\n")
     write_certificate(server.folder / "data")
-    server.create_template("2.30.0", Path(__file__).parent / "schema" / "2.30.0.sql")
+    server.create_template("2.30.0", *VERSIONS["2.30.0"])
     asyncio.run(server.execute("CREATE ROLE coder LOGIN SUPERUSER"))
     for statement in ("ALTER SYSTEM SET ssl = on", "SELECT pg_reload_conf()"):
         asyncio.run(server.execute(statement))

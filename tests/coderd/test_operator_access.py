@@ -10,8 +10,8 @@ from coder_k8s.coderd.access_db import USERNAME, ensure_token, revoke, token_nam
 from coder_k8s.coderd.client import Client
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.coderd.errors import Unauthorized, Unavailable
+from coder_k8s.dev.coderd_server import CoderdServer
 from tests.coderd.conftest import CoderdDatabase
-from tests.coderd_server import CoderdServer
 
 NAME = token_name("team", "coder")
 

@@ -33,7 +33,7 @@ class Coderd:
         port = free_port()
         self.address = f"127.0.0.1:{port}"
         log = folder / "coderd.log"
-        command = [sys.executable, "-m", "tests.coderd_server", "--port", str(port), "--token", TOKEN]
+        command = [sys.executable, "-m", "coder_k8s.dev.coderd_server", "--port", str(port), "--token", TOKEN]
         self.process = Process(command, log, ready=lambda: self.address in log.read_text())
 
     def control(self, action: str, **arguments: Any) -> Any:

@@ -15,6 +15,7 @@ from coder_k8s.coderd.access_db import USERNAME, token_name
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.controlplane import setup
 from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import Condition, find
@@ -24,7 +25,6 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest
-from tests.coderd_server import CoderdServer
 from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.databases import CoderdDatabase

@@ -10,6 +10,7 @@ from typing import TypeVar
 from coder_k8s.coderd.connections import Connections, Endpoint, Reply
 from coder_k8s.controllers.provisioner import setup
 from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.dev.coderd_server.state import State
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.controller import Controller
@@ -18,7 +19,6 @@ from coder_k8s.kube.http import Fence, Http, Query
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child
-from tests.coderd_server.state import State
 from tests.support import eventually
 from tests.support.rotations import Site, secret_of
 

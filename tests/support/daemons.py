@@ -13,6 +13,8 @@ from typing import Any
 
 from aiohttp import web
 
+from coder_k8s.dev.coderd_server import CoderdServer
+from coder_k8s.dev.coderd_server.state import State
 from coder_k8s.dev.processes import Process
 from coder_k8s.kube.cache import Change
 from coder_k8s.kube.client import Client
@@ -20,8 +22,6 @@ from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import POD, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key
-from tests.coderd_server import CoderdServer
-from tests.coderd_server.state import State
 from tests.support.rotations import secret_of
 
 PROGRAM = Path(__file__).parent / "daemon_process.py"

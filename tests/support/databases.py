@@ -7,10 +7,11 @@ from uuid import uuid4
 
 import pytest
 
+from coder_k8s.dev import coderd_server
+from coder_k8s.dev.postgres import Postgres
 from coder_k8s.dev.processes import free_port
-from tests.support.postgres import Postgres
 
-SCHEMA = Path(__file__).parents[1] / "coderd" / "schema"
+SCHEMA = Path(coderd_server.__file__).parent / "schema"
 VERSIONS = {
     "2.30.0": (SCHEMA / "2.30.0.sql",),
     "2.36.1": (SCHEMA / "2.30.0.sql", SCHEMA / "2.36.1.sql"),

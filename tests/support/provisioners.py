@@ -16,6 +16,8 @@ from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.provisioner import setup
 from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.dev.coderd_server import CoderdServer
+from coder_k8s.dev.coderd_server.state import StoredKey
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import Condition, find
@@ -25,8 +27,6 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest, timestamp
-from tests.coderd_server import CoderdServer
-from tests.coderd_server.state import StoredKey
 from tests.support import eventually
 from tests.support.controllers import running
 

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.names import fnv1a32
+from coder_k8s.dev.coderd_server import CoderdServer
+from coder_k8s.dev.coderd_server.state import StoredKey
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import find
@@ -19,8 +21,6 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Object, timestamp
-from tests.coderd_server import CoderdServer
-from tests.coderd_server.state import StoredKey
 
 T = TypeVar("T", bound=Object)
 PLANES = ("one", "two")

@@ -90,7 +90,7 @@ def _build(name: str, target: Path, say: Callable[[str], None]) -> None:
     started = time.monotonic()
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_suffix(".part")
-    done = subprocess.run(  # noqa: S603 - our own module, fixed arguments
+    done = subprocess.run(
         [go, "build", *BUILD_FLAGS, "-ldflags", _linker_flags(), "-o", unfinished, PACKAGES[name]],
         cwd=MODULE,
         env=os.environ | {"CGO_ENABLED": "0"},

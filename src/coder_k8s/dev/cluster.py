@@ -66,7 +66,7 @@ class ClusterAccess:
         """What kubectl prints, run as administrator."""
         # A cache of its own: the user's may remember another cluster that had this port.
         command = [program("kubectl"), "--kubeconfig", self.kubeconfig, "--cache-dir", self.folder / "discovery", *args]
-        done = subprocess.run(command, input=input, capture_output=True, text=True, check=False)  # noqa: S603
+        done = subprocess.run(command, input=input, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise KubectlFailed(done.stderr.strip())
         return done.stdout

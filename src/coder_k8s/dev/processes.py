@@ -60,7 +60,7 @@ class Process:
             raise RuntimeError(f"start {self.name} from the main thread: a child dies with the thread that started it")
         launcher = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid())]
         with self.log.open("ab") as log:
-            self._child = subprocess.Popen(  # noqa: S603 - the command is the caller's own
+            self._child = subprocess.Popen(
                 [*launcher, *self.command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -10,11 +10,11 @@ import pytest
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.coderd.access_db import USERNAME, ensure_token, token_name
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube.kinds import SECRET
 from tests.support import eventually
 from tests.support.coderd import Site, assert_one_token, env, operator_tokens, site
 from tests.support.databases import CoderdDatabase, create_database
-from tests.support.postgres import Postgres
 
 SECRET_NAME = "demo-operator-token"
 

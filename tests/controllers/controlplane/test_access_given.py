@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.kinds import SECRET
-from tests.coderd_server import User
 from tests.support import eventually
 from tests.support.coderd import Site, site
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from tests.support import eventually
 from tests.support.coderd import CONNECTION_URL, Site, assert_one_token, env, operator_tokens, site
 from tests.support.databases import VERSIONS, CoderdDatabase, create_database
 from tests.support.gate import Gate
-from tests.support.postgres import Postgres
 
 SECRET_NAME = "demo-operator-token"
 

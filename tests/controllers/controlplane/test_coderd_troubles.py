@@ -10,8 +10,8 @@ from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.coderd.connections import Endpoint, Limits
 from coder_k8s.controllers.controlplane import setup
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.coderd_server import CoderdServer, make_license
 from coder_k8s.dev.processes import free_port
-from tests.coderd_server import CoderdServer, make_license
 from tests.support import eventually
 from tests.support.coderd import Site, site
 from tests.support.controllers import running

@@ -12,8 +12,8 @@ from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.coderd.connections import Limits
 from coder_k8s.controllers.controlplane.license import read
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.coderd_server import User, make_license
 from coder_k8s.kube.kinds import SECRET
-from tests.coderd_server import User, make_license
 from tests.support import eventually
 from tests.support.coderd import LICENSES, Operator, Site, site
 

@@ -10,13 +10,13 @@ import pytest
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane.setup import CHILDREN
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.coderd_server import make_license
+from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Child
-from tests.coderd_server import make_license
 from tests.support.coderd import Operator, Site, site
 from tests.support.databases import CoderdDatabase, create_database
-from tests.support.postgres import Postgres
 
 PASSWORD = "correct-horse-battery"
 WRONG_PASSWORD = "staple-of-the-horse"

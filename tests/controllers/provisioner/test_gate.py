@@ -3,9 +3,9 @@
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Key
-from tests.coderd_server import User
 from tests.support import eventually
 from tests.support.provisioners import Yard
 

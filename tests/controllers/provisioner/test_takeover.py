@@ -10,13 +10,13 @@ import pytest
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.coderd_server.state import StoredKey
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, key_of
-from tests.coderd_server.state import StoredKey
 from tests.support import eventually
 from tests.support.provisioners import Yard, yard
 from tests.support.takeover import recorded, set_by

@@ -9,7 +9,7 @@ from coder_k8s.coderd.client import Client
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.coderd.errors import RateLimited
 from coder_k8s.controllers.provisioner.views import INTERVAL, KEPT, Views
-from tests.coderd_server import CoderdServer
+from coder_k8s.dev.coderd_server import CoderdServer
 from tests.support.provisioners import Clock
 
 KEYS = "/api/v2/organizations/{organization}/provisionerkeys"

@@ -6,10 +6,10 @@ import pytest
 
 from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.coderd_server.handlers import register
+from coder_k8s.dev.coderd_server.state import Proxy
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Child, Key, Kind
-from tests.coderd_server.handlers import register
-from tests.coderd_server.state import Proxy
 
 from .world import CREDENTIALS, FINALIZER, NAME, ONE, PLANE, World
 

@@ -10,8 +10,8 @@ import pytest
 
 from coder_k8s.coderd.connections import Limits
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
-from tests.coderd_server import User
 
 from .world import CREDENTIALS, NAME, PLANE, PROXIES, World, world
 

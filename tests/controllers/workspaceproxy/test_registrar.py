@@ -3,10 +3,10 @@
 import pytest
 
 from coder_k8s.api import WORKSPACE_PROXY
+from coder_k8s.dev.coderd_server.handlers import register
+from coder_k8s.dev.coderd_server.state import Proxy
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Key
-from tests.coderd_server.handlers import register
-from tests.coderd_server.state import Proxy
 from tests.support import eventually
 
 from .world import NAME, PROXIES, World

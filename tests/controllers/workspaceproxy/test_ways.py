@@ -6,9 +6,9 @@ import pytest
 
 from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.controllers.names import fnv1a32
+from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
 from coder_k8s.kube.objects import Child, Kind
-from tests.coderd_server import CoderdServer
 from tests.support import eventually
 
 from .world import CREDENTIALS, FINALIZER, NAME, PLANE, World

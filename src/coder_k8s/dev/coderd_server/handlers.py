@@ -7,8 +7,8 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from tests.coderd_server import wire
-from tests.coderd_server.answers import (
+from coder_k8s.dev.coderd_server import wire
+from coder_k8s.dev.coderd_server.answers import (
     DATABASE_DOWN,
     HIDDEN,
     Refused,
@@ -18,9 +18,9 @@ from tests.coderd_server.answers import (
     require_feature,
     require_owner,
 )
-from tests.coderd_server.licensing import claims_of, is_genuine
-from tests.coderd_server.queries import is_uuid, query_ids, query_limit, query_states, query_tags
-from tests.coderd_server.state import RESERVED, Proxy, State, User
+from coder_k8s.dev.coderd_server.licensing import claims_of, is_genuine
+from coder_k8s.dev.coderd_server.queries import is_uuid, query_ids, query_limit, query_states, query_tags
+from coder_k8s.dev.coderd_server.state import RESERVED, Proxy, State, User
 
 STATE = web.AppKey("state", State)
 DAEMON_STATES = ("offline", "idle", "busy")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from tests.coderd_server.licensing import FEATURES, claims_of, entitlement, is_genuine, make_license
+from coder_k8s.dev.coderd_server.licensing import FEATURES, claims_of, entitlement, is_genuine, make_license
 
 RESERVED = {
     "built-in": "00000000-0000-0000-0000-000000000001",

@@ -3,8 +3,8 @@
 from datetime import datetime
 from typing import Any
 
-from tests.coderd_server.licensing import claims_of, is_genuine
-from tests.coderd_server.state import BUILT_IN_KEY, Daemon, Proxy, State, StoredKey, StoredLicense, User
+from coder_k8s.dev.coderd_server.licensing import claims_of, is_genuine
+from coder_k8s.dev.coderd_server.state import BUILT_IN_KEY, Daemon, Proxy, State, StoredKey, StoredLicense, User
 
 
 def time(moment: datetime) -> str:

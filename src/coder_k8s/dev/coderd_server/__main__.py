@@ -1,10 +1,10 @@
-"""Run the stand-in as a process: python -m tests.coderd_server --port N."""
+"""Run the stand-in as a process: python -m coder_k8s.dev.coderd_server --port N."""
 
 import argparse
 import asyncio
 
-from tests.coderd_server.server import CoderdServer
-from tests.coderd_server.state import User
+from coder_k8s.dev.coderd_server.server import CoderdServer
+from coder_k8s.dev.coderd_server.state import User
 
 
 async def main() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.coderd_server.state import State, User
+from coder_k8s.dev.coderd_server.state import State, User
 
 SIGNED_OUT = "You are signed out or your session has expired. Please sign in again to continue."
 NO_RIGHT = (

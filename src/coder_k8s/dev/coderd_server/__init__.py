@@ -13,8 +13,8 @@ entitlements of a licence. What coderd signs with its private key is here a lice
 Invented, for tests to steer with: `Switches` and the methods of `State`, also under `/_control/` for another process.
 """
 
-from tests.coderd_server.licensing import make_license
-from tests.coderd_server.server import CoderdServer
-from tests.coderd_server.state import State, Switches, User
+from coder_k8s.dev.coderd_server.licensing import make_license
+from coder_k8s.dev.coderd_server.server import CoderdServer
+from coder_k8s.dev.coderd_server.state import State, Switches, User
 
 __all__ = ["CoderdServer", "State", "Switches", "User", "make_license"]

@@ -8,11 +8,11 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from tests.coderd_server import handlers
-from tests.coderd_server.answers import Refused, answer, check_rate, presented_token
-from tests.coderd_server.handlers import STATE
-from tests.coderd_server.sql_tokens import load_token
-from tests.coderd_server.state import State, utc_now
+from coder_k8s.dev.coderd_server import handlers
+from coder_k8s.dev.coderd_server.answers import Refused, answer, check_rate, presented_token
+from coder_k8s.dev.coderd_server.handlers import STATE
+from coder_k8s.dev.coderd_server.sql_tokens import load_token
+from coder_k8s.dev.coderd_server.state import State, utc_now
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

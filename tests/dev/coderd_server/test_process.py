@@ -26,7 +26,7 @@ def call(url: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
 def test_another_process_steers_it(tmp_path: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "tests.coderd_server", "--port", str(port), "--token", TOKEN]
+    command = [sys.executable, "-m", "coder_k8s.dev.coderd_server", "--port", str(port), "--token", TOKEN]
 
     def ready() -> bool:
         return url in (tmp_path / "log").read_text()

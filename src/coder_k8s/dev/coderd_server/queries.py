@@ -5,7 +5,7 @@ from uuid import UUID
 
 from aiohttp import web
 
-from tests.coderd_server.answers import Refused, invalid_field
+from coder_k8s.dev.coderd_server.answers import Refused, invalid_field
 
 
 def query_limit(request: web.Request) -> int:

@@ -2,7 +2,7 @@
 
 import asyncpg
 
-from tests.coderd_server.state import State, Token, User
+from coder_k8s.dev.coderd_server.state import State, Token, User
 
 QUERY = """
     SELECT hashed_secret, expires_at, users.id, username, name, users.login_type::text, status::text, rbac_roles

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.coderd_server import CoderdServer, State, User
+from coder_k8s.dev.coderd_server import CoderdServer, State, User
 
 START = datetime(2026, 11, 15, 19, 0, tzinfo=UTC)
 COMPARED = ("Content-Type", "Retry-After", "Www-Authenticate", "X-Coder-Build-Version", "X-Ratelimit-Limit")
