@@ -41,7 +41,7 @@ VARIABLES = {
     "others": "variables.rbac.?workspaceNamespaces.orValue([]).filter(name, name != request.namespace)",
     "newOthers": "variables.others.filter(name, !(name in variables.oldRBAC.?workspaceNamespaces.orValue([])))",
     "ofRules": (
-        "[variables.rules, variables.newRules].map(rules, rules.map(rule,"
+        "[dyn(variables.rules), dyn(variables.newRules)].map(rules, rules.map(rule,"
         " rule.?apiGroups.orValue([]).map(group, rule.?resources.orValue([]).map(resource,"
         " (rule.?resourceNames.orValue([]).size() == 0 ? [''] : rule.resourceNames).map(name,"
         " rule.verbs.map(verb, [group, resource, name, verb].join(' '))"
