@@ -1,6 +1,6 @@
 """The status write, among others who write to the same object."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -12,6 +12,7 @@ from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache, Change
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
@@ -70,11 +71,14 @@ class World:
         await self.writer.write(seen, report, OWNED)
 
     async def events(self) -> list[tuple[str, str]]:
+        """What was told, as often as it was."""
         await self.recorder.flush(within=5)
         events = [
             msgspec.json.decode(item) async for page in self.client.list(EVENT, self.namespace) for item in page.items
         ]
-        return sorted((event["reason"], event["note"]) for event in events)
+        return sorted(
+            (event["reason"], event["note"]) for event in events for _ in range(event.get("series", {}).get("count", 1))
+        )
 
     def requests(self) -> int:
         samples = next(iter(self.metrics.requests.collect())).samples
@@ -98,6 +102,12 @@ def working(message: str = "0 of 1 pods are ready", **fields: Any) -> Report:
 def settled(**fields: Any) -> Report:
     report = Report(fields=fields)
     report.add("Available", True, "MinimumReplicasReady", "1 of 1 pods are ready")
+    return report
+
+
+def stuck() -> Report:
+    report = Report()
+    report.add("Available", False, "RolloutStuck", "pod demo-1: ErrImagePull", stalled=True)
     return report
 
 
@@ -229,10 +239,42 @@ async def test_object_that_is_gone_needs_no_status(world: World) -> None:
 
 
 async def test_events_tell_what_changed_once(world: World) -> None:
-    stuck = Report()
-    stuck.add("Available", False, "RolloutStuck", "pod demo-1: ErrImagePull", stalled=True)
     await world.write(await world.create(), working())
     assert await world.events() == []
-    for report in (stuck, stuck, settled(), settled()):
+    for report in (stuck(), stuck(), settled(), settled()):
         await world.write(await world.get(), report)
     assert await world.events() == [("Ready", "all parts are ready"), ("RolloutStuck", "pod demo-1: ErrImagePull")]
+
+
+async def break_off(world: World) -> None:
+    """A pass that the API server cuts short."""
+    seen = await world.get()
+    with pytest.raises(errors.ServerError):
+        async with world.writer.also_of_failure(seen, Report()):
+            raise errors.ServerError(500, "InternalError", "etcdserver: request timed out")
+
+
+async def test_a_pass_that_breaks_off_is_told_of_an_object_of_which_nothing_is_known(world: World) -> None:
+    await world.create()
+    await break_off(world)
+    live = await world.manifest()
+    assert live["status"]["phase"] == "Pending"
+    told = [condition(live, name) for name in ("Ready", "Reconciling", "Stalled")]
+    assert [entry["status"] for entry in told] == ["False", "True", "False"]
+    assert (told[0]["reason"], told[0]["message"]) == ("Retrying", "etcdserver: request timed out")
+    assert await world.events() == []
+
+
+@pytest.mark.parametrize("verdict", [settled, stuck])
+async def test_a_pass_that_breaks_off_takes_back_no_verdict_on_this_generation(
+    world: World, verdict: Callable[[], Report]
+) -> None:
+    await world.write(await world.create(), verdict())
+    before, told = await world.manifest(), await world.events()
+    await break_off(world)
+    assert await world.manifest() == before
+    await world.write(await world.get(), verdict())
+    assert await world.events() == told
+    await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"replicas": 2}})
+    await break_off(world)
+    assert condition(await world.manifest(), "Ready")["reason"] == "Retrying"

@@ -73,13 +73,13 @@ class StatusWriter(Generic[T]):
     async def also_of_failure(self, seen: T, report: Report) -> AsyncIterator[None]:
         """Tell of a pass that the API server broke off: an object without a status would look finished.
 
-        One that is known to be ready stays so, because trouble on this side takes nothing from it.
+        One that is known to be ready stays so, and one that waits for somebody too: trouble on this side takes nothing
+        from the first and nothing off the second, and what was told of either is not to be told again after it.
         """
         try:
             yield
         except errors.ServerError as trouble:
-            ready = find(_status(seen).conditions, READY)
-            if ready is None or (ready.status, ready.observed_generation) != ("True", seen.metadata.generation):
+            if not _is_known(seen):
                 report.interrupt("Retrying", trouble.message)
                 report.fields.setdefault("phase", _status(seen).phase or "Pending")
                 await self.write(seen, report, owned=frozenset())
@@ -144,6 +144,13 @@ class StatusWriter(Generic[T]):
                 continue
             if old is None or (old.status, old.reason, old.message) != (new.status, new.reason, new.message):
                 tell(self._kind, seen, "Ready" if type_ == READY else new.reason, new.message or "all parts are ready")
+
+
+def _is_known(seen: Object) -> bool:
+    """Whether a pass over this generation has come to an end that lasts."""
+    told = [find(_status(seen).conditions, type_) for type_ in (READY, STALLED)]
+    current = ("True", seen.metadata.generation)
+    return any(each is not None and (each.status, each.observed_generation) == current for each in told)
 
 
 def _status(of: Object) -> Status:
