@@ -26,8 +26,9 @@ unit: $(STAMP) ## the tests alone (ARGS="-k name" chooses)
 campaign: binaries ## every crash and many rotations, with their figures; takes most of an hour
 	$(BIN)/pytest -n 2 --dist worksteal -m campaign -rP $(ARGS)
 
-binaries: $(STAMP) ## build the Kubernetes programs that the tests run, once
-	$(BIN)/python -m coder_k8s.dev.binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok
+binaries: $(STAMP) ## build the Go programs that the tests run, once
+	$(BIN)/python -m coder_k8s.dev.binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok \
+	  helm promtool
 
 generate: $(STAMP) ## write CRDs, RBAC and the API reference anew
 	$(BIN)/python -m coder_k8s.manifests

@@ -76,6 +76,20 @@ def test_build_tells_the_programs_their_version(cache: Path, go_calls: Path) -> 
     assert "-X k8s.io/client-go/pkg/version.gitMinor=36" in go_calls.read_text()
 
 
+@pytest.mark.parametrize("name", binaries.SOURCES)
+def test_every_program_is_pinned_and_built_in_its_own_module(name: str, cache: Path, go_calls: Path) -> None:
+    go = go_calls.parent / "bin" / "go"
+    go.write_text(go.read_text().replace("sleep 0.3\necho built", "pwd"))
+    source = binaries.SOURCES[name]
+
+    built = binaries.program(name)
+
+    assert built == cache / binaries.version(name) / name
+    assert built.read_text().strip() == str(source.module)
+    assert go_calls.read_text().rstrip().endswith(source.package)
+    assert (source.module / "go.sum").exists()
+
+
 def test_two_callers_at_once_build_once(cache: Path, go_calls: Path) -> None:
     callers = [make_sure_of("etcd", "kubectl") for _ in range(2)]
     for caller in callers:

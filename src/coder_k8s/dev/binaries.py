@@ -1,7 +1,7 @@
-"""The Kubernetes programs behind tests and the dev cluster: found, or built once from source.
+"""The Go programs behind tests and the dev cluster: found, or built once from source.
 
 `KUBEBUILDER_ASSETS` (the envtest convention) wins where it holds a program. Anything else is built
-from the Go module in `kube/` into a per-user cache, one folder per version, and never again while
+from a Go module beside this file into a per-user cache, one folder per version, and never again while
 that version stands. A file lock keeps two callers from building at the same time.
 """
 
@@ -15,18 +15,36 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-MODULE = Path(__file__).parent / "kube"
+MODULES = Path(__file__).parent
 
-PACKAGES = {
-    "etcd": "go.etcd.io/etcd/server/v3",
-    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
-    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
-    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
-    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+
+@dataclass(frozen=True)
+class Source:
+    """Where a program comes from: a package, and the folder of the Go module that pins its version."""
+
+    folder: str
+    package: str
+    flags: tuple[str, ...] = ()
+
+    @property
+    def module(self) -> Path:
+        return MODULES / self.folder
+
+
+SOURCES = {
+    "etcd": Source("kube", "go.etcd.io/etcd/server/v3"),
+    "helm": Source("helm", "helm.sh/helm/v4/cmd/helm"),
+    "kube-apiserver": Source("kube", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    "kube-controller-manager": Source("kube", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    "kube-scheduler": Source("kube", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    "kubectl": Source("kube", "k8s.io/kubernetes/cmd/kubectl"),
+    "kwok": Source("kube", "sigs.k8s.io/kwok/cmd/kwok"),
+    # Rules need no service discovery, and the clouds' libraries for it would be most of the build.
+    "promtool": Source("promtool", "github.com/prometheus/prometheus/cmd/promtool", ("-tags=remove_all_sd",)),
 }
 
 BUILD_FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false")
@@ -49,13 +67,13 @@ def program(name: str, say: Callable[[str], None] = print) -> Path:
 
 
 def version(name: str) -> str:
-    """The version of a program that the Go module pins."""
-    package = PACKAGES[name]
-    pins = (MODULE / "go.mod").read_text()
-    for module, pinned in re.findall(r"^\s+(\S+) (v\S+)(?: // indirect)?$", pins, re.MULTILINE):
-        if package == module or package.startswith(module + "/"):
+    """The version of a program that its Go module pins."""
+    source = SOURCES[name]
+    pins = source.module / "go.mod"
+    for module, pinned in re.findall(r"^\s+(\S+) (v\S+)(?: // indirect)?$", pins.read_text(), re.MULTILINE):
+        if source.package == module or source.package.startswith(module + "/"):
             return str(pinned)
-    raise BinariesMissing(f"{MODULE / 'go.mod'} pins no version of {package}")
+    raise BinariesMissing(f"{pins} pins no version of {source.package}")
 
 
 def _given(name: str) -> Path | None:
@@ -90,9 +108,10 @@ def _build(name: str, target: Path, say: Callable[[str], None]) -> None:
     started = time.monotonic()
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_suffix(".part")
+    source = SOURCES[name]
     done = subprocess.run(
-        [go, "build", *BUILD_FLAGS, "-ldflags", _linker_flags(), "-o", unfinished, PACKAGES[name]],
-        cwd=MODULE,
+        [go, "build", *BUILD_FLAGS, *source.flags, "-ldflags", _linker_flags(source), "-o", unfinished, source.package],
+        cwd=source.module,
         env=os.environ | {"CGO_ENABLED": "0"},
         capture_output=True,
         text=True,
@@ -104,8 +123,10 @@ def _build(name: str, target: Path, say: Callable[[str], None]) -> None:
     say(f"built {name} in {time.monotonic() - started:.0f} s")
 
 
-def _linker_flags() -> str:
-    """Without these, `/version` says v0.0.0 and clients decide wrongly by it."""
+def _linker_flags(source: Source) -> str:
+    """Without the stamps, `/version` of Kubernetes says v0.0.0 and clients decide wrongly by it."""
+    if source.folder != "kube":
+        return "-s -w"
     kubernetes = version("kube-apiserver")
     major, minor, _ = kubernetes.removeprefix("v").split(".", 2)
     stamps = {"gitVersion": kubernetes, "gitMajor": major, "gitMinor": minor}
@@ -116,7 +137,7 @@ def _linker_flags() -> str:
 def main(arguments: Sequence[str]) -> None:
     """Make sure of the named programs, so that later callers find them at hand."""
     parser = argparse.ArgumentParser(prog="python -m coder_k8s.dev.binaries", description=main.__doc__)
-    parser.add_argument("name", nargs="+", choices=sorted(PACKAGES))
+    parser.add_argument("name", nargs="+", choices=sorted(SOURCES))
     for name in parser.parse_args(arguments).name:
         try:
             program(name, say=partial(print, flush=True))
