@@ -10,6 +10,7 @@ from coder_k8s.api.shared import CATEGORY
 
 from .embedded import Json, inline
 from .model import Field, Shape, fields
+from .rbac import LABELS
 
 TYPES: dict[type, Json] = {
     str: {"type": "string"},
@@ -34,7 +35,7 @@ def definition(resource: Resource, embedded: Json) -> Json:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "metadata": {"name": f"{kind.plural}.{kind.group}", "labels": LABELS},
         "spec": {
             "group": kind.group,
             "names": {

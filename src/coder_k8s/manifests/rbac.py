@@ -13,7 +13,7 @@ from .embedded import Json
 
 NAME = "coder-k8s"
 NAMESPACE = "coder-system"
-LABELS = {"app.kubernetes.io/name": NAME}
+LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": NAME}
 API = "rbac.authorization.k8s.io"
 
 DECLARING = ("coder_k8s.kube.", "coder_k8s.controllers.")
@@ -68,7 +68,12 @@ def manifests(rules: dict[str, tuple[Rule, ...]]) -> Iterator[tuple[str, list[Js
     election = rules.get(ELECTION, ())
     operator = [rule for name, found in rules.items() if name != ELECTION for rule in found]
     inside = [rule for rule in operator if not rule.cluster_scoped]
-    account: Json = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(NAME, NAMESPACE)}
+    account: Json = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": _metadata(NAME, NAMESPACE),
+        "automountServiceAccountToken": False,
+    }
 
     yield "service-account.yaml", [account]
     yield "operator.yaml", _granted("ClusterRole", NAME, operator)

@@ -1,0 +1,153 @@
+"""The operator as a Deployment, with what stands around it."""
+
+from importlib import metadata
+from pathlib import Path
+
+import yaml
+
+from .embedded import Json
+from .rbac import LABELS, NAME, NAMESPACE
+
+USER = 65532
+METRICS_PORT = 8080
+HEALTH_PORT = 8081
+SCRAPE_INTERVAL = "30s"
+ALERTS = Path(__file__).with_name("alerts.yaml")
+
+
+def version() -> str:
+    """The version of this project, which its image and chart have too."""
+    return metadata.version(NAME)
+
+
+def namespace() -> Json:
+    """The operator's namespace; nothing may run there that the strictest Pod Security level refuses."""
+    labels = {**LABELS, "pod-security.kubernetes.io/enforce": "restricted"}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+
+
+def deployment() -> Json:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": _metadata(NAME),
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": LABELS},
+            # One of two may go first, or two nodes would be too few for pods that must not share one.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "50%"}},
+            "template": {"metadata": {"labels": LABELS}, "spec": pod()},
+        },
+    }
+
+
+def pod() -> Json:
+    return {
+        "serviceAccountName": NAME,
+        "automountServiceAccountToken": True,
+        "enableServiceLinks": False,
+        # After SIGTERM the operator needs 32 seconds at worst: 25 for what is under way, the rest to hand over.
+        "terminationGracePeriodSeconds": 40,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": {
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [
+                    {
+                        "weight": 100,
+                        "podAffinityTerm": {
+                            "topologyKey": "kubernetes.io/hostname",
+                            "labelSelector": {"matchLabels": LABELS},
+                        },
+                    }
+                ]
+            }
+        },
+        "containers": [container()],
+    }
+
+
+def container() -> Json:
+    return {
+        "name": "controller",
+        "image": f"{NAME}:{version()}",
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["controller", "--log-format=json", "--log-level=info"],
+        "env": [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
+        "ports": [
+            {"name": "metrics", "containerPort": METRICS_PORT},
+            {"name": "health", "containerPort": HEALTH_PORT},
+        ],
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": "health"},
+            "initialDelaySeconds": 15,
+            "periodSeconds": 20,
+            "timeoutSeconds": 5,
+        },
+        "readinessProbe": {
+            "httpGet": {"path": "/readyz", "port": "health"},
+            "periodSeconds": 5,
+            "timeoutSeconds": 5,
+        },
+        "resources": {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+
+
+def service() -> Json:
+    """Where Prometheus finds the metrics."""
+    ports = [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _metadata(f"{NAME}-metrics"),
+        "spec": {"selector": LABELS, "ports": ports},
+    }
+
+
+def disruption_budget() -> Json:
+    """At most one replica is evicted at a time; one that is not ready never holds up the drain of a node."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _metadata(NAME),
+        "spec": {
+            "maxUnavailable": 1,
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "selector": {"matchLabels": LABELS},
+        },
+    }
+
+
+def service_monitor() -> Json:
+    """For Prometheus Operator. Our own `namespace` label is that of the object which a metric is about."""
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": _metadata(NAME),
+        "spec": {
+            "selector": {"matchLabels": LABELS},
+            "endpoints": [{"port": "metrics", "interval": SCRAPE_INTERVAL, "honorLabels": True}],
+        },
+    }
+
+
+def prometheus_rule() -> Json:
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": _metadata(NAME),
+        "spec": yaml.safe_load(ALERTS.read_text()),
+    }
+
+
+def _metadata(name: str) -> Json:
+    return {"name": name, "namespace": NAMESPACE, "labels": LABELS}
