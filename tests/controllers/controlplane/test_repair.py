@@ -2,8 +2,10 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -24,6 +26,8 @@ from tests.support.operator import install_crds, write_operator_kubeconfig
 from .planes import Observer, manifest, observing, writes
 
 NAME = "demo"
+WITHIN = 1.0
+TRIES = 3
 AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", Child)
 
 
@@ -126,8 +130,7 @@ async def test_what_somebody_does_is_mended(
 ) -> None:
     async with at_rest(cluster, operator_kubeconfig, namespace) as setting:
         await setting.complete(HARM)
-        seconds = [*await do_harm(setting, HARM), *await do_away_with(setting, HARM)]
-    assert median(seconds) < 1
+        await do_harm(setting, HARM)
 
 
 ELSEWHERE = {kind: HARM[kind] for kind in (ROLE, ROLE_BINDING)}
@@ -142,6 +145,7 @@ async def test_also_in_other_namespaces_and_of_kinds_that_are_installed(fresh_cl
     for name, labels in (("home", {}), ("away", {"coder.com/workspaces-from": "home"})):
         fresh_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
+    await eventually(lambda: fresh_cluster.request("GET", HTTP_ROUTE.path(Key("", "")))[0] == HTTPStatus.OK, 30)
     gateway = {"gateway": {"host": "coder.example.com", "parentRefs": [{"name": "gateway"}]}}
     rbac = {"workspaceNamespaces": ["away"]}
     async with at_rest(fresh_cluster, kubeconfig, "home", everywhere=True, expose=gateway, rbac=rbac) as home:
@@ -149,45 +153,65 @@ async def test_also_in_other_namespaces_and_of_kinds_that_are_installed(fresh_cl
         for setting, harm in ((home, ROUTE), (away, ELSEWHERE)):
             await setting.complete(harm)
             await do_harm(setting, harm)
-            await do_away_with(setting, harm)
 
 
-async def do_harm(setting: Setting, harm: Mapping[Kind[Child], list[Manifest]]) -> list[float]:
-    """Edit children, one edit at a time; how long each took to be undone."""
-    seconds = []
+async def do_harm(setting: Setting, harm: Mapping[Kind[Child], list[Manifest]]) -> None:
+    """Edit and delete children, one at a time; each is back within a second."""
+    seconds, before = {}, retries(setting.runtime)
     for kind, edits in harm.items():
-        before = setting.get(kind)
         for edit in edits:
-            harmed = await setting.edit(kind, edit)
-            assert content(harmed) != content(before)
-            seconds.append(await mended(setting, kind, before, harmed))
-            assert setting.get(kind).metadata.uid == before.metadata.uid
-    return seconds
+            seconds[f"{kind.name} {edit}"] = await quickest(setting, kind, partial(do_edit, setting, kind, edit))
+        seconds[f"{kind.name} deleted"] = await quickest(setting, kind, partial(do_away_with, setting, kind))
+    slowest = max(seconds, key=lambda what: seconds[what])
+    print(  # noqa: T201 - the figures are worth knowing
+        f"{len(seconds)} repairs: median {median(seconds.values()):.3f} s, {slowest}: {seconds[slowest]:.3f} s"
+    )
+    assert seconds[slowest] < WITHIN, slowest
+    assert retries(setting.runtime) == before
 
 
-async def do_away_with(setting: Setting, kinds: Iterable[Kind[Child]]) -> list[float]:
-    """Delete children, one at a time; how long each took to come back."""
+async def quickest(setting: Setting, kind: Kind[Child], harm: Callable[[Child], Awaitable[Child]]) -> float:
+    """How long a repair takes. A machine that is busy delays one or two, but not three times the same one."""
     seconds = []
-    for kind in kinds:
+    for _ in range(TRIES):
         before = setting.get(kind)
-        await setting.observer.client.delete(kind, before, unchanged=False)
-        seconds.append(await mended(setting, kind, before, before))
-        assert setting.get(kind).metadata.uid != before.metadata.uid
-    return seconds
+        harmed = await harm(before)
+        started = time.monotonic()
+        await eventually(partial(is_whole, setting, kind, before, harmed), timeout=30)
+        seconds.append(time.monotonic() - started)
+        if seconds[-1] < WITHIN:
+            break
+    return min(seconds)
 
 
-async def mended(setting: Setting, kind: Kind[Child], before: Child, harmed: Child) -> float:
-    """Wait until a child is again what it was before; how long that took."""
+async def do_edit(setting: Setting, kind: Kind[Child], edit: Manifest, before: Child) -> Child:
+    harmed = await setting.edit(kind, edit)
+    assert content(harmed) != content(before)
+    return harmed
 
-    def whole() -> bool:
-        now = setting.get(kind)
-        assert newer(now.metadata.resource_version, harmed.metadata.resource_version)
-        assert content(now) == content(before)
-        return True
 
-    started = time.monotonic()
-    await eventually(whole, timeout=5)
-    return time.monotonic() - started
+async def do_away_with(setting: Setting, kind: Kind[Child], before: Child) -> Child:
+    await setting.observer.client.delete(kind, before, unchanged=False)
+    return before
+
+
+def is_whole(setting: Setting, kind: Kind[Child], before: Child, harmed: Child) -> bool:
+    """Whether a child is again what it was: the same one if it was edited, another if it was deleted."""
+    now = setting.get(kind)
+    assert newer(now.metadata.resource_version, harmed.metadata.resource_version)
+    assert content(now) == content(before)
+    assert (now.metadata.uid == before.metadata.uid) is (harmed is not before)
+    return True
+
+
+def retries(runtime: Runtime) -> int:
+    """How many passes had to be made again after a failure."""
+    return sum(
+        int(sample.value)
+        for family in runtime.metrics.queue_retries.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    )
 
 
 FOREIGN: Manifest = {
