@@ -1,7 +1,6 @@
 """The command line. What a command needs is imported by that command, so that the others stay quick."""
 
 import dataclasses
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,35 +8,15 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
+from coder_k8s.console import commands
+from coder_k8s.dev.command import dev
+from coder_k8s.parameters import NameList, TimeSpan
 from coder_k8s.settings import ENV_PREFIX, BadSettings, Flag, Names, Seconds, Settings, flag_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-
-class TimeSpan(click.ParamType[float]):
-    """`15s`, `1m30s`, `500ms`; a bare number is seconds."""
-
-    name = "time"
-    SPAN = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        text = f"{value}s" if re.fullmatch(r"\d+(\.\d+)?", str(value)) else str(value)
-        found = self.SPAN.fullmatch(text)
-        if not text or found is None:
-            self.fail(f"{value!r} is no span of time: write it like 15s, 1m30s or 500ms", param, ctx)
-        hours, minutes, seconds, milliseconds = (float(part or 0) for part in found.groups())
-        return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
-
-
-class NameList(click.ParamType[Names]):
-    """Names with commas between them."""
-
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Names:  # noqa: ARG002
-        if isinstance(value, tuple):
-            return value
-        return tuple(name for part in value.split(",") if (name := part.strip()))
+NO_FILES = 4
+"""kubectl's word for: offer no file names beside these."""
 
 
 def flags_of(settings: type[Settings]) -> Callable[[F], F]:
@@ -108,6 +87,10 @@ def controller(**flags: Any) -> None:
         raise click.ClickException(str(trouble)) from None
 
 
+for command in (dev, *commands.ALL):
+    main.add_command(command)
+
+
 @main.command()
 def version() -> None:
     """Print the version."""
@@ -117,3 +100,19 @@ def version() -> None:
     click.echo(f"coder-k8s {metadata.version('coder-k8s')}")
     click.echo(f"python    {platform.python_version()}")
     click.echo(f"platform  {platform.system().lower()}/{platform.machine()}")
+
+
+def plugin() -> None:
+    """`kubectl coder`: the same commands under the name by which they were called."""
+    main(prog_name="kubectl coder")
+
+
+def complete_plugin() -> None:
+    """What kubectl asks to complete `kubectl coder`: an answer per line, then how to use them."""
+    from click.shell_completion import ShellComplete
+
+    *words, incomplete = sys.argv[1:] or [""]
+    found = ShellComplete(main, {}, "kubectl coder", "").get_completions(words, incomplete)
+    for each in found:
+        click.echo(f"{each.value}\t{each.help}" if each.help else each.value)
+    click.echo(f":{NO_FILES}")

@@ -1,0 +1,129 @@
+"""A tree as text for people."""
+
+from collections.abc import Callable, Iterator
+from itertools import groupby
+
+import msgspec
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+
+from .objects import WORDS
+from .tree import Node, PodNode, Tree
+
+Paint = Callable[[str, str], str]
+"""Gives a text a colour; one that has none to give returns the text."""
+
+KINDS = {kind.name: word for kind, word in WORDS.items()}
+
+
+class Entry(msgspec.Struct):
+    """A line of the drawing, what is said below it, and what hangs on it."""
+
+    text: str
+    notes: list[str] = []
+    entries: list["Entry"] = []
+
+
+def as_json(tree: Tree) -> str:
+    return msgspec.json.format(msgspec.json.encode(tree), indent=2).decode()
+
+
+def as_text(tree: Tree, paint: Paint) -> str:
+    """Each namespace with what is in it."""
+    lines: list[str] = []
+    for namespace, nodes in groupby(tree.items, key=lambda node: node.namespace):
+        lines += [paint(f"namespace {namespace}", "bold"), *_draw([_entry(node, paint) for node in nodes])]
+    if not tree.pods_listed:
+        lines.append("Pods are not shown: the API server does not let you list them.")
+    return "\n".join(lines)
+
+
+def plain(text: str, _: str) -> str:
+    return text
+
+
+def _draw(entries: list[Entry]) -> Iterator[str]:
+    for position, entry in enumerate(entries):
+        last = position == len(entries) - 1
+        yield f"{'└─' if last else '├─'} {entry.text}"
+        below = "   " if last else "│  "
+        stem = "│ " if entry.entries else "  "
+        yield from (f"{below}{stem}  {note}" for note in entry.notes)
+        yield from (below + line for line in _draw(entry.entries))
+
+
+def _entry(node: Node, paint: Paint) -> Entry:
+    facts = printable(", ".join(fact for fact in _facts(node) if fact))
+    head = f"{KINDS[node.kind]} {paint(node.name, 'bold')}  {paint(_state(node), _colour(node))}"
+    word = "daemon" if node.kind == PROVISIONER.name else "pod"
+    pods = [_pod(word, pod, paint) for pod in node.pods]
+    return Entry(
+        text=f"{head}  {facts}" if facts else head,
+        notes=list(_notes(node)),
+        entries=[*pods, *(_entry(child, paint) for child in node.children)],
+    )
+
+
+def _state(node: Node) -> str:
+    if not node.exists:
+        return "missing"
+    if node.deleting:
+        return "deleting"
+    if node.paused:
+        return "paused"
+    if node.ready == "True":
+        return "Ready"
+    return "stalled" if node.stalled else "not ready"
+
+
+def _colour(node: Node) -> str:
+    if node.ready == "True":
+        return "green"
+    return "red" if node.stalled or not node.exists else "yellow"
+
+
+def _facts(node: Node) -> Iterator[str]:
+    if not node.exists:
+        return
+    yield f"{node.ready_replicas}/{node.replicas} pods"
+    details = node.details
+    if node.kind == CONTROL_PLANE.name:
+        yield details["version"]
+        yield f"license {details['licenseTier']}" if details["licenseTier"] else ""
+        yield details["url"]
+    elif node.kind == PROVISIONER.name:
+        if (daemons := details["daemons"]) is not None:
+            yield f"{daemons['connected']} connected"
+            yield f"{daemons['busy']} busy"
+            yield f"{daemons['offline']} offline" if daemons["offline"] else ""
+        yield f"key {details['provisionerKeyName']}" if details["provisionerKeyName"] else ""
+        yield f"retiring {', '.join(details['retiringKeys'])}" if details["retiringKeys"] else ""
+    elif node.kind == WORKSPACE_PROXY.name:
+        yield "registered" if details["registered"] else ""
+        yield f"of {details['coderURL']}" if details["coderURL"] else ""
+
+
+def _notes(node: Node) -> Iterator[str]:
+    """Why it is not ready: the summary, then every part that says something else."""
+    if node.ready == "True":
+        return
+    yield _reason(node.reason, node.message)
+    for each in node.conditions:
+        if (each.reason, each.message) != (node.reason, node.message):
+            yield f"{each.type}: {_reason(each.reason, each.message)}"
+
+
+def _pod(word: str, pod: PodNode, paint: Paint) -> Entry:
+    state = paint("ready", "green") if pod.ready else paint("not ready", "yellow")
+    facts = [pod.phase if pod.phase != "Running" else "", f"{pod.restarts} restarts" if pod.restarts else ""]
+    text = "  ".join([f"{word} {pod.name}", state, *(fact for fact in facts if fact)])
+    return Entry(text, [_reason(pod.reason, pod.message)] if pod.reason else [])
+
+
+def _reason(reason: str, message: str) -> str:
+    return printable(f"{reason}: {message}" if message else reason)
+
+
+def printable(text: str) -> str:
+    """One line without what a terminal would obey: a message may quote anybody."""
+    return "".join(character if character.isprintable() else " " for character in text)

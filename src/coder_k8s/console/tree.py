@@ -1,0 +1,250 @@
+"""Control planes with all that belongs to them, as one tree; its structs are also the shape of `status -o json`.
+
+Every field is always there, so that scripts need not ask. `details` holds what only one kind has, under the names of
+its status: `version`, `url` and `licenseTier` of a control plane; `organizationName`, `provisionerKeyName`,
+`retiringKeys` and `daemons` of a provisioner; `registered`, `proxyName` and `coderURL` of a proxy.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from coder_k8s.api import (
+    CONTROL_PLANE,
+    PROVISIONER,
+    WORKSPACE_PROXY,
+    CoderControlPlane,
+    CoderProvisioner,
+    CoderWorkspaceProxy,
+    CommonCondition,
+)
+from coder_k8s.controllers.labels import paused
+from coder_k8s.kube.conditions import find
+from coder_k8s.kube.objects import Kind
+
+from .objects import Coder, Found, Pod, Target
+
+SHAPE = 1
+"""Grows when a script that reads the JSON would have to change."""
+
+INTENDED = {"NotConfigured", "Disabled", "NotManaged", "NoneWanted"}
+"""Reasons of conditions that do not hold because the spec wants it so."""
+
+
+class _Part(msgspec.Struct, rename="camel", kw_only=True):
+    """A piece of the tree."""
+
+
+class Trouble(_Part):
+    """A condition that does not hold."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+class PodNode(_Part):
+    """A pod, and why it is not ready."""
+
+    name: str
+    ready: bool
+    phase: str
+    reason: str
+    message: str
+    restarts: int
+
+
+class Node(_Part):
+    """An object of one of our kinds; one that others refer to and that does not exist has `exists: false`."""
+
+    kind: str
+    namespace: str
+    name: str
+    exists: bool = True
+    ready: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    stalled: bool = False
+    paused: bool = False
+    deleting: bool = False
+    phase: str = ""
+    replicas: int = 0
+    ready_replicas: int = 0
+    details: dict[str, Any] = {}
+    conditions: list[Trouble] = []
+    pods: list[PodNode] = []
+    children: list["Node"] = []
+
+
+class Tree(_Part):
+    """What `status` found; `podsListed` is false when the API server does not let us list pods."""
+
+    version: int = SHAPE
+    pods_listed: bool = True
+    items: list[Node] = []
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything is."""
+        nodes = [*self.items, *(child for node in self.items for child in node.children)]
+        return all(node.ready == "True" for node in nodes)
+
+
+def build(found: Found, target: Target | None = None) -> Tree:
+    """The tree of all objects, or of those that a target means with what belongs to them."""
+    planes = {plane.key: _plane(plane, found.pods) for plane in found.planes}
+    roots = dict(planes)
+    free: list[Node] = []
+    meant = {plane.key for plane in found.planes if target is None or target.means(CONTROL_PLANE, plane)}
+    for kind, each in found.all:
+        if isinstance(each, CoderControlPlane):
+            continue
+        node = _provisioner(each, found.pods) if isinstance(each, CoderProvisioner) else _proxy(each, found.pods)
+        reference = each.spec.control_plane_ref
+        key = each.key._replace(name=reference.name) if reference else None
+        if target is not None and key not in meant and not target.means(kind, each):
+            continue
+        if key is None:
+            free.append(node)
+        else:
+            roots.setdefault(key, _missing(key.namespace, key.name)).children.append(node)
+    chosen = [node for key, node in roots.items() if target is None or key in meant or node.children]
+    return Tree(pods_listed=found.pods is not None, items=sorted([*chosen, *free], key=_order))
+
+
+def _order(node: Node) -> tuple[str, bool, str]:
+    return node.namespace, node.kind != CONTROL_PLANE.name, node.name
+
+
+def _missing(namespace: str, name: str) -> Node:
+    return Node(
+        kind=CONTROL_PLANE.name,
+        namespace=namespace,
+        name=name,
+        exists=False,
+        ready="False",
+        reason="NotFound",
+        message="it does not exist, but others refer to it",
+        children=[],
+    )
+
+
+def _plane(plane: CoderControlPlane, pods: list[Pod] | None) -> Node:
+    status = plane.status
+    details = {"version": status.version, "url": status.url, "licenseTier": status.license_tier}
+    return _node(CONTROL_PLANE, plane, pods, details)
+
+
+def _provisioner(provisioner: CoderProvisioner, pods: list[Pod] | None) -> Node:
+    status = provisioner.status
+    daemons = status.daemons
+    details = {
+        "organizationName": status.organization_name or provisioner.spec.organization_name,
+        "provisionerKeyName": status.provisioner_key_name,
+        "retiringKeys": [key.name for key in status.retiring_keys],
+        "daemons": None
+        if daemons is None
+        else {
+            "connected": daemons.connected,
+            "busy": daemons.busy,
+            "offline": daemons.offline,
+            "versions": daemons.versions,
+        },
+    }
+    return _node(PROVISIONER, provisioner, pods, details)
+
+
+def _proxy(proxy: CoderWorkspaceProxy, pods: list[Pod] | None) -> Node:
+    status, bootstrap = proxy.status, proxy.spec.bootstrap
+    details = {
+        "registered": status.registered,
+        "proxyName": status.proxy_name,
+        "coderURL": status.coder_url or (bootstrap.coder_url if bootstrap else proxy.spec.primary_access_url),
+    }
+    return _node(WORKSPACE_PROXY, proxy, pods, details)
+
+
+def _node(kind: Kind[Any], of: Coder, pods: list[Pod] | None, details: dict[str, Any]) -> Node:
+    ready, reason, message = _verdict(of)
+    stalled = find(of.status.conditions, CommonCondition.STALLED)
+    return Node(
+        kind=kind.name,
+        namespace=of.metadata.namespace,
+        name=of.metadata.name,
+        ready=ready,
+        reason=reason,
+        message=message,
+        stalled=stalled is not None and stalled.status == "True",
+        paused=paused(of),
+        deleting=of.deleting,
+        phase=of.status.phase,
+        replicas=of.spec.replicas,
+        ready_replicas=of.status.ready_replicas,
+        details=details,
+        conditions=[] if ready == "True" else _troubles(of),
+        pods=[_pod(pod) for pod in pods or () if _selects(of.status.selector, pod, of)],
+        children=[],
+    )
+
+
+def _verdict(of: Coder) -> tuple[str, str, str]:
+    """Whether an object is ready, and why not; what was said about an older generation says nothing of this one."""
+    ready = find(of.status.conditions, CommonCondition.READY)
+    if of.deleting:
+        return "False", "Deleting", "it is being deleted; finalizers: " + (", ".join(of.metadata.finalizers) or "none")
+    if paused(of):
+        return "Unknown", "Paused", "nothing is written about it until it is resumed"
+    if ready is None:
+        return "Unknown", "NoStatus", "the operator has not spoken of it yet; does it run?"
+    if ready.observed_generation < of.metadata.generation:
+        return "Unknown", "NotObserved", "the operator has not seen the last change yet; does it run?"
+    return ready.status, ready.reason, ready.message
+
+
+def _troubles(of: Coder) -> list[Trouble]:
+    return [
+        Trouble(type=each.type, status=each.status, reason=each.reason, message=each.message)
+        for each in of.status.conditions
+        if each.type not in set(CommonCondition) and each.status != "True" and each.reason not in INTENDED
+    ]
+
+
+def _selects(selector: str, pod: Pod, of: Coder) -> bool:
+    """Whether a pod is of an object, by the selector that its status has for autoscalers."""
+    wanted = dict(pair.split("=", 1) for pair in selector.split(",") if pair)
+    here = pod.metadata.namespace == of.metadata.namespace
+    return bool(wanted) and here and wanted.items() <= pod.metadata.labels.items()
+
+
+def _pod(pod: Pod) -> PodNode:
+    status = pod.status
+    ready = any(each.type == "Ready" and each.status == "True" for each in status.conditions)
+    reason, message = ("", "") if ready else _why(pod)
+    return PodNode(
+        name=pod.metadata.name,
+        ready=ready,
+        phase="Terminating" if pod.deleting else status.phase,
+        reason=reason,
+        message=message,
+        restarts=sum(each.restart_count for each in status.container_statuses),
+    )
+
+
+def _why(pod: Pod) -> tuple[str, str]:
+    """The first thing that keeps a pod from being ready: a container, or whatever keeps it from a node."""
+    for container in pod.status.container_statuses:
+        if (waiting := container.state.waiting) is not None:
+            return waiting.reason, waiting.message
+        if (ended := container.state.terminated) is not None:
+            return ended.reason, f"exit code {ended.exit_code}"
+    for condition in _in_order(pod.status.conditions):
+        if condition.status == "False" and condition.reason:
+            return condition.reason, condition.message
+    return "", ""
+
+
+def _in_order(conditions: Iterable[Any]) -> list[Any]:
+    """A pod that has no node has also no ready containers; the first is the cause."""
+    return sorted(conditions, key=lambda each: each.type != "PodScheduled")

@@ -1,0 +1,130 @@
+"""`pause`, `resume` and `rotate` on a real API server."""
+
+import asyncio
+import base64
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
+from coder_k8s.console.changes import progress
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.processes import Process
+from coder_k8s.kube.kinds import SECRET
+from coder_k8s.kube.objects import Key, Manifest
+from tests.console.conftest import Console
+from tests.console.manifests import READY, get, made, plane, provisioner, put, told
+from tests.support import eventually
+
+ROTATE = "coder.com/rotate-key"
+
+
+def annotations(cluster: ClusterAccess, namespace: str, name: str = "gpu") -> dict[str, str]:
+    found: dict[str, str] = get(cluster, PROVISIONER, namespace, name)["metadata"].get("annotations", {})
+    return found
+
+
+def set_status(cluster: ClusterAccess, namespace: str, status: Manifest) -> None:
+    path = PROVISIONER.path(Key(namespace, "gpu"), "status")
+    code, answer = cluster.request("PUT", path, {**get(cluster, PROVISIONER, namespace, "gpu"), "status": status})
+    assert code == 200, answer
+
+
+@pytest.fixture
+def gpu(cluster: ClusterAccess, namespace: str, crds: None) -> None:
+    status = told(READY, provisionerKeyName="gpu", provisionerKeyID="one")
+    put(cluster, PROVISIONER, namespace, provisioner("gpu", "prod", status))
+
+
+def test_pause_and_resume(console: Console, cluster: ClusterAccess, namespace: str, gpu: None) -> None:
+    title = f"provisioner {namespace}/gpu"
+    assert console("resume", "gpu").output == f"{title} is not paused\n"
+    assert console("pause", "gpu").output == f"{title} is paused\n"
+    assert annotations(cluster, namespace)["coder.com/paused"] == "true"
+    before = get(cluster, PROVISIONER, namespace, "gpu")["metadata"]["resourceVersion"]
+    assert console("pause", "cprov/gpu").output == f"{title} was paused already\n"
+    assert get(cluster, PROVISIONER, namespace, "gpu")["metadata"]["resourceVersion"] == before
+    assert "paused" in console("status", "gpu").output
+    assert console("resume", "gpu").output == f"{title} is resumed\n"
+    assert "coder.com/paused" not in annotations(cluster, namespace)
+
+
+def test_a_name_of_several_kinds(console: Console, cluster: ClusterAccess, namespace: str, gpu: None) -> None:
+    put(cluster, CONTROL_PLANE, namespace, plane("gpu"))
+    done = console("pause", "gpu")
+    assert (done.exit_code, done.stderr) == (1, "Error: several kinds have a gpu: write ccp/gpu or cprov/gpu\n")
+    assert console("pause", "ccp/gpu").output == f"control plane {namespace}/gpu is paused\n"
+    assert "coder.com/paused" not in annotations(cluster, namespace)
+
+
+def test_names_that_mean_nothing(console: Console, namespace: str) -> None:
+    assert console("rotate", "nobody").stderr == f"Error: there is no provisioner nobody in namespace {namespace}\n"
+    assert console("rotate", "ccp/prod").stderr == "Error: that needs a provisioner, not a control plane\n"
+
+
+def test_rotate_asks_once(console: Console, cluster: ClusterAccess, namespace: str, gpu: None) -> None:
+    secret = made(SECRET, "gpu-provisioner-key")
+    del secret["spec"]
+    put(cluster, SECRET, namespace, {**secret, "data": {"key": base64.b64encode(b"hush").decode()}})
+    title = f"provisioner {namespace}/gpu"
+    assert console("rotate", "gpu").output == f"{title}: asked for another key in place of gpu\n"
+    asked = annotations(cluster, namespace)[ROTATE]
+    assert console("rotate", "gpu").output == f"{title}: another key was asked for already, at {asked}\n"
+
+    cluster.kubectl("annotate", "secret", "gpu-provisioner-key", f"{ROTATE}={asked}", "-n", namespace)
+    assert "asked for another key in place of gpu" in console("rotate", "gpu").output
+
+
+def test_what_is_paused_is_not_rotated(console: Console, cluster: ClusterAccess, namespace: str, gpu: None) -> None:
+    console("pause", "gpu")
+    done = console("rotate", "gpu")
+    assert (done.exit_code, done.stderr) == (1, f"Error: provisioner {namespace}/gpu is paused: resume it first\n")
+    assert ROTATE not in annotations(cluster, namespace)
+
+
+async def test_rotate_waits(
+    kubeconfig: Path, cluster: ClusterAccess, namespace: str, gpu: None, tmp_path: Path
+) -> None:
+    said = tmp_path / "said"
+    command = [sys.executable, "-u", "-m", "coder_k8s", "rotate", "gpu", "--wait", "--kubeconfig", str(kubeconfig)]
+    waiting = Process(command, said)
+    waiting.start()
+    try:
+        await eventually(lambda: "waiting for a new one" in said.read_text(), timeout=30)
+        status = told(READY, provisionerKeyName="gpu-2", provisionerKeyID="two")
+        set_status(cluster, namespace, {**status, "retiringKeys": [{"name": "gpu"}]})
+        await eventually(lambda: "goes when" in said.read_text(), timeout=30)
+        set_status(cluster, namespace, status)
+        assert await asyncio.to_thread(waiting.child.wait, 30) == 0
+    finally:
+        waiting.kill()
+    assert said.read_text().splitlines() == [
+        f"provisioner {namespace}/gpu: asked for another key in place of gpu",
+        "key gpu: waiting for a new one",
+        "key gpu-2: made; gpu goes when no daemon uses it",
+        "key gpu-2: in use, and no older one is left",
+    ]
+
+
+def test_rotate_does_not_wait_for_ever(console: Console, gpu: None) -> None:
+    done = console("rotate", "gpu", "--wait", "--timeout=100ms")
+    assert done.exit_code == 1
+    assert done.stderr == "Error: not done within 0.1 s; the operator goes on with it\n"
+
+
+@pytest.mark.parametrize(
+    ("status", "done"),
+    [
+        ({}, False),
+        ({"provisionerKeyID": "one"}, False),
+        ({"provisionerKeyID": "one", "retiringKeys": [{"name": "gpu-2"}]}, False),
+        ({"provisionerKeyID": "two", "retiringKeys": [{"name": "gpu"}]}, False),
+        ({"provisionerKeyID": "two"}, True),
+    ],
+)
+def test_when_a_rotation_is_over(status: Manifest, done: bool) -> None:
+    before = provisioner("gpu", "prod", {"provisionerKeyID": "one"})
+    after = provisioner("gpu", "prod", status)
+    assert progress(*(msgspec.convert(each, CoderProvisioner) for each in (before, after)))[1] is done

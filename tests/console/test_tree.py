@@ -1,0 +1,308 @@
+"""What becomes of objects in the tree, and how it is drawn."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.console import render
+from coder_k8s.console.objects import Found, Pod, Target, parse_target
+from coder_k8s.console.session import Refused
+from coder_k8s.console.tree import Node, Tree, build
+from coder_k8s.kube.objects import Kind, Manifest
+from tests.console.manifests import READY, RUNNING, labels, plane, pod, provisioner, proxy, selector, told
+
+OF_PLANE = labels("coder-control-plane", "prod")
+OF_GPU = labels("coder-provisioner", "gpu")
+
+
+def found(*manifests: Manifest, pods: list[Manifest] | None = None) -> Found:
+    def of(kind: Kind[Any]) -> list[Any]:
+        return [msgspec.convert(each, kind.type, strict=False) for each in manifests if each["kind"] == kind.name]
+
+    return Found(
+        of(CONTROL_PLANE),
+        of(PROVISIONER),
+        of(WORKSPACE_PROXY),
+        None if pods is None else [msgspec.convert(each, Pod, strict=False) for each in pods],
+    )
+
+
+def names(tree: Tree) -> list[Any]:
+    """The tree by names alone."""
+    return [(node.name, [child.name for child in node.children]) if node.children else node.name for node in tree.items]
+
+
+def text(tree: Tree) -> list[str]:
+    return render.as_text(tree, render.plain).splitlines()
+
+
+def the_node(*manifests: Manifest, pods: list[Manifest] | None = None) -> Node:
+    (node,) = build(found(*manifests, pods=pods or [])).items
+    return node
+
+
+FAMILY = (
+    plane("prod", told(READY)),
+    plane("test"),
+    provisioner("gpu", "prod"),
+    provisioner("lost", "gone"),
+    proxy("eu", {"controlPlaneRef": {"name": "prod"}}),
+    proxy("far", {"bootstrap": {"coderURL": "https://far.example", "credentialsSecretRef": {"name": "token"}}}),
+    provisioner("prod", "test"),
+    provisioner("gpu", "prod", namespace="other"),
+)
+
+
+@pytest.mark.parametrize(
+    ("target", "shown"),
+    [
+        (
+            None,
+            [("gone", ["lost"]), ("prod", ["gpu", "eu"]), ("test", ["prod"]), "far", ("prod", ["gpu"])],
+        ),
+        ("gpu", [("prod", ["gpu"]), ("prod", ["gpu"])]),
+        ("prod", [("prod", ["gpu", "eu"]), ("test", ["prod"])]),
+        ("ccp/prod", [("prod", ["gpu", "eu"])]),
+        ("cprov/prod", [("test", ["prod"])]),
+        ("lost", [("gone", ["lost"])]),
+        ("far", ["far"]),
+        ("test", [("test", ["prod"])]),
+        ("nobody", []),
+    ],
+)
+def test_what_is_shown(target: str | None, shown: list[Any]) -> None:
+    assert names(build(found(*FAMILY), parse_target(target) if target else None)) == shown
+
+
+def test_a_control_plane_that_does_not_exist() -> None:
+    node = the_node(provisioner("lost", "gone"))
+    assert (node.kind, node.name, node.exists, node.ready) == ("CoderControlPlane", "gone", False, "False")
+    assert text(build(found(provisioner("lost", "gone"), pods=[])))[1:3] == [
+        "└─ control plane gone  missing",
+        "   │   NotFound: it does not exist, but others refer to it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "verdict", "state"),
+    [
+        (plane("prod", told(READY)), ("True", "AllPartsReady"), "Ready"),
+        (plane("prod"), ("Unknown", "NoStatus"), "not ready"),
+        (plane("prod", told(READY), generation=2), ("Unknown", "NotObserved"), "not ready"),
+        (plane("prod", told(("Ready", "False", "NoReplicasReady", ""))), ("False", "NoReplicasReady"), "not ready"),
+        (
+            plane("prod", told(("Ready", "False", "Invalid", ""), ("Stalled", "True", "Invalid", ""))),
+            ("False", "Invalid"),
+            "stalled",
+        ),
+        (plane("prod", told(READY), annotations={"coder.com/paused": "true"}), ("Unknown", "Paused"), "paused"),
+        (plane("prod", told(READY), annotations={"coder.com/paused": "no"}), ("True", "AllPartsReady"), "Ready"),
+        (plane("prod", told(READY), deletionTimestamp="2026-01-01T00:00:00Z"), ("False", "Deleting"), "deleting"),
+    ],
+)
+def test_whether_it_is_ready(manifest: Manifest, verdict: tuple[str, str], state: str) -> None:
+    node = the_node(manifest)
+    assert (node.ready, node.reason) == verdict
+    assert f"prod  {state}" in text(build(found(manifest, pods=[])))[1]
+
+
+def test_what_is_not_ready_is_told_with_every_part_that_is_not() -> None:
+    status = told(
+        ("Ready", "False", "DatabaseUnreachable", "no route"),
+        ("Reconciling", "True", "DatabaseUnreachable", "no route"),
+        ("Stalled", "False", "Progressing", ""),
+        ("Available", "True", "MinimumReplicasReady", ""),
+        ("OperatorAccessReady", "False", "DatabaseUnreachable", "no route"),
+        ("EntitlementsKnown", "False", "Pending", "waiting for operator access"),
+        ("LicenseApplied", "Unknown", "NotConfigured", ""),
+        version="v2.30.0",
+        licenseTier="premium",
+        readyReplicas=1,
+    )
+    assert text(build(found(plane("prod", status, {"replicas": 2}), pods=[]))) == [
+        "namespace coder",
+        "└─ control plane prod  not ready  1/2 pods, v2.30.0, license premium",
+        "       DatabaseUnreachable: no route",
+        "       EntitlementsKnown: Pending: waiting for operator access",
+    ]
+    node = the_node(plane("prod", status))
+    assert [each.type for each in node.conditions] == ["OperatorAccessReady", "EntitlementsKnown"]
+
+
+def test_what_is_ready_has_no_troubles() -> None:
+    status = told(READY, ("WorkspaceRBACReady", "False", "NamespaceMissing", "no such namespace"))
+    assert the_node(plane("prod", status)).conditions == []
+
+
+WAITING = {
+    "phase": "Pending",
+    "conditions": [{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}],
+    "containerStatuses": [
+        {
+            "name": "coder",
+            "restartCount": 3,
+            "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
+        }
+    ],
+}
+CRASHED = {
+    "phase": "Running",
+    "containerStatuses": [{"name": "coder", "state": {"terminated": {"reason": "Error", "exitCode": 2}}}],
+}
+UNSCHEDULED = {
+    "phase": "Pending",
+    "conditions": [
+        {"type": "Ready", "status": "False", "reason": "ContainersNotReady"},
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node has a GPU"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "drawn"),
+    [
+        (RUNNING, ["daemon gpu-a  ready"]),
+        (WAITING, ["daemon gpu-a  not ready  Pending  3 restarts", "ImagePullBackOff: no such image"]),
+        (CRASHED, ["daemon gpu-a  not ready", "Error: exit code 2"]),
+        (UNSCHEDULED, ["daemon gpu-a  not ready  Pending", "Unschedulable: no node has a GPU"]),
+        ({"phase": "Pending"}, ["daemon gpu-a  not ready  Pending"]),
+    ],
+)
+def test_pods_tell_why_they_are_not_ready(status: Manifest, drawn: list[str]) -> None:
+    objects = [plane("prod"), provisioner("gpu", "prod", told(READY, selector=selector(OF_GPU)))]
+    lines = text(build(found(*objects, pods=[pod("gpu-a", status, OF_GPU)])))
+    assert [line.lstrip("│└─ ") for line in lines[4:]] == drawn
+
+
+def test_each_pod_is_where_it_belongs() -> None:
+    objects = [
+        plane("prod", told(READY, selector=selector(OF_PLANE))),
+        provisioner("gpu", "prod", told(READY, selector=selector(OF_GPU))),
+        provisioner("new", "prod"),
+    ]
+    pods = [
+        pod("prod-a", RUNNING, OF_PLANE),
+        pod("gpu-a", RUNNING, OF_GPU),
+        pod("gpu-b", RUNNING, OF_GPU, namespace="other"),
+        pod("stray", RUNNING, {}),
+    ]
+    node = the_node(*objects, pods=pods)
+    assert [each.name for each in node.pods] == ["prod-a"]
+    assert [[each.name for each in child.pods] for child in node.children] == [["gpu-a"], []]
+
+
+def test_a_whole_family() -> None:
+    daemons = {"connected": 1, "busy": 1, "offline": 2, "versions": ["v2.30.0"]}
+    waiting = ("Ready", "False", "Connecting", "coderd sees 1 of 2 daemons")
+    rotating = told(
+        waiting,
+        ("DaemonsConnected", "True", "Connecting", "coderd sees 1 of 2 daemons"),
+        selector=selector(OF_GPU),
+        daemons=daemons,
+        provisionerKeyName="gpu-2",
+        retiringKeys=[{"name": "gpu"}],
+        readyReplicas=2,
+    )
+    registered = told(READY, registered=True, coderURL="http://prod.coder.svc:80", readyReplicas=1)
+    tree = build(
+        found(
+            plane("prod", told(READY, url="http://prod.coder.svc:80", selector=selector(OF_PLANE), readyReplicas=1)),
+            provisioner("gpu", "prod", rotating, {"replicas": 2}),
+            proxy("eu", {"controlPlaneRef": {"name": "prod"}}, registered),
+            plane("test", namespace="zone"),
+            pods=[pod("prod-a", RUNNING, OF_PLANE), pod("gpu-a", RUNNING, OF_GPU)],
+        )
+    )
+    assert text(tree) == [
+        "namespace coder",
+        "└─ control plane prod  Ready  1/1 pods, http://prod.coder.svc:80",
+        "   ├─ pod prod-a  ready",
+        "   ├─ provisioner gpu  not ready  2/2 pods, 1 connected, 1 busy, 2 offline, key gpu-2, retiring gpu",
+        "   │  │   Connecting: coderd sees 1 of 2 daemons",
+        "   │  └─ daemon gpu-a  ready",
+        "   └─ proxy eu  Ready  1/1 pods, registered, of http://prod.coder.svc:80",
+        "namespace zone",
+        "└─ control plane test  not ready  0/1 pods",
+        "       NoStatus: the operator has not spoken of it yet; does it run?",
+    ]
+    assert not tree.ready
+    assert build(found(plane("prod", told(READY)))).ready
+
+
+def test_pods_that_may_not_be_listed() -> None:
+    tree = build(found(plane("prod", told(READY))))
+    assert text(tree)[-1] == "Pods are not shown: the API server does not let you list them."
+    assert msgspec.json.decode(render.as_json(tree))["podsListed"] is False
+
+
+def test_a_message_has_no_power_over_the_terminal() -> None:
+    lines = text(build(found(plane("prod", told(("Ready", "False", "Bad", "\x1b[2Jgone\nnext\x07"))), pods=[])))
+    assert lines[2:] == ["       Bad:  [2Jgone next "]
+
+
+def test_colours_go_where_they_are_wanted() -> None:
+    def paint(text: str, colour: str) -> str:
+        return f"<{colour}>{text}</>"
+
+    stalled = told(("Ready", "False", "Invalid", ""), ("Stalled", "True", "Invalid", ""))
+    tree = build(found(plane("good", told(READY)), plane("slow"), plane("bad", stalled), pods=[]))
+    drawn = render.as_text(tree, paint)
+    assert "<green>Ready</>" in drawn
+    assert "<yellow>not ready</>" in drawn
+    assert "<red>stalled</>" in drawn
+
+
+NODE = {
+    "kind",
+    "namespace",
+    "name",
+    "exists",
+    "ready",
+    "reason",
+    "message",
+    "stalled",
+    "paused",
+    "deleting",
+    "phase",
+    "replicas",
+    "readyReplicas",
+    "details",
+    "conditions",
+    "pods",
+    "children",
+}
+
+
+def test_the_json_has_every_field_also_where_there_is_nothing() -> None:
+    content = msgspec.json.decode(render.as_json(build(found(*FAMILY, pods=[]))))
+    assert set(content) == {"version", "podsListed", "items"}
+    nodes = [*content["items"], *(child for node in content["items"] for child in node["children"])]
+    assert all(set(node) == NODE for node in nodes)
+    details = {node["kind"]: set(node["details"]) for node in nodes if node["exists"]}
+    assert details == {
+        "CoderControlPlane": {"version", "url", "licenseTier"},
+        "CoderProvisioner": {"organizationName", "provisionerKeyName", "retiringKeys", "daemons"},
+        "CoderWorkspaceProxy": {"registered", "proxyName", "coderURL"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("word", "target"),
+    [
+        ("gpu", Target(None, "gpu")),
+        ("cprov/gpu", Target(PROVISIONER, "gpu")),
+        ("CoderProvisioner/gpu", Target(PROVISIONER, "gpu")),
+        ("coderprovisioners.coder.com/gpu", Target(PROVISIONER, "gpu")),
+        ("proxy/eu", Target(WORKSPACE_PROXY, "eu")),
+        ("ccp/prod", Target(CONTROL_PLANE, "prod")),
+    ],
+)
+def test_how_an_object_is_named(word: str, target: Target) -> None:
+    assert parse_target(word) == target
+
+
+def test_a_kind_that_there_is_not() -> None:
+    with pytest.raises(Refused, match="there is no kind 'pod': write one of ccp, cprov, cwp"):
+        parse_target("pod/x")
