@@ -53,7 +53,7 @@ def test_every_link_in_the_page_leads_somewhere(resource: Resource) -> None:
         (CONTROL_PLANE_RESOURCE, "| `type` | string | `ClusterIP` | `ClusterIP`, `NodePort`, `LoadBalancer` |"),
         (CONTROL_PLANE_RESOURCE, "#policyrule-v1-rbac-authorization-k8s-io)"),
         (PROVISIONER_RESOURCE, "| `controlPlaneRef` | [object](#speccontrolplaneref) | **required** |"),
-        (PROVISIONER_RESOURCE, "- `EntitlementsQueryFailed`: "),
+        (PROVISIONER_RESOURCE, "- [`EntitlementsQueryFailed`](conditions.md#entitlementsqueryfailed): "),
     ],
 )
 def test_a_row_tells_type_default_and_allowed_values(resource: Resource, row: str) -> None:

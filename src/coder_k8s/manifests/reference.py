@@ -9,6 +9,7 @@ import msgspec
 
 from coder_k8s.api.conditions import CommonCondition
 from coder_k8s.api.markers import Check, Core, Resource
+from coder_k8s.api.reasons import REASONS
 from coder_k8s.api.shared import CATEGORY
 
 from .crd import TYPES, schema_default
@@ -45,6 +46,8 @@ def page(resource: Resource) -> str:
         "## Conditions",
         "Each has `status`, `reason`, `message`, `observedGeneration` and a `lastTransitionTime` that moves only when "
         "`status` does.",
+        "What to do about each reason is in [conditions](conditions.md). `Ready`, `Reconciling` and `Stalled` have the "
+        "reason of the first part that is not as it should be, if there is one.",
         *_conditions(CommonCondition),
         *_conditions(resource.conditions),
     ]
@@ -62,14 +65,14 @@ def _section(path: str, field: Field, level: int) -> Iterator[str]:
     yield from _rules(getattr(struct, "checks", ()))
     known = fields(struct)
     if path.startswith("spec"):
-        yield _table(["field", "type", "default", "allowed", "meaning"], [_spec_row(path, inner) for inner in known])
+        yield table(["field", "type", "default", "allowed", "meaning"], [_spec_row(path, inner) for inner in known])
     else:
-        yield _table(["field", "type", "values", "meaning"], [_status_row(path, inner) for inner in known])
+        yield table(["field", "type", "values", "meaning"], [_status_row(path, inner) for inner in known])
     for inner in known:
         yield from _section(f"{path}.{inner.name}", inner, level + 1)
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def table(head: list[str], rows: list[list[str]]) -> str:
     escaped = ([cell.replace("|", "\\|") for cell in row] for row in rows)
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *escaped))
 
@@ -142,6 +145,10 @@ def _conditions(types: type[StrEnum]) -> Iterator[str]:
     for condition in types:
         yield f"### {condition}"
         yield texts[condition.name]
+        yield "\n".join(
+            f"- [`{reason.name}`](conditions.md#{reason.name.lower()}): {reason.meaning}"
+            for reason in REASONS[types][condition]
+        )
 
 
 def _literal(value: Any) -> str:

@@ -1,0 +1,77 @@
+"""The reasons of the conditions that every kind has, and reasons that several kinds share."""
+
+from enum import StrEnum
+
+from coder_k8s.api.conditions import CommonCondition, Reason
+
+PAUSED = Reason(
+    "Paused",
+    "The annotation `coder.com/paused` is set, and nothing is written until it is removed.",
+    "Remove the annotation when the operator shall go on: `kubectl annotate <kind> <name> coder.com/paused-`.",
+)
+PROGRESSING = Reason("Progressing", "The operator is at work.")
+SETTLED = Reason("Settled", "Everything is as it should be.")
+
+COMMON: dict[StrEnum, tuple[Reason, ...]] = {
+    CommonCondition.READY: (
+        Reason("AllPartsReady", "Every part that this object needs is ready."),
+        PROGRESSING,
+        Reason(
+            "Retrying",
+            "The API server failed in the middle of the work. It is tried again, with growing patience.",
+            "If it lasts: the message has the API server's words, and the operator's log has every try.",
+        ),
+        PAUSED,
+    ),
+    CommonCondition.RECONCILING: (
+        SETTLED,
+        PROGRESSING,
+        Reason(
+            "Stalled",
+            "The operator waits for somebody to act.",
+            "See the condition `Stalled`: its reason and message name the culprit.",
+        ),
+        PAUSED,
+    ),
+    CommonCondition.STALLED: (
+        SETTLED,
+        PROGRESSING,
+        Reason(
+            "NameTaken",
+            "An object of the name that the operator needs exists and belongs to someone else.",
+            "Rename this object, or remove the other one. The operator never takes over what is not its own.",
+        ),
+        Reason(
+            "Invalid",
+            "The API server refuses an object because of what the spec says, or an admission webhook does.",
+            "Correct the spec. The message has the words of the API server, with the field that is wrong.",
+        ),
+        Reason(
+            "Forbidden",
+            "The API server does not let the operator write an object: a role, a quota or a webhook forbids it.",
+            "Install the operator's roles of this version, or change the quota or webhook that the message names.",
+        ),
+        PAUSED,
+    ),
+}
+
+PODS = (
+    Reason("MinimumReplicasReady", "At least one pod is ready."),
+    Reason(
+        "NoReplicasReady",
+        "No pod is ready, or `replicas` is 0.",
+        "If it lasts: look at the pods with `kubectl describe pod` and at their logs.",
+    ),
+)
+"""Those of a Deployment."""
+CONTROL_PLANE_MISSING = Reason(
+    "ControlPlaneMissing",
+    "The control plane of `controlPlaneRef` does not exist.",
+    "Create the CoderControlPlane in the same namespace, or correct the name.",
+)
+OPERATOR_ACCESS_NOT_READY = Reason(
+    "OperatorAccessNotReady",
+    "The operator has no access to the control plane yet.",
+    "If it lasts: see the condition `OperatorAccessReady` of the control plane. Where operator access is disabled, "
+    "give credentials by `bootstrap`.",
+)

@@ -1,0 +1,112 @@
+"""The Grafana dashboard, from its list of panels."""
+
+import json
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+PANELS = Path(__file__).with_name("dashboard.yaml")
+NAME = "coder-k8s"
+SCHEMA_VERSION = 42
+"""The last one of the classic model, which every version of Grafana imports."""
+WIDTH, HEIGHT = 24, 8
+"""Grafana's grid is 24 wide."""
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+VARIABLES = {
+    "job": "label_values(coder_k8s_watch_age_seconds, job)",
+    "namespace": 'label_values({__name__=~"coder_k8s_(license|provisioner|workspace)_.+", job=~"$job"}, namespace)',
+    "controller": 'label_values(controller_runtime_max_concurrent_reconciles{job=~"$job"}, controller)',
+}
+
+Json = dict[str, Any]
+
+
+def text(mark: str) -> str:
+    """The dashboard to import, with the mark of a generated file in its first line."""
+    body = {"description": f"The coder-k8s operator and what it sees of Coder. {mark}", **_dashboard()}
+    return json.dumps(body, indent=2).replace("{\n  ", "{ ", 1) + "\n"
+
+
+def rows() -> dict[str, list[Json]]:
+    found: dict[str, list[Json]] = yaml.safe_load(PANELS.read_text())
+    return found
+
+
+def _dashboard() -> Json:
+    return {
+        "uid": NAME,
+        "title": NAME,
+        "tags": [NAME, "kubernetes"],
+        "schemaVersion": SCHEMA_VERSION,
+        "version": 1,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "timezone": "browser",
+        "annotations": {"list": []},
+        "links": [],
+        "templating": {"list": [_source(), *(_variable(name, query) for name, query in VARIABLES.items())]},
+        "panels": _panels(),
+    }
+
+
+def _source() -> Json:
+    return {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
+
+
+def _variable(name: str, query: str) -> Json:
+    return {
+        "name": name,
+        "type": "query",
+        "datasource": SOURCE,
+        "query": {"query": query, "refId": name},
+        "refresh": 2,
+        "sort": 1,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": "All", "value": "$__all"},
+    }
+
+
+def _panels() -> list[Json]:
+    """Each row and panel in its place, one under the other."""
+    ids = count(1)
+    made: list[Json] = []
+    top = 0
+    for title, panels in rows().items():
+        place = {"x": 0, "y": top, "w": WIDTH, "h": 1}
+        made.append(
+            {"id": next(ids), "type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []}
+        )
+        width = WIDTH // len(panels)
+        for column, panel in enumerate(panels):
+            place = {"x": column * width, "y": top + 1, "w": width, "h": HEIGHT}
+            made.append({"id": next(ids), **_panel(panel), "gridPos": place})
+        top += 1 + HEIGHT
+    return made
+
+
+def _panel(panel: Json) -> Json:
+    return {
+        "type": panel.get("kind", "timeseries"),
+        "title": panel["title"],
+        "description": panel["description"],
+        "datasource": SOURCE,
+        "fieldConfig": {"defaults": {"unit": panel["unit"]}, "overrides": []},
+        "options": {},
+        "targets": [_target(reference, query) for reference, query in zip("ABCD", panel["queries"], strict=False)],
+    }
+
+
+def _target(reference: str, query: Json) -> Json:
+    return {
+        "refId": reference,
+        "datasource": SOURCE,
+        "editorMode": "code",
+        "expr": query["expr"],
+        "legendFormat": query["legend"],
+    }
