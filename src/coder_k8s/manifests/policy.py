@@ -58,7 +58,7 @@ VARIABLES = {
         ".join(',')).join(',')).join(',')).join(',')).join(',').split(',').filter(right, right != ''))"
     ),
     "rights": (
-        f"(variables.newOthers.map(place, place + ' {API} rolebindings  create')"
+        f"variables.count > {LIMIT} ? [] : (variables.newOthers.map(place, place + ' {API} rolebindings  create')"
         " + ([request.namespace] + variables.others).map(place,"
         " variables.ofRules[place in variables.newOthers ? 0 : 1].map(right, place + ' ' + right).join(',')))"
         ".join(',').split(',').filter(right, right != '').map(right, right.split(' '))"
@@ -116,8 +116,9 @@ def _limits() -> Iterator[Json]:
     }
     yield {
         "expression": (
-            f"variables.count > {LIMIT} || variables.rules.all(rule, (rule.?apiGroups.orValue([]) + rule.?resources.orValue([])"
-            " + rule.?resourceNames.orValue([]) + rule.verbs).all(word, !word.matches('[ ,]')))"
+            f"variables.count > {LIMIT} || variables.rules.all(rule, (rule.?apiGroups.orValue([])"
+            " + rule.?resources.orValue([]) + rule.?resourceNames.orValue([]) + rule.verbs)"
+            ".all(word, !word.matches('[ ,]')))"
         ),
         "message": "rbac.extraRules: groups, resources, names and verbs must not contain a space or a comma",
     }
@@ -133,13 +134,13 @@ def _limits() -> Iterator[Json]:
 
 def _check(at: int) -> Json:
     """That the author holds the rights at this and the next place of the list, if it is that long."""
-    pair = f"[{at}, {at + 1}].filter(at, at < variables.count)"
+    pair = f"[{at}, {at + 1}].filter(at, at < variables.rights.size())"
     allowed = (
         "authorizer.group(right[1]).resource(right[2].split('/')[0]).subresource((right[2] + '/').split('/')[1])"
         ".name(right[3]).namespace(right[0]).check(right[4]).allowed()"
     )
     return {
-        "expression": f"variables.count > {LIMIT} || {pair}.map(at, variables.rights[at]).all(right, {allowed})",
+        "expression": f"{pair}.map(at, variables.rights[at]).all(right, {allowed})",
         "messageExpression": (
             "'rbac.extraRules and rbac.workspaceNamespaces can pass on only what you hold yourself, and you may not: '"
             f" + {pair}.map(at, variables.told[at]).join(', or: ')"
