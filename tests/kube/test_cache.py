@@ -138,6 +138,17 @@ def test_a_server_restored_from_a_backup_is_believed(cache: Cache[Object]) -> No
     assert versions(cache) == {"a": "31"}
 
 
+def test_who_asks_for_the_same_index_shares_it(cache: Cache[Object]) -> None:
+    def names(item: Object) -> list[str]:
+        return [item.metadata.name]
+
+    first = cache.index(names)
+    cache.seen("", thing("a", 2))
+    assert cache.index(names) is first
+    assert first["a"] == {Key("ns", "a")}
+    assert cache.index(lambda item: [item.metadata.name])["a"] == {Key("ns", "a")}
+
+
 def test_an_index_follows_the_objects(cache: Cache[Object]) -> None:
     cache.seen("", thing("a", 2, color="red"))
     by_color = cache.index(lambda item: item.metadata.labels.values())

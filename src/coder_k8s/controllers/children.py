@@ -8,7 +8,7 @@ import msgspec
 
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import Applier
-from coder_k8s.kube.cache import Cache, Index
+from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object
 
@@ -20,8 +20,6 @@ class Children:
         self._client = client
         self._applier = applier
         self._caches = caches
-        self._by_owner: dict[Kind[Child], Index[Child]] = {kind: cache.index(_owner) for kind, cache in caches.items()}
-        self._by_label: dict[Kind[Child], Index[Child]] = {kind: cache.index(_labels) for kind, cache in caches.items()}
 
     def get(self, kind: Kind[Child], key: Key) -> Child | None:
         return self._caches[kind].get(key)
@@ -36,12 +34,13 @@ class Children:
 
     def owned(self, kind: Kind[Child], owner: Object) -> list[Child]:
         """The children of a kind that an object controls."""
-        keys = sorted(self._by_owner[kind][owner.metadata.uid])
+        keys = sorted(self._caches[kind].index(_owner)[owner.metadata.uid])
         return [child for key in keys if (child := self.get(kind, key)) is not None]
 
     def labelled(self, kind: Kind[Child], labels: Mapping[str, str], namespace: str = "") -> list[Child]:
         """The children of a kind that carry these labels, in any namespace or in one."""
-        keys: frozenset[Key] = frozenset.intersection(*(self._by_label[kind][label] for label in labels.items()))
+        index = self._caches[kind].index(_labels)
+        keys: frozenset[Key] = frozenset.intersection(*(index[label] for label in labels.items()))
         here = sorted(key for key in keys if namespace in ("", key.namespace))
         return [child for key in here if (child := self.get(kind, key)) is not None]
 

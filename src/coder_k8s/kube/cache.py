@@ -36,12 +36,13 @@ class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 
 Listener = Callable[[Change[T]], None]
+Values = Callable[[T], Iterable[Hashable]]
 
 
 class Index(Generic[T]):
     """Which objects mention a value, such as the name of a Secret."""
 
-    def __init__(self, values: Callable[[T], Iterable[Hashable]]) -> None:
+    def __init__(self, values: Values[T]) -> None:
         self._values = values
         self._keys: dict[Hashable, set[Key]] = {}
 
@@ -65,7 +66,7 @@ class Cache(Generic[T]):
     def __init__(self) -> None:
         self._objects: dict[Key, T] = {}
         self._positions: dict[str, str] = {}
-        self._indexes: list[Index[T]] = []
+        self._indexes: dict[Values[T], Index[T]] = {}
         self._listeners: list[Listener[T]] = []
         self._writing: dict[Key, Change[T] | None] = {}
 
@@ -78,12 +79,13 @@ class Cache(Generic[T]):
     def __len__(self) -> int:
         return len(self._objects)
 
-    def index(self, values: Callable[[T], Iterable[Hashable]]) -> Index[T]:
-        index = Index(values)
-        for key, known in self._objects.items():
-            index._update(key, None, known)  # noqa: SLF001 - one mechanism in two classes
-        self._indexes.append(index)
-        return index
+    def index(self, values: Values[T]) -> Index[T]:
+        """The one index by these values, made when somebody first asks for it."""
+        if values not in self._indexes:
+            self._indexes[values] = index = Index(values)
+            for key, known in self._objects.items():
+                index._update(key, None, known)  # noqa: SLF001 - one mechanism in two classes
+        return self._indexes[values]
 
     def listen(self, listener: Listener[T]) -> None:
         """Be told of every change from now on."""
@@ -162,7 +164,7 @@ class Cache(Generic[T]):
         self._tell(Change(key, self._objects.pop(key), None, "", listed))
 
     def _tell(self, change: Change[T]) -> None:
-        for index in self._indexes:
+        for index in self._indexes.values():
             index._update(change.key, change.old, change.new)  # noqa: SLF001 - one mechanism in two classes
         if change.key in self._writing:
             kept = self._writing[change.key]

@@ -1,5 +1,6 @@
 """Identity and metadata of any Kubernetes object."""
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -64,7 +65,9 @@ class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes | msgspec.Raw) -> Self:
-        return msgspec.json.decode(data, type=cls)
+        found = msgspec.json.decode(data, type=cls)
+        _share(found.metadata)
+        return found
 
     @property
     def key(self) -> Key:
@@ -85,7 +88,7 @@ class Glimpse(Object):
 
     @classmethod
     def decode(cls, data: bytes | msgspec.Raw) -> Self:
-        seen = msgspec.json.decode(data, type=cls)
+        seen = super().decode(data)
         meta = seen.metadata
         seen.metadata = Meta(
             name=meta.name,
@@ -106,16 +109,19 @@ class Child(Object):
 
     @classmethod
     def decode(cls, data: bytes | msgspec.Raw) -> Self:
-        manifest = msgspec.json.decode(data)
-        metadata = msgspec.convert(manifest["metadata"], Meta)
-        manifest["metadata"].pop("managedFields", None)
-        return cls(metadata=metadata, content=msgspec.json.encode(manifest))
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        metadata = msgspec.json.decode(fields.pop("metadata"), type=Meta)
+        _share(metadata)
+        encoded = msgspec.json.encode(fields)
+        return cls(metadata=metadata, content=bytes(memoryview(encoded)))  # a copy, without the encoder's spare room
 
     @property
     def manifest(self) -> Manifest:
         """The object without `managedFields`, and without `apiVersion` and `kind` if a list showed it; a fresh copy."""
         manifest: Manifest = msgspec.json.decode(self.content)
-        return manifest
+        metadata: Manifest = msgspec.to_builtins(self.metadata)
+        metadata.pop("managedFields", None)
+        return {**manifest, "metadata": metadata}
 
 
 T = TypeVar("T", bound=Object, covariant=True)
@@ -163,6 +169,17 @@ class Kind(Generic[T]):
 
 def key_of(manifest: Mapping[str, Any]) -> Key:
     return Key(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
+
+
+def _share(meta: Meta) -> None:
+    """Hold one copy of each text that many objects have in common."""
+    meta.namespace = sys.intern(meta.namespace)
+    for name, value in meta.labels.items():
+        meta.labels[name] = sys.intern(value)
+    for part in (*meta.owner_references, *meta.managed_fields):
+        for field in part.__struct_fields__:
+            if isinstance(value := getattr(part, field), str):
+                msgspec.structs.force_setattr(part, field, sys.intern(value))
 
 
 def newer(version: str, than: str) -> bool:
