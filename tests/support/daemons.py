@@ -1,4 +1,4 @@
-"""Jobs for provisioner daemons, and the kubelet that starts and stops a daemon for each pod."""
+"""Jobs for provisioner daemons, and a daemon for each pod."""
 
 import asyncio
 import base64
@@ -15,12 +15,10 @@ from aiohttp import web
 
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.dev.coderd_server.state import State
+from coder_k8s.dev.kubelet import Kubelet, Stop
 from coder_k8s.dev.processes import Process
-from coder_k8s.kube.cache import Change
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.informer import Informer
-from coder_k8s.kube.kinds import POD, SECRET
-from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Child, Key
 from tests.support.rotations import secret_of
 
@@ -107,11 +105,9 @@ class Board:
 
     async def _connect(self, name: str, key: str) -> dict[str, Any]:
         for state in self._states:
-            for place, stored in state.keys.items():
-                if stored.secret == key:
-                    daemon = state.connect_daemon(name, place)
-                    self.links[daemon] = Link(state, stored.id)
-                    return {"daemon": daemon}
+            if daemon := state.log_in(name, key):
+                self.links[daemon] = Link(state, state.daemons[daemon].key)
+                return {"daemon": daemon}
         return {}
 
     async def _acquire(self, daemon: str) -> dict[str, Any]:
@@ -146,58 +142,24 @@ class Board:
             self.orphans.add(daemon)
 
 
-class Kubelet:
-    """Runs a daemon for each pod that is ready, and tells it to end when the pod goes."""
+@asynccontextmanager
+async def daemons_of_pods(client: Client, boards: Mapping[str, Board], folder: Path) -> AsyncIterator[None]:
+    """A daemon for each pod that is ready, told to end when the pod goes."""
+    daemons: list[Process] = []
 
-    def __init__(self, client: Client, boards: Mapping[str, Board], folder: Path) -> None:
-        self._client = client
-        self._boards = boards
-        self._folder = folder
-        self._daemons: dict[str, Process] = {}
-        self._known: set[str] = set()
-        self._gone: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @asynccontextmanager
-    async def run(self) -> AsyncIterator["Kubelet"]:
-        pods = Informer(self._client, POD, list(self._boards), metrics=Metrics())
-        pods.listen(self._heard)
-        watching = asyncio.create_task(pods.run())
-        try:
-            yield self
-        finally:
-            watching.cancel()
-            await asyncio.wait([watching, *self._tasks])
-            for daemon in self._daemons.values():
-                daemon.kill()
-
-    def _heard(self, change: Change[Child]) -> None:
-        pod = change.new or change.old
-        assert pod is not None
-        uid = pod.metadata.uid
-        if change.new is None or pod.deleting:
-            self._gone.add(uid)
-            if uid in self._daemons and self._daemons[uid].running:
-                self._daemons[uid].child.terminate()
-        elif uid not in self._known and _is_ready(pod):
-            self._known.add(uid)
-            task = asyncio.create_task(self._start(pod))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _start(self, pod: Child) -> None:
+    async def start(pod: Child) -> Stop:
         namespace, name = pod.key
-        secret = await self._client.get(SECRET, Key(namespace, secret_of(pod.manifest)))
-        if pod.metadata.uid in self._gone:
-            return
+        secret = await client.get(SECRET, Key(namespace, secret_of(pod.manifest)))
         key = base64.b64decode((secret.manifest.get("data") or {}).get("key", "")).decode()
-        command = [sys.executable, "-I", "-S", str(PROGRAM), str(self._boards[namespace].port), name]
-        log, env = self._folder / f"{name}.log", {"CODER_PROVISIONER_DAEMON_KEY": key}
-        daemon = Process(command, log, env=env)
+        command = [sys.executable, "-I", "-S", str(PROGRAM), str(boards[namespace].port), name]
+        daemon = Process(command, folder / f"{name}.log", env={"CODER_PROVISIONER_DAEMON_KEY": key})
         daemon.start()
-        self._daemons[pod.metadata.uid] = daemon
+        daemons.append(daemon)
+        return daemon.child.terminate
 
-
-def _is_ready(pod: Child) -> bool:
-    conditions = (pod.manifest.get("status") or {}).get("conditions", [])
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    try:
+        async with Kubelet(client, list(boards), start).run():
+            yield
+    finally:
+        for daemon in daemons:
+            daemon.kill()

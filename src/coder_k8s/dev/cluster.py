@@ -23,6 +23,7 @@ from .processes import Process, ProcessFailed, free_port, poll, tail
 
 SERVICE_RANGE = "10.96.0.0/16"
 API_HOSTS = ("127.0.0.1", "localhost", "10.96.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+JSON = "application/json"
 ISSUER = "https://kubernetes.default.svc"
 
 
@@ -43,12 +44,14 @@ class ClusterAccess:
         self.kubeconfig = folder / "admin.kubeconfig"
         self.apiserver_log = folder / "kube-apiserver.log"
 
-    def request(self, method: str, path: str, body: object = None, timeout: float = 10) -> tuple[int, bytes]:
+    def request(
+        self, method: str, path: str, body: object = None, timeout: float = 10, content_type: str = JSON
+    ) -> tuple[int, bytes]:
         """One request as administrator: its status and body."""
         context = ssl.create_default_context(cafile=self.ca_path)
         context.load_cert_chain(self.admin_certificate, self.admin_key)
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout, context=context)
-        return _request(connection, method, path, body)
+        return _request(connection, method, path, body, content_type)
 
     def ready(self) -> bool:
         """Whether the API server says that it may be used."""
@@ -106,12 +109,16 @@ class Cluster(ClusterAccess):
     def start(self) -> None:
         """Launch, and return once the cluster can be used."""
         try:
-            self.launch()
-            for component in self.components:
-                component.wait_ready()
+            self.start_api()
         except BaseException:
             self.stop()
             raise
+
+    def start_api(self) -> None:
+        """Launch, and return once the API server answers; to stop it, also if that fails, is for the caller."""
+        self.launch()
+        for component in self.components:
+            component.wait_ready()
 
     def stop(self) -> None:
         """End every component; none has anything to save that a kill would lose."""
@@ -220,9 +227,11 @@ class Cluster(ClusterAccess):
         self.write_kubeconfig(self.kubeconfig, files)
 
 
-def _request(connection: http.client.HTTPConnection, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+def _request(
+    connection: http.client.HTTPConnection, method: str, path: str, body: object = None, content_type: str = JSON
+) -> tuple[int, bytes]:
     try:
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": content_type}
         connection.request(method, path, None if body is None else json.dumps(body), headers)
         response = connection.getresponse()
         return response.status, response.read()

@@ -43,15 +43,19 @@ class FullCluster(Cluster):
         super().start()  # without an API server that answers, the others end
         try:
             self.prepare(self)
-            self._add_node()
-            for follower in self.followers:
-                self.components.append(follower)
-                follower.start()
-            for follower in self.followers:
-                follower.wait_ready()
+            self.start_followers()
         except BaseException:
             self.stop()
             raise
+
+    def start_followers(self) -> None:
+        """Add to an API server that answers what makes its pods Ready."""
+        self._add_node()
+        for follower in self.followers:
+            self.components.append(follower)
+            follower.start()
+        for follower in self.followers:
+            follower.wait_ready()
 
     def _follower(self, name: str, *options: str) -> Process:
         """A program of Kubernetes that works on what the API server holds, and tells by TLS how it is."""
@@ -106,7 +110,7 @@ class FullCluster(Cluster):
     def _add_node(self) -> None:
         metadata = {"name": NODE, "annotations": PLAYED, "labels": {"kubernetes.io/hostname": NODE}}
         status, answer = self.request("POST", "/api/v1/nodes", {"metadata": metadata})
-        if status != HTTPStatus.CREATED:
+        if status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):  # an earlier run may have left it
             raise ProcessFailed(f"the API server answered {status} to a node: {answer.decode(errors='replace')}")
 
     def _node_ready(self) -> bool:

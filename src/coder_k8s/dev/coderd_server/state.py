@@ -245,6 +245,11 @@ class State:
         self.daemons[daemon.id] = replace(daemon, **fields)
         return daemon.id
 
+    def log_in(self, name: str, secret: str) -> str:
+        """Let a daemon log in with what it takes for a key; empty when coderd refuses it."""
+        place = next((place for place, key in self.keys.items() if key.secret == secret), None)
+        return "" if place is None else self.connect_daemon(name, place)
+
     def set_daemon(self, daemon: str, status: str) -> None:
         """Make a daemon idle, busy or offline."""
         self.daemons[daemon] = replace(self.daemons[daemon], status=status)

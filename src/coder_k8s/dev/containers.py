@@ -1,0 +1,58 @@
+"""What provisioner daemons and workspace proxies do at the stand-in for coderd, while their pods run nothing."""
+
+import base64
+from collections import Counter
+
+from coder_k8s.dev.coderd_server import State
+from coder_k8s.kube import errors
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.kinds import SECRET
+from coder_k8s.kube.objects import Child
+
+from .kubelet import Stop, secret_of
+
+KEY = "CODER_PROVISIONER_DAEMON_KEY"
+TOKEN = "CODER_PROXY_SESSION_TOKEN"  # noqa: S105 - a name, not a token
+
+
+class Containers:
+    """Lets the daemon of a pod log in with the key of its Secret, and the proxy of a pod be seen by its token."""
+
+    def __init__(self, client: Client, coderd: State) -> None:
+        self._client = client
+        self._coderd = coderd
+        self._proxies: Counter[str] = Counter()
+
+    async def start(self, pod: Child) -> Stop:
+        if key := await self._value(pod, KEY):
+            return self._daemon(pod.metadata.name, key)
+        if token := await self._value(pod, TOKEN):
+            return self._proxy(token)
+        return lambda: None
+
+    def _daemon(self, name: str, key: str) -> Stop:
+        daemon = self._coderd.log_in(name, key)
+
+        def leave() -> None:
+            self._coderd.daemons.pop(daemon, None)
+
+        return leave
+
+    def _proxy(self, token: str) -> Stop:
+        def count(change: int) -> None:
+            self._proxies[token] += change
+            for name in [name for name, proxy in self._coderd.proxies.items() if proxy.token == token]:
+                self._coderd.set_proxy(name, "ok" if self._proxies[token] else "unreachable")
+
+        count(+1)
+        return lambda: count(-1)
+
+    async def _value(self, pod: Child, variable: str) -> str:
+        if (source := secret_of(pod, variable)) is None:
+            return ""
+        secret, key = source
+        try:
+            found = await self._client.get(SECRET, secret)
+        except errors.NotFound:
+            return ""  # a real container would wait for it; the operator sees that none is connected
+        return base64.b64decode((found.manifest.get("data") or {}).get(key, "")).decode()

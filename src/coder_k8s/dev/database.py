@@ -1,0 +1,24 @@
+"""coderd's database in the PostgreSQL of `coder-k8s dev`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import coderd_server
+from .postgres import Postgres
+
+USER = "coder"
+SCHEMA = Path(coderd_server.__file__).parent / "schema"
+STAND_IN_TABLES = (SCHEMA / "2.30.0.sql", SCHEMA / "2.36.1.sql")
+"""The stand-in makes no tables; a real coderd brings its own."""
+
+
+async def prepare(server: Postgres, name: str, password: str, tables: Sequence[Path] = ()) -> str:
+    """Have a database with these tables and its user; returns its URL."""
+    known = await server.fetch("SELECT 1 FROM pg_roles WHERE rolname = $1", "postgres", USER)
+    await server.execute(f"{'ALTER' if known else 'CREATE'} ROLE {USER} LOGIN PASSWORD '{password}'")
+    if not await server.fetch("SELECT 1 FROM pg_database WHERE datname = $1", "postgres", name):
+        await server.execute(f"CREATE DATABASE {name} OWNER {USER}")
+    [(present,)] = await server.fetch("SELECT to_regclass('users')", name)
+    if present is None:
+        await server.execute("\n".join([f"SET ROLE {USER};", *(path.read_text() for path in tables)]), name)
+    return server.url(name, USER, password)

@@ -1,0 +1,50 @@
+"""The objects that `coder-k8s dev` begins with: one of each kind, and the Secrets that they need."""
+
+import base64
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object
+
+NAMESPACE = "coder"
+PLANE = Key(NAMESPACE, "coder")
+PROVISIONED = Key(NAMESPACE, "gpu")
+PROXY = Key(NAMESPACE, "sydney")
+DATABASE = Key(NAMESPACE, "coder-database")
+LICENSE = Key(NAMESPACE, "coder-license")
+IMAGE = "ghcr.io/coder/coder:v2.36.1"
+
+Samples = list[tuple[Kind[Object], Manifest]]
+
+
+def database(url: str) -> Manifest:
+    return _secret(DATABASE, url=url)
+
+
+def license(jwt: str) -> Manifest:  # noqa: A001 - the API's own word
+    return _secret(LICENSE, license=jwt)
+
+
+def samples(*, licensed: bool) -> Samples:
+    """The control plane, and what only a license lets it have."""
+    url = {"secretKeyRef": {"name": DATABASE.name, "key": "url"}}
+    plane: Manifest = {
+        "image": IMAGE,
+        "replicas": 2,
+        "extraEnv": [{"name": "CODER_PG_CONNECTION_URL", "valueFrom": url}],
+    }
+    if not licensed:
+        return [(CONTROL_PLANE, {**_named(PLANE), "spec": plane})]
+    reference = {"controlPlaneRef": {"name": PLANE.name}}
+    return [
+        (CONTROL_PLANE, {**_named(PLANE), "spec": {**plane, "licenseSecretRef": {"name": LICENSE.name}}}),
+        (PROVISIONER, {**_named(PROVISIONED), "spec": {**reference, "replicas": 3, "tags": {"hardware": "gpu"}}}),
+        (WORKSPACE_PROXY, {**_named(PROXY), "spec": {**reference, "replicas": 2}}),
+    ]
+
+
+def _named(key: Key) -> Manifest:
+    return {"metadata": {"namespace": key.namespace, "name": key.name}}
+
+
+def _secret(key: Key, **values: str) -> Manifest:
+    return {**_named(key), "data": {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}}
