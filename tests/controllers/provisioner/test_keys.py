@@ -4,11 +4,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from coder_k8s.coderd.types import ProvisionerKey
+from coder_k8s.coderd.types import ProvisionerDaemon, ProvisionerKey
 from coder_k8s.controllers.provisioner.keys import (
     Adopt,
     Begin,
     Blocked,
+    Cornered,
     Keep,
     Make,
     Recorded,
@@ -37,6 +38,7 @@ BUILD, BUILD_2, FOREIGN = key(FIRST), key(SECOND), key(FIRST, "id-foreign")
 READY, READY_2 = recorded(FIRST, BUILD.id), recorded(SECOND, BUILD_2.id)
 BEGUN, BEGUN_2 = recorded(FIRST), recorded(SECOND)
 NOTHING = Recorded()
+CORNERED = Cornered((FIRST, SECOND), "SecretLost", SECOND, True)
 
 TABLE: list[tuple[str, Recorded, ProvisionerKey | None, list[ProvisionerKey], list[str], Step]] = [
     ("Nothing", NOTHING, None, [], [], Begin(FIRST, "Created", False)),
@@ -60,8 +62,8 @@ TABLE: list[tuple[str, Recorded, ProvisionerKey | None, list[ProvisionerKey], li
     ("Deleted, another made, the other retires", READY, None, [FOREIGN, BUILD_2], [SECOND], Blocked(FIRST)),
     ("Emptied", READY, None, [BUILD], [], Begin(SECOND, "SecretLost", True)),
     ("Emptied, the second name", READY_2, None, [BUILD_2], [], Begin(FIRST, "SecretLost", True)),
-    ("Holds an older key", READY_2, BUILD, [BUILD, BUILD_2], [FIRST], Begin(SECOND, "SecretLost", False)),
-    ("Cornered", READY_2, None, [BUILD, BUILD_2], [FIRST], Begin(SECOND, "SecretLost", False)),
+    ("Cornered", READY_2, None, [BUILD, BUILD_2], [FIRST], CORNERED),
+    ("Cornered with an older key", READY_2, BUILD, [BUILD, BUILD_2], [FIRST], CORNERED),
 ]
 
 
@@ -94,7 +96,7 @@ def test_drift(cause: str) -> None:
     assert next_step(wanted, READY, BUILD, [BUILD], []) == Begin(SECOND, cause, True)
     assert next_step(wanted, READY_2, BUILD_2, [BUILD_2], []) == Begin(FIRST, cause, True)
     assert next_step(wanted, READY_2, BUILD_2, [BUILD, BUILD_2], [FIRST]) == Wait(cause)
-    assert next_step(wanted, READY_2, None, [BUILD, BUILD_2], [FIRST]) == Begin(SECOND, cause, False)
+    assert next_step(wanted, READY_2, None, [BUILD, BUILD_2], [FIRST]) == CORNERED._replace(cause=cause)
 
 
 @pytest.mark.parametrize("cause", DRIFTS)
@@ -104,7 +106,7 @@ def test_drift_of_what_was_begun(cause: str) -> None:
     assert next_step(wanted, BEGUN, None, [], []) == Begin(SECOND, cause, False)
     assert next_step(wanted, BEGUN, None, [BUILD], []) == Begin(SECOND, cause, True)
     assert next_step(wanted, BEGUN, BUILD, [BUILD], []) == Adopt(BUILD)
-    assert next_step(wanted, BEGUN_2, BUILD, [BUILD, BUILD_2], [FIRST]) == Begin(SECOND, cause, False)
+    assert next_step(wanted, BEGUN_2, BUILD, [BUILD, BUILD_2], [FIRST]) == CORNERED._replace(cause=cause)
 
 
 @pytest.mark.parametrize("cause", ELSEWHERE)
@@ -115,7 +117,34 @@ def test_drift_to_another_place(cause: str) -> None:
         assert next_step(wanted, status, None, [], []) == Begin(FIRST, cause, True)
         assert next_step(wanted, status, None, [FOREIGN], []) == Blocked(FIRST)
         assert next_step(wanted, status, None, [BUILD_2], [SECOND]) == Begin(FIRST, cause, True)
-        assert next_step(wanted, status, None, [FOREIGN, BUILD_2], [FIRST, SECOND]) == Begin(SECOND, cause, True)
+        cornered = Cornered((FIRST, SECOND), cause, "", True)
+        assert next_step(wanted, status, None, [FOREIGN, BUILD_2], [FIRST, SECOND]) == cornered
+
+
+def daemon(name: str, status: str) -> ProvisionerDaemon:
+    made = datetime(2026, 1, 1, tzinfo=UTC)
+    return ProvisionerDaemon("id", "name", f"id-{name}", made, "v2", "1.18", {}, status=status, key_name=name)
+
+
+@pytest.mark.parametrize(
+    ("daemons", "name"),
+    [
+        ([], FIRST),
+        ([(SECOND, "idle")], FIRST),
+        ([(FIRST, "idle")], SECOND),
+        ([(FIRST, "busy"), (SECOND, "idle")], FIRST),
+        ([(FIRST, "idle"), (SECOND, "busy")], SECOND),
+        ([(FIRST, "busy"), (SECOND, "busy")], FIRST),
+        ([(FIRST, "busy")], SECOND),
+        ([(FIRST, "offline"), (FIRST, "offline"), (SECOND, "busy")], FIRST),
+        ([(FIRST, "idle"), (SECOND, "idle"), (SECOND, "idle"), ("other", "idle")], FIRST),
+    ],
+)
+def test_who_gives_way(daemons: list[tuple[str, str]], name: str) -> None:
+    """That some daemons still take jobs counts first; the one in use retires unless it is made again itself."""
+    seen = [daemon(*each) for each in daemons]
+    assert CORNERED.give_way(seen) == Begin(name, "SecretLost", name == FIRST)
+    assert CORNERED._replace(current="").give_way(seen) == Begin(name, "SecretLost", True)
 
 
 def test_name_drift() -> None:

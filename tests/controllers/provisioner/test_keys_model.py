@@ -12,7 +12,7 @@ from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from coder_k8s.coderd.types import ProvisionerKey
+from coder_k8s.coderd.types import ProvisionerDaemon, ProvisionerKey
 from coder_k8s.controllers.provisioner import keys
 from coder_k8s.controllers.provisioner.keys import Recorded, Wanted, next_step, tags_hash
 
@@ -97,6 +97,8 @@ class Operator:
             [name for place, name in world.retiring if place == world.place],
             "Requested" if world.secret[2] != world.asked else "",
         )
+        if isinstance(step, keys.Cornered):
+            step = step.give_way(self.daemons())
         here = {"plane": wanted.plane, "url": wanted.url, "organization": wanted.organization}
         match step:
             case keys.Adopt(found):
@@ -117,6 +119,7 @@ class Operator:
                 world.recorded = Recorded(name=name, tags_hash=tags_hash(wanted.tags), **here)
             case keys.Make(name, lost):
                 if lost:
+                    assert world.coderd[world.place][name].id != world.pods, "pods run with a key that is to go"
                     self.delete(world.place, name)
                 self.effect()
                 assert name not in world.coderd[world.place]
@@ -125,6 +128,14 @@ class Operator:
                 self.effect()
                 world.secret = (made.id, wanted.plane, world.asked)
         return step
+
+    def daemons(self) -> list[ProvisionerDaemon]:
+        """Pods wait for jobs with their key as long as coderd knows it."""
+        found = [key.seen() for key in self.world.coderd[self.world.place].values() if key.id == self.world.pods]
+        return [
+            ProvisionerDaemon("", "", key.id, key.created_at, "", "", {}, status="idle", key_name=key.name)
+            for key in found
+        ]
 
     def settle(self, step: keys.Step) -> None:
         world = self.world

@@ -18,17 +18,19 @@ alternates between `<name>` and `<name>-2`, and old and new stand side by side u
     Deleted     name and ID         its secret           not that ID   Begin with the other name
     Emptied     name and ID         nothing, or garbage  that ID       Begin with the other name; the old one retires
     Crowded     as Drifted, but the other name still retires           Wait until it is gone
-    Cornered    as Emptied, but the other name still retires           Begin with the same name: Wait would never end
+    Cornered    as Emptied, but the other name still retires           Cornered: one of the two is made again
 
 The step that makes a key is recorded before it is taken: the status has the new name without an ID, and the old key
 in `retiringKeys`. From then on both names are ours. What retires is deleted when nobody uses it any more, which takes
-pods that run with a later key; so whoever waits for that must have a key that works.
+pods that run with a later key; so whoever waits for that must have a key that works. Who has none and no name to spare
+gives up the key that fewest daemons need: one whose key is deleted finishes its job but may get no other, so what
+matters is that some on the other key still can.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from coder_k8s.coderd.types import ProvisionerKey
+from coder_k8s.coderd.types import ProvisionerDaemon, ProvisionerKey
 from coder_k8s.controllers.names import HASH_LENGTH, fnv1a32, hashed
 
 NAME_LIMIT = 64
@@ -99,7 +101,22 @@ class Blocked(NamedTuple):
     name: str
 
 
-Step = Adopt | Begin | Make | Keep | Wait | Blocked
+class Cornered(NamedTuple):
+    """No key works and both names are ours and taken; `current` is the one in use, if it is one of them."""
+
+    names: tuple[str, str]
+    cause: str
+    current: str
+    retires: bool
+
+    def give_way(self, daemons: Iterable[ProvisionerDaemon]) -> Begin:
+        """Make the key again that fewest daemons wait for jobs with, then the one that fewest work with."""
+        states = [(daemon.key_name, daemon.status) for daemon in daemons]
+        name = min(self.names, key=lambda name: (states.count((name, "idle")), states.count((name, "busy"))))
+        return Begin(name, self.cause, self.retires and name != self.current)
+
+
+Step = Adopt | Begin | Make | Keep | Wait | Blocked | Cornered
 
 
 def tags_hash(tags: Mapping[str, str]) -> str:
@@ -143,7 +160,7 @@ def next_step(
             return Begin(name, cause or asked, retires)
         if name not in (current, *retiring):
             return Blocked(name)
-    return Wait(cause or asked) if works else Begin(order[-1], cause, retires and order[-1] != current)
+    return Wait(cause or asked) if works else Cornered(order, cause, current, retires)
 
 
 def _drift(wanted: Wanted, recorded: Recorded, here: bool) -> str:

@@ -62,12 +62,8 @@ class Rotation:
         wanted = wanted_by(provisioner, plane)
         max_age, checked, cause = INTERVAL, False, ""
         for _ in range(STEPS):
-            known = await self._views.keys(coderd, wanted.organization, max_age)
+            step, stored, held, known = await self._decide(provisioner, wanted, coderd, max_age)
             max_age = INTERVAL
-            stored = await self._secret.read(provisioner)
-            held = await self._secret.identify(provisioner, wanted.plane, coderd, stored, known)
-            retiring, due = _retiring(provisioner, wanted), self._due(provisioner, stored)
-            step = keys.next_step(wanted, recorded_in(provisioner), held, known, retiring, due)
             if not (checked or isinstance(step, keys.Keep | keys.Wait)):
                 max_age, checked = timedelta(), True  # decide on nothing but the present
                 continue
@@ -92,6 +88,19 @@ class Rotation:
                     self._tell(provisioner, name, cause)
                     max_age = timedelta()
         raise coderd_errors.Unavailable("the key changes faster than it can be recorded")
+
+    async def _decide(
+        self, provisioner: CoderProvisioner, wanted: keys.Wanted, coderd: Coderd, max_age: timedelta
+    ) -> tuple[keys.Step, Stored, ProvisionerKey | None, list[ProvisionerKey]]:
+        """The next step, and what it follows from: what we hold, which key that is, and all that coderd has."""
+        known = await self._views.keys(coderd, wanted.organization, max_age)
+        stored = await self._secret.read(provisioner)
+        held = await self._secret.identify(provisioner, wanted.plane, coderd, stored, known)
+        retiring, due = _retiring(provisioner, wanted), self._due(provisioner, stored)
+        step = keys.next_step(wanted, recorded_in(provisioner), held, known, retiring, due)
+        if isinstance(step, keys.Cornered):
+            step = step.give_way(await self._views.daemons(coderd, wanted.organization, max_age))
+        return step, stored, held, known
 
     async def _keep(
         self, provisioner: CoderProvisioner, stored: Stored, wanted: keys.Wanted, report: Report
