@@ -1,19 +1,40 @@
 """What can stand between the operator and a token in coderd's database."""
 
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
+from random import SystemRandom
+from typing import Any
 
 import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.objects import Child, Key, Kind
 from tests.support import eventually
 from tests.support.coderd import CONNECTION_URL, Site, assert_one_token, env, operator_tokens, site
 from tests.support.databases import VERSIONS, CoderdDatabase, create_database
 from tests.support.gate import Gate
 
 SECRET_NAME = "demo-operator-token"
+QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Child)
+SECRET_LENGTH = 22
+NO_SECRETS = {"count/secrets": "0"}
+
+
+class Issued(SystemRandom):
+    """A randomness that remembers the secret part of every token that it was used for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.secrets: list[str] = []
+
+    def choices(self, population: Any, *arguments: Any, k: int = 1, **more: Any) -> list[Any]:
+        chosen = super().choices(population, *arguments, k=k, **more)
+        if k == SECRET_LENGTH:
+            self.secrets.append("".join(chosen))
+        return chosen
 
 
 @pytest.fixture
@@ -83,6 +104,52 @@ async def test_a_secret_of_somebody_else_is_left_alone(demo: Site, database: Cod
 
         await eventually(made)
         await demo.told("OperatorAccessReady", "TokenReady", "True")
+
+
+async def test_a_secret_that_a_quota_refuses_leaves_no_token(
+    demo: Site, database: CoderdDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody could ever use it, and nobody is told of it; when there is room again, one is made."""
+    caplog.set_level(logging.DEBUG)
+    quota = await demo.client.create(
+        QUOTA, {"metadata": {"namespace": demo.key.namespace, "name": "none"}, "spec": {"hard": NO_SECRETS}}
+    )
+    await demo.client.merge(QUOTA, quota.key, {"status": {"hard": NO_SECRETS, "used": NO_SECRETS}}, "status")
+    issued = Issued()
+    async with demo.operator(rng=issued) as operator:
+        await demo.make(extraEnv=env(database.url))
+        refused = await demo.told("OperatorAccessReady", "SecretUnavailable", "False")
+        assert "exceeded quota" in refused.message
+        await demo.told("Stalled", "SecretUnavailable", "True")
+        for _ in range(3):
+            await operator.later(seconds=31)
+            assert await operator_tokens(database) == []
+        assert len(issued.secrets) == 4
+        told = [caplog.text, str((await demo.plane()).status), str(await demo.events()), operator.metrics()]
+        assert not [secret for secret in issued.secrets for text in told if secret in text]
+
+        await demo.client.delete(QUOTA, quota, unchanged=False)
+        await operator.later(seconds=31)
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.told("Stalled", "Progressing", "False")
+        await assert_one_token(demo, database)
+
+
+async def test_a_renewal_that_is_refused_leaves_the_token_that_works(demo: Site, database: CoderdDatabase) -> None:
+    """As when the Secret is immutable."""
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(database.url))
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await operator.settle()
+        first = await demo.token()
+        await demo.client.merge(SECRET, Key(demo.key.namespace, SECRET_NAME), {"immutable": True})
+        await operator.later(days=336)
+        refused = await demo.told("OperatorAccessReady", "SecretUnavailable", "False")
+        assert "immutable" in refused.message
+        assert await assert_one_token(demo, database) == first
+        await demo.delete(SECRET, SECRET_NAME)
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        assert await assert_one_token(demo, database) != first
 
 
 async def test_nothing_is_rotated_while_the_database_is_down(demo: Site, database: CoderdDatabase) -> None:

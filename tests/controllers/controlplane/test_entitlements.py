@@ -9,16 +9,34 @@ import pytest
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.api.controlplane import ControlPlaneStatus
+from coder_k8s.coderd.client import Client as Coderd
+from coder_k8s.coderd.connections import Connections
 from coder_k8s.coderd.types import License
-from coder_k8s.controllers.controlplane.entitlements import expiry, is_warning_due
+from coder_k8s.controllers.controlplane.entitlements import (
+    EXTERNAL_PROVISIONERS,
+    EntitlementWatcher,
+    expiry,
+    is_warning_due,
+)
+from coder_k8s.controllers.controlplane.metrics import LicenseMetrics
+from coder_k8s.controllers.report import Report
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.coderd_server import User
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
-from tests.support.coderd import Site, site, value_of
+from tests.support.api import Api, plain_config, say
+from tests.support.coderd import LICENSES, Site, site, value_of
+
+from .planes import plane
 
 ENTITLEMENTS = "/api/v2/entitlements"
 EXPIRY = "coder_k8s_license_expiry_timestamp_seconds"
 TIER = "coder_k8s_license_tier"
 FEATURE = "coder_k8s_license_entitlement"
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -172,6 +190,49 @@ async def test_the_metrics_go_with_the_control_plane(demo: Site) -> None:
         await eventually(lambda: demo.key.namespace not in operator.metrics())
 
 
+async def test_a_token_that_sees_no_licence_still_sees_what_they_allow(demo: Site) -> None:
+    demo.coderd.state.install_license()
+    await demo.put_secret("given", token=demo.coderd.state.add_token(User("member")))
+    async with demo.operator():
+        await demo.serve()
+        await demo.told("EntitlementsKnown", "Checked", "True")
+        status = (await demo.plane()).status
+    assert (status.license_tier, status.external_provisioner_daemons_entitlement) == ("premium", "entitled")
+    assert status.license_expires is None
+
+
+FEATURES = {name: {"entitlement": "entitled", "enabled": True} for name in ("custom_roles", EXTERNAL_PROVISIONERS)}
+BUILD_INFO = {"version": "v2.36.1", "external_url": "", "deployment_id": ""}
+ALLOWED = {
+    "features": FEATURES,
+    "has_license": True,
+    "trial": False,
+    "refreshed_at": "2026-03-01T00:00:00Z",
+    "warnings": [],
+    "errors": [],
+}
+
+
+async def test_a_token_that_may_not_list_licences_still_sees_what_they_allow() -> None:
+    """As one of a narrow scope: coderd refuses the list, and only the day on which they end stays unknown."""
+    forbidden = say({"message": "Forbidden."}, 403)
+    async with (
+        Api(say(BUILD_INFO), say(ALLOWED), forbidden) as api,
+        Connections() as connections,
+        Http(plain_config(api.port), "test", metrics := Metrics()) as http,
+    ):
+        recorder = Recorder(Client(http, "test"), "test", "test", metrics)
+        watcher = EntitlementWatcher(recorder, LicenseMetrics(metrics.registry), lambda: NOW)
+        report = Report()
+        await watcher.check(plane(), Coderd(connections, f"http://127.0.0.1:{api.port}", "token"), True, report)
+    assert [seen.path for seen in api.requests] == ["/api/v2/buildinfo", ENTITLEMENTS, LICENSES]
+    assert [(found.type, found.holds, found.reason) for found in report.findings] == [
+        ("EntitlementsKnown", True, "Checked")
+    ]
+    assert (report.fields["license_tier"], report.fields["license_expires"]) == ("premium", None)
+    assert report.fields["external_provisioner_daemons_entitlement"] == "entitled"
+
+
 async def test_without_access_nothing_is_asked(demo: Site) -> None:
     await demo.change(operatorAccess={"tokenSecretRef": None, "disabled": True})
     async with demo.operator() as operator:
@@ -180,9 +241,6 @@ async def test_without_access_nothing_is_asked(demo: Site) -> None:
         await demo.told("EntitlementsKnown", "Pending", "Unknown")
         await operator.settle()
     assert sum(demo.coderd.state.requests.values()) == 0
-
-
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-from coder_k8s.coderd.client import Client
+from coder_k8s.coderd.client import DAEMON_LIMIT, Client
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.coderd.errors import RateLimited
 from coder_k8s.controllers.provisioner.views import INTERVAL, KEPT, Views
 from coder_k8s.dev.coderd_server import CoderdServer
 from tests.support.provisioners import Clock
 
+DAEMONS = "/api/v2/organizations/{organization}/provisionerdaemons"
 KEYS = "/api/v2/organizations/{organization}/provisionerkeys"
 
 
@@ -86,3 +87,24 @@ async def test_one_user_does_not_see_with_the_eyes_of_another() -> None:
         other = server.state.add_token(server.state.owner)
         await views.keys(Client(connections, server.url, other), "default")
         assert server.state.count("GET", KEYS) == 2
+
+
+async def test_daemons_that_are_gone_hide_none_that_is_there() -> None:
+    """coderd lists no more than so many, and keeps those that are offline for days."""
+    clock = Clock()
+    async with CoderdServer(now=clock) as server, Connections() as connections:
+        server.state.install_license()
+        coderd, views = Client(connections, server.url, server.state.token), Views(clock)
+        server.state.add_key("build")
+        for number in range(DAEMON_LIMIT - 1):
+            server.state.connect_daemon(f"old-{number}", "build", "offline")
+        assert len(await views.daemons(coderd, "default")) == DAEMON_LIMIT - 1
+        assert server.state.count("GET", DAEMONS) == 1
+
+        present = {"build-0": "idle", "build-1": "busy", "build-2": "idle"}
+        for name, status in present.items():
+            server.state.connect_daemon(name, "build", status)
+        clock.advance(seconds=INTERVAL.total_seconds())
+        found = await views.daemons(coderd, "default")
+        assert {daemon.name: daemon.status for daemon in found if daemon.status != "offline"} == present
+        assert server.state.count("GET", DAEMONS) == 3

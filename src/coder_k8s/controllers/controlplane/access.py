@@ -136,7 +136,11 @@ class OperatorAccess:
         """Keep, renew or make the token. The Secret has the new one before the old one is deleted."""
         name = access_db.token_name(plane.metadata.namespace, plane.metadata.name)
         grant = await access_db.ensure_token(url, name, current, now=self._now(), rng=self._rng)
-        await self._children.apply(SECRET, secret(plane, grant.token))
+        try:
+            await self._children.apply(SECRET, secret(plane, grant.token))
+        except (errors.Forbidden, errors.Invalid):  # nobody will ever hold a new one
+            await (access_db.retire(url, name, current) if current else access_db.revoke(url, name))
+            raise
         if grant.stale:
             await access_db.retire(url, name, grant.token)
         if grant.new:

@@ -1,0 +1,66 @@
+"""Children are let go as they were found: what others say of them stays."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.controllers.children import Children
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube import errors
+from coder_k8s.kube.apply import Applier
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.kinds import SERVICE_ACCOUNT
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Child, Manifest
+
+
+@pytest.fixture
+async def client(cluster: ClusterAccess, crds: None) -> AsyncIterator[Client]:
+    async with Http(load(cluster.kubeconfig), "tests", Metrics()) as http:
+        yield Client(http, "tests")
+
+
+async def make_owner(client: Client, namespace: str, name: str) -> CoderControlPlane:
+    return await client.create(CONTROL_PLANE, {"metadata": {"namespace": namespace, "name": name}, "spec": {}})
+
+
+def reference(owner: CoderControlPlane, **more: bool) -> Manifest:
+    identity = {"apiVersion": CONTROL_PLANE.api_version, "kind": CONTROL_PLANE.name}
+    return {**identity, "name": owner.metadata.name, "uid": owner.metadata.uid, **more}
+
+
+async def make_account(client: Client, namespace: str, *owners: Manifest) -> Child:
+    metadata = {"namespace": namespace, "name": "demo", "ownerReferences": list(owners)}
+    return await client.create(SERVICE_ACCOUNT, {"metadata": metadata})
+
+
+async def test_a_child_that_is_released_keeps_its_other_owners(client: Client, namespace: str) -> None:
+    ours, theirs = [await make_owner(client, namespace, name) for name in ("ours", "theirs")]
+    account = await make_account(client, namespace, reference(ours, controller=True), reference(theirs))
+    children = Children(client, Applier(client, "tests", "digest"), {})
+    await children.release(SERVICE_ACCOUNT, ours, account)
+    live = (await client.get(SERVICE_ACCOUNT, account.key)).manifest
+    assert live["metadata"]["ownerReferences"] == [reference(theirs)]
+
+
+async def test_a_child_that_is_released_and_had_no_other_owner_has_none(client: Client, namespace: str) -> None:
+    ours = await make_owner(client, namespace, "ours")
+    account = await make_account(client, namespace, reference(ours, controller=True, blockOwnerDeletion=True))
+    children = Children(client, Applier(client, "tests", "digest"), {})
+    await children.release(SERVICE_ACCOUNT, ours, account)
+    assert "ownerReferences" not in (await client.get(SERVICE_ACCOUNT, account.key)).manifest["metadata"]
+
+
+async def test_an_owner_that_came_meanwhile_is_not_overlooked(client: Client, namespace: str) -> None:
+    ours, theirs = [await make_owner(client, namespace, name) for name in ("ours", "theirs")]
+    account = await make_account(client, namespace, reference(ours, controller=True))
+    both = [reference(ours, controller=True), reference(theirs)]
+    await client.merge(SERVICE_ACCOUNT, account.key, {"metadata": {"ownerReferences": both}})
+    children = Children(client, Applier(client, "tests", "digest"), {})
+    with pytest.raises(errors.Conflict):
+        await children.release(SERVICE_ACCOUNT, ours, account)
+    live = (await client.get(SERVICE_ACCOUNT, account.key)).manifest
+    assert live["metadata"]["ownerReferences"] == both

@@ -1,0 +1,78 @@
+"""What Kubernetes takes twice in a list stays changeable, although server-side apply takes nothing twice."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.objects import Child
+from tests.support import eventually
+from tests.support.provisioners import Yard, yard
+
+from .workspaceproxy.world import World, world
+
+TWICE: dict[str, Any] = {
+    "imagePullSecrets": [{"name": "pull"}, {"name": "pull"}],
+    "extraEnv": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}],
+}
+
+
+@pytest.fixture
+async def place(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Yard]:
+    async with yard(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
+        await made.make_plane("demo")
+        yield made
+
+
+@pytest.fixture
+async def town(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[World]:
+    async with world(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
+        yield made
+
+
+def image(deployment: Child) -> str:
+    return str(deployment.manifest["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def assert_once(deployment: Child) -> None:
+    pod = deployment.manifest["spec"]["template"]["spec"]
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert [entry["value"] for entry in pod["containers"][0]["env"] if entry["name"] == "A"] == ["2"]
+
+
+async def test_provisioner(place: Yard) -> None:
+    async with place.operator() as operator:
+        await place.make(**TWICE)
+        await place.ready(operator)
+        assert_once(await place.deployment())
+        await place.change(image="coder:next")
+
+        async def changed() -> bool:
+            return image(await place.deployment()) == "coder:next"
+
+        await eventually(changed)
+        await place.ready(operator)
+        assert_once(await place.deployment())
+        before = operator.writes()
+        await operator.look(place.key())
+        assert operator.writes() == before
+
+
+async def test_workspace_proxy(town: World) -> None:
+    async with town.operator() as operator:
+        await town.make(bootstrap=town.bootstrap, **TWICE)
+        await town.ready(operator)
+        assert_once(await town.deployment())
+        await town.change(image="coder:next")
+
+        async def changed() -> bool:
+            return image(await town.deployment()) == "coder:next"
+
+        await eventually(changed)
+        await town.ready(operator)
+        assert_once(await town.deployment())
+        before = operator.writes()
+        await operator.later(seconds=1)
+        assert operator.writes() == before
