@@ -14,6 +14,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
 {{- define "coder-k8s.labels" -}}
+{{- range list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "helm.sh/chart" -}}
+{{- if hasKey $.Values.labels . -}}
+{{- fail (printf "labels: %s is set by the chart itself" .) -}}
+{{- end -}}
+{{- end -}}
 {{ include "coder-k8s.selector" . }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}

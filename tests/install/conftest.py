@@ -1,0 +1,39 @@
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coder_k8s.dev.cluster import Cluster
+from tests.e2e.conftest import launch
+from tests.install.rendering import Helm
+
+__all__ = ["launch"]
+
+OUTSIDE_OF_NAMESPACES = (
+    "crd",
+    "clusterrole",
+    "clusterrolebinding",
+    "validatingadmissionpolicy",
+    "validatingadmissionpolicybinding",
+)
+
+
+@pytest.fixture
+def helm(tmp_path: Path) -> Helm:
+    """Helm without a cluster."""
+    return Helm(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def own_cluster() -> Iterator[Cluster]:
+    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def bare_cluster(own_cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster without anything of ours outside of namespaces, so that a test can install it."""
+    yield own_cluster
+    ours = "--selector=app.kubernetes.io/name=coder-k8s"
+    own_cluster.kubectl("delete", ",".join(OUTSIDE_OF_NAMESPACES), ours, "--timeout=60s")

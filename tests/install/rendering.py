@@ -1,0 +1,79 @@
+"""What each way of installing renders to."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coder_k8s.dev.binaries import program
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "coder-k8s"
+RELEASE = "coder-k8s"
+NAMESPACE = "coder-system"
+OF_HELM = ("app.kubernetes.io/managed-by", "helm.sh/chart", "helm.sh/resource-policy")
+
+Manifest = dict[str, Any]
+Objects = dict[tuple[str, str], Manifest]
+"""Objects by kind and `namespace/name`."""
+
+
+class HelmFailed(Exception):
+    """Helm ended with an error; the message is what it said."""
+
+
+class Helm:
+    """Helm with files of its own, on a cluster if there is one."""
+
+    def __init__(self, folder: Path, kubeconfig: Path = Path("/nowhere")) -> None:
+        homes = {f"HELM_{home}_HOME": str(folder / home.lower()) for home in ("CACHE", "CONFIG", "DATA")}
+        self.environment = os.environ | homes | {"KUBECONFIG": str(kubeconfig)}
+
+    def run(self, *args: str | Path, values: Mapping[str, Any] | None = None) -> str:
+        """What Helm prints."""
+        given = () if values is None else ("--values=-",)
+        done = subprocess.run(
+            [program("helm"), *args, *given],
+            input=None if values is None else yaml.safe_dump(dict(values)),
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise HelmFailed(done.stderr.strip())
+        return done.stdout
+
+    def template(self, values: Mapping[str, Any] | None = None, *args: str, release: str = RELEASE) -> Objects:
+        """The objects of the chart with these values."""
+        return objects(self.run("template", release, CHART, "--namespace", NAMESPACE, *args, values=values or {}))
+
+
+def kustomized(folder: Path) -> Objects:
+    done = subprocess.run([program("kubectl"), "kustomize", folder], capture_output=True, text=True, check=True)
+    return objects(done.stdout)
+
+
+def objects(text: str) -> Objects:
+    found = [item for item in yaml.load_all(text, Loader=yaml.CSafeLoader) if item]
+    named = {identity(item): item for item in found}
+    assert len(named) == len(found), "an object is there twice"
+    return named
+
+
+def identity(item: Manifest) -> tuple[str, str]:
+    metadata = item["metadata"]
+    return item["kind"], f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else metadata["name"]
+
+
+def without_helms_own(found: Objects) -> Objects:
+    """The same objects without the labels and the annotation by which Helm knows them."""
+    for item in found.values():
+        for part in ("labels", "annotations"):
+            kept = {name: value for name, value in item["metadata"].pop(part, {}).items() if name not in OF_HELM}
+            if kept:
+                item["metadata"][part] = kept
+    return found
