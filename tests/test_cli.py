@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 
 from coder_k8s.cli import flags_of, main
@@ -127,6 +128,29 @@ def test_the_command_line_itself_is_quick_to_load() -> None:
     check = "import sys, coder_k8s.cli; print({'aiohttp', 'msgspec', 'uvloop', 'yaml'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_of_a_shell(shell: str) -> None:
+    done = CliRunner().invoke(main, ["completion", shell])
+    assert done.exit_code == 0
+    assert "_CODER_K8S_COMPLETE" in done.stdout
+    assert "coder-k8s" in done.stdout
+
+
+def test_bash_completes_what_was_begun() -> None:
+    script = "source <(coder-k8s completion bash); COMP_WORDS=(coder-k8s sta); COMP_CWORD=1"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    command = ["bash", "--norc", "-c", f"{script}; _coder_k8s_completion coder-k8s; echo ${{COMPREPLY[*]}}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env={**os.environ, "PATH": path})
+    assert done.stdout.split() == ["status"], done.stderr
+
+
+def test_names_complete_to_nothing_where_there_is_no_cluster() -> None:
+    complete = ShellComplete(main, {}, "coder-k8s", "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", "/nonexistent")
+        assert complete.get_completions(["rotate"], "") == []
 
 
 def test_no_cluster_named() -> None:

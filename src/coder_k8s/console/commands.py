@@ -13,6 +13,7 @@ import click
 from coder_k8s.parameters import TimeSpan
 
 if TYPE_CHECKING:
+    from .bundle import Bundle
     from .session import Session
 
 T = TypeVar("T")
@@ -154,6 +155,50 @@ def resume(target: str, **where: Any) -> None:
 
 
 @click.command()
+@options(*CLUSTER, EVERYWHERE)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="The file to write. Without it: coder-k8s-report-TIME.zip in this folder.",
+)
+@click.option(
+    "--operator-namespace",
+    metavar="NAME",
+    default="coder-system",
+    show_default=True,
+    help="Where the operator runs, for its log.",
+)
+def report(output: Path | None, operator_namespace: str, **where: Any) -> None:
+    """Write a support bundle without secrets.
+
+    It has the objects of Coder and what belongs to them, their events, the log of the operator and versions. Of Secrets
+    it has names, keys and sizes. Values of environment variables, arguments and annotations are taken out, and whatever
+    equals or looks like a secret in messages and logs too. Look through it all the same before you give it away.
+    """
+    from . import report as reports
+    from .bundle import gather
+    from .render import as_text, plain
+    from .status import look
+
+    async def work(session: "Session") -> tuple["Bundle", str]:
+        told = as_text(await look(session, None), plain)
+        return await gather(session, operator_namespace), told
+
+    now = datetime.now(UTC)
+    bundle, told = ask(where, work)
+    path = output or Path(f"coder-k8s-report-{now:%Y%m%dT%H%M%SZ}.zip")
+    content = reports.files(bundle, told, f"{now:%Y-%m-%d %H:%M:%S} UTC")
+    try:
+        reports.write(path, content)
+    except OSError as trouble:
+        raise click.ClickException(f"cannot write {path}: {trouble.strerror}") from None
+    click.echo(f"{path}: {len(content)} files about {len(bundle.objects)} objects")
+    for problem in bundle.problems:
+        click.echo(f"not in it: {problem}", err=True)
+
+
+@click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
     """Print the completion of a shell for coder-k8s.
@@ -173,7 +218,7 @@ def completion(shell: str) -> None:
     click.echo(complete(root, {}, PROGRAM, COMPLETE_VARIABLE).source())
 
 
-ALL = (status, rotate, pause, resume, completion)
+ALL = (status, rotate, pause, resume, report, completion)
 
 
 def _coloured() -> bool:

@@ -1,0 +1,115 @@
+"""Everything that a report is made of, as the API server has it: secrets and all, so it stays in memory."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.controllers.labels import MANAGED
+from coder_k8s.kube import errors
+from coder_k8s.kube.kinds import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    HTTP_ROUTE,
+    INGRESS,
+    POD,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
+from coder_k8s.kube.objects import Child, Kind, Manifest, key_of
+
+from .objects import listed
+from .session import Session
+
+KINDS = (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY)
+REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", Child)
+CHILDREN = (DEPLOYMENT, REPLICA_SET, POD, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS, HTTP_ROUTE)
+EVENT = Kind("events.k8s.io", "v1", "Event", "events", Child)
+OPERATOR = "app.kubernetes.io/name=coder-k8s"
+LOG_LINES = "10000"
+
+
+@dataclass
+class Bundle:
+    """What was found, and what could not be had."""
+
+    objects: list[Manifest] = field(default_factory=list)
+    """Ours, their children and the operator's own, complete with `kind` and `apiVersion`."""
+    sources: list[Manifest] = field(default_factory=list)
+    """Secrets and ConfigMaps of their namespaces, with their values."""
+    events: list[Manifest] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict)
+    """By the path that they shall have in the report."""
+    versions: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+async def gather(session: Session, operator_namespace: str) -> Bundle:
+    """As much as can be had: each list needs a right of its own, and a refusal takes nothing from the others."""
+    bundle = Bundle()
+    for own in KINDS:
+        bundle.objects += await _listed(session, bundle, own, session.namespace)
+    for kind in CHILDREN:
+        bundle.objects += await _listed(session, bundle, kind, session.namespace, MANAGED)
+    namespaces = sorted({key_of(each).namespace for each in bundle.objects})
+    operators = [
+        each
+        for kind in (DEPLOYMENT, POD)
+        for each in await _listed(session, bundle, kind, operator_namespace, OPERATOR)
+    ]
+    bundle.objects += operators
+    for namespace in sorted({*namespaces, operator_namespace}):
+        bundle.sources += await _listed(session, bundle, SECRET, namespace)
+        bundle.events += _about(bundle, await _listed(session, bundle, EVENT, namespace))
+    for namespace in namespaces:
+        bundle.sources += await _listed(session, bundle, CONFIG_MAP, namespace)
+    await asyncio.gather(*(_read_logs(session, bundle, pod) for pod in operators if pod["kind"] == POD.name))
+    bundle.versions["kubernetes"] = msgspec.json.decode(await session.http.send("GET", "/version", {}, {}))
+    return bundle
+
+
+async def _listed(
+    session: Session, bundle: Bundle, kind: Kind[Any], namespace: str, labels: str = ""
+) -> list[Manifest]:
+    whole = Kind(kind.group, kind.version, kind.name, kind.plural, Child)
+    try:
+        found = await listed(session, whole, namespace, labels=labels)
+    except errors.NotFound:
+        return []  # the Gateway API may well be absent
+    except errors.KubeError as trouble:
+        bundle.problems.append(f"{kind.plural} in {namespace or 'all namespaces'}: {trouble}")
+        return []
+    return [{**each.manifest, "apiVersion": kind.api_version, "kind": kind.name} for each in found]
+
+
+def _about(bundle: Bundle, events: list[Manifest]) -> list[Manifest]:
+    """The events that regard an object of the bundle."""
+    known = {(each["kind"], *key_of(each)) for each in bundle.objects}
+
+    def regards(event: Manifest) -> bool:
+        of = event.get("regarding", {})
+        return (of.get("kind"), of.get("namespace"), of.get("name")) in known
+
+    return [event for event in events if regards(event)]
+
+
+async def _read_logs(session: Session, bundle: Bundle, pod: Manifest) -> None:
+    """What the containers of the operator say, and what those said that they follow."""
+    statuses = pod.get("status", {}).get("containerStatuses", [])
+    restarted = {each["name"] for each in statuses if each["restartCount"]}
+    namespace, name = key_of(pod)
+    for container in (each["name"] for each in pod["spec"]["containers"]):
+        for previous in (False, True) if container in restarted else (False,):
+            query = {"container": container, "tailLines": LOG_LINES, "timestamps": "true"}
+            query |= {"previous": "true"} if previous else {}
+            path = f"operator/{name}/{container}{'.previous' if previous else ''}.log"
+            try:
+                log = await session.http.send("GET", POD.path(key_of(pod), "log"), query, {})
+                bundle.logs[path] = log.decode(errors="replace")
+            except errors.KubeError as trouble:
+                bundle.problems.append(f"log of {namespace}/{name}, container {container}: {trouble}")

@@ -1,0 +1,108 @@
+"""Takes secrets out of free text: those that are known, and what looks like one."""
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from .redaction import WITHHELD
+
+SHORTEST = 6
+"""A shorter value is no secret, but likely a part of many words."""
+LONGEST = 65536
+"""A longer value is a file, which nobody quotes."""
+
+PEM = re.compile(r"-----BEGIN[^-]*-----.*?(?:-----END[^-]*-----|\Z)", re.DOTALL)
+URL_LOGIN = re.compile(r"(?<=://)[^\s\"<>]*@")
+URL_QUERY = re.compile(r"(?<=\w)\?[^\s\"<>]+=[^\s\"<>]*")
+ASSIGNMENT = re.compile(
+    r"((?:password|passwd|pwd|secret|token|credential|api[-_]?key|session)[\w-]*\\?[\"']?[ \t]*[=:][ \t]*)"
+    r"(?!<redacted>)(?:\\?\"(?:\\.|[^\"\\])*\"?|'[^']*'?|(?:\\.|[^\s\"\\])+)",
+    re.IGNORECASE,
+)
+HEADER = re.compile(r"\b(bearer|basic)[ \t]+[\w.~+/=-]{8,}", re.IGNORECASE)
+JWT = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?")
+SESSION_TOKEN = re.compile(r"\b[A-Za-z0-9]{10}-[A-Za-z0-9]{22}\b")
+RANDOM = re.compile(r"\b(?=\w*\d)(?=\w*[a-z])(?=\w*[A-Z])\w{32,}\b")
+
+
+class Scrubber:
+    """Knows some secrets by heart, as far as they occur in a corpus; what is the name of an object is none of them."""
+
+    def __init__(self, secrets: Iterable[str], names: Iterable[str], corpus: str) -> None:
+        forms = {form for secret in secrets if len(secret) <= LONGEST for form in _forms(secret)} - set(names)
+        occurring = (form for form in forms if len(form) >= SHORTEST and form in corpus)
+        self._known = sorted(occurring, key=len, reverse=True)
+
+    def known(self, text: str) -> str:
+        """The text without the secrets that are known."""
+        for form in self._known:
+            text = text.replace(form, WITHHELD)
+        return text
+
+    def text(self, text: str) -> str:
+        """The text also without what looks like a secret."""
+        text = self.known(text)
+        for pattern in (PEM, JWT, SESSION_TOKEN, RANDOM):
+            text = pattern.sub(WITHHELD, text)
+        text = URL_LOGIN.sub(f"{WITHHELD}@", text)
+        text = URL_QUERY.sub(f"?{WITHHELD}", text)
+        text = HEADER.sub(rf"\1 {WITHHELD}", text)
+        return ASSIGNMENT.sub(rf"\1{WITHHELD}", text)
+
+    def everywhere(self, value: Any) -> Any:
+        """A document with every text in it scrubbed."""
+        match value:
+            case str():
+                return self.text(value)
+            case dict():
+                return {self.known(name): self.everywhere(item) for name, item in value.items()}
+            case list():
+                return [self.everywhere(item) for item in value]
+        return value
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """Everything that gives a secret away: it and its parts, also as they are quoted and encoded, and its lines."""
+    yield from filter(None, map(str.strip, secret.splitlines()))
+    for part in {secret, secret.strip(), *_parts(secret)}:
+        yield part
+        yield quote(part, safe="")
+        yield json.dumps(part)[1:-1]
+        yield from _encoded(part.encode())
+
+
+def _parts(secret: str) -> Iterator[str]:
+    """What a secret is made of: the password of a URL, the texts of a JSON document."""
+    try:
+        password = urlsplit(secret.strip()).password
+    except ValueError:
+        password = None
+    if password:
+        yield from (password, unquote(password))
+    if secret.lstrip()[:1] in ("{", "["):
+        try:
+            yield from _leaves(json.loads(secret))
+        except ValueError:
+            return
+
+
+def _leaves(document: Any) -> Iterator[str]:
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, dict | list):
+        for item in document.values() if isinstance(document, dict) else document:
+            yield from _leaves(item)
+
+
+def _encoded(secret: bytes) -> Iterator[str]:
+    """base64 of the secret and, wherever it may begin in something longer, the characters that depend on it alone."""
+    if len(secret) < SHORTEST:
+        return
+    for offset, first in ((0, 0), (1, 2), (2, 3)):
+        padded = base64.b64encode(bytes(offset) + secret).decode()
+        inner = padded[first : (offset + len(secret)) * 8 // 6]
+        yield inner
+        yield inner.replace("+", "-").replace("/", "_")

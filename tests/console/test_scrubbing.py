@@ -1,0 +1,93 @@
+"""What is taken out of free text, and what is left."""
+
+import base64
+
+import pytest
+
+from coder_k8s.console.redaction import Redaction
+from coder_k8s.console.scrubbing import Scrubber
+
+NOTHING = Scrubber((), (), "")
+
+
+def scrubbed(text: str, *secrets: str, names: tuple[str, ...] = ()) -> str:
+    return Scrubber(secrets, names, text).text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("found hunter2-hunter2!", "found <redacted>!"),
+        ("found hunter2%2Fa", "found <redacted>"),
+        ('{"a":"quo\\"ted"}', '{"a":"<redacted>"}'),
+        (f"data: {base64.b64encode(b'hunter2-hunter2').decode()}", "data: <redacted>"),
+        ("the second line of a key", "the <redacted> of a key"),
+        ("login as inner-password", "login as <redacted>"),
+        ("login as url-pass/word", "login as <redacted>"),
+        ("login as url-pass%2Fword", "login as <redacted>"),
+        ("a short word", "a short word"),
+        ("the name coder-gpu", "the name coder-gpu"),
+    ],
+)
+def test_secrets_that_are_known(text: str, left: str) -> None:
+    secrets = (
+        "hunter2-hunter2",
+        "hunter2/a",
+        'quo"ted',
+        "first line\nsecond line\n",
+        '{"auths":{"r":{"password":"inner-password"}}}',
+        "postgres://u:url-pass%2Fword@db/coder",
+        "short",
+        "coder-gpu",
+    )
+    assert scrubbed(text, *secrets, names=("coder-gpu",)) == left
+
+
+@pytest.mark.parametrize("offset", range(7))
+def test_a_secret_within_something_that_is_encoded(offset: int) -> None:
+    encoded = base64.b64encode(b"x" * offset + b"hunter2-hunter2" + b"tail").decode()
+    assert "<redacted>" in scrubbed(encoded, "hunter2-hunter2")
+    assert base64.b64encode(b"hunter2-hunter2").decode()[4:-4] not in scrubbed(encoded, "hunter2-hunter2")
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("postgres://u:p@ss'w/ord@db/x?sslpassword=a'b next", "postgres://<redacted>@db/x?<redacted> next"),
+        ("password=hunter2,more user=x", "password=<redacted> user=x"),
+        ("password='hunter 2' user=x", "password=<redacted> user=x"),
+        ('{"password":"hun\\"ter 2","user":"x"}', '{"password":<redacted>,"user":"x"}'),
+        ('\\"apiKey\\":\\"hunter2\\"', '\\"apiKey\\":<redacted>'),
+        ("Coder-Session-Token: hunter2", "Coder-Session-Token: <redacted>"),
+        ("authorization: bearer hunter2.hunter2", "authorization: bearer <redacted>"),
+        ("eyJhbGciOiJSUzI1NiJ9.eyJ4Ijoi.c2ln_-", "<redacted>"),
+        ("token Ab3dEf6hIj-Ab3dEf6hIjAb3dEf6hIj99 of", "token <redacted> of"),
+        ("key Ab3dEf6hIjAb3dEf6hIjAb3dEf6hIjAb3dEf6hIj123 of", "key <redacted> of"),
+        ("-----BEGIN KEY-----\nabc\n-----END KEY-----\nnext", "<redacted>\nnext"),
+        ("-----BEGIN KEY-----\nabc", "<redacted>"),
+    ],
+)
+def test_what_looks_like_a_secret(text: str, left: str) -> None:
+    assert NOTHING.text(text) == left
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "there is no token under key token in Secret coder-db",
+        "Deployment coder/prod: 1 of 2 pods, image ghcr.io/coder/coder@sha256:" + "0123456789abcdef" * 4,
+        "http://prod.coder.svc.cluster.local:80",
+        "pod provisioner-gpu-7c5d8f9b6c-x2x4z is ready",
+        '{"ts":"2026-01-01T00:00:00.000Z","msg":"reconciled","object":"coder/gpu"}',
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert NOTHING.text(text) == text
+
+
+def test_a_field_that_nobody_knows_is_withheld() -> None:
+    redact = Redaction()
+    assert redact({"spec": {"invented": "later", "replicas": 2, "image": "coder:1"}}) == {
+        "spec": {"invented": "<redacted>", "replicas": 2, "image": "coder:1"}
+    }
+    assert redact.withheld == {"later"}
