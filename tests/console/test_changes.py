@@ -75,6 +75,7 @@ def test_rotate_asks_once(console: Console, cluster: ClusterAccess, namespace: s
 
     cluster.kubectl("annotate", "secret", "gpu-provisioner-key", f"{ROTATE}={asked}", "-n", namespace)
     assert "asked for another key in place of gpu" in console("rotate", "gpu").output
+    assert annotations(cluster, namespace)[ROTATE] != asked
 
 
 def test_what_is_paused_is_not_rotated(console: Console, cluster: ClusterAccess, namespace: str, gpu: None) -> None:
@@ -114,17 +115,37 @@ def test_rotate_does_not_wait_for_ever(console: Console, gpu: None) -> None:
     assert done.stderr == "Error: not done within 0.1 s; the operator goes on with it\n"
 
 
+TAKEN = ("ProvisionerKeyReady", "False", "NameTaken", "coderd has a key gpu-2 that is not ours")
+
+
 @pytest.mark.parametrize(
-    ("status", "done"),
+    ("status", "line", "done"),
     [
-        ({}, False),
-        ({"provisionerKeyID": "one"}, False),
-        ({"provisionerKeyID": "one", "retiringKeys": [{"name": "gpu-2"}]}, False),
-        ({"provisionerKeyID": "two", "retiringKeys": [{"name": "gpu"}]}, False),
-        ({"provisionerKeyID": "two"}, True),
+        ({}, "key gpu: waiting for a new one", False),
+        ({"provisionerKeyID": "one"}, "key gpu: waiting for a new one", False),
+        (
+            told(TAKEN, provisionerKeyID="one"),
+            "key gpu: waiting for a new one (NameTaken: coderd has a key gpu-2 that is not ours)",
+            False,
+        ),
+        (
+            {"provisionerKeyID": "one", "retiringKeys": [{"name": "gpu-2"}]},
+            "key gpu: waiting for a new one",
+            False,
+        ),
+        (
+            {"provisionerKeyID": "two", "provisionerKeyName": "gpu-2", "retiringKeys": [{"name": "gpu"}]},
+            "key gpu-2: made; gpu goes when no daemon uses it",
+            False,
+        ),
+        (
+            {"provisionerKeyID": "two", "provisionerKeyName": "gpu-2"},
+            "key gpu-2: in use, and no older one is left",
+            True,
+        ),
     ],
 )
-def test_when_a_rotation_is_over(status: Manifest, done: bool) -> None:
-    before = provisioner("gpu", "prod", {"provisionerKeyID": "one"})
+def test_how_far_a_rotation_is(status: Manifest, line: str, done: bool) -> None:
+    before = provisioner("gpu", "prod", {"provisionerKeyID": "one", "provisionerKeyName": "gpu"})
     after = provisioner("gpu", "prod", status)
-    assert progress(*(msgspec.convert(each, CoderProvisioner) for each in (before, after)))[1] is done
+    assert progress(*(msgspec.convert(each, CoderProvisioner) for each in (before, after))) == (line, done)

@@ -6,13 +6,15 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import Any
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY, CoderProvisioner
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY, CoderProvisioner, ProvisionerCondition
 from coder_k8s.controllers.labels import PAUSED, paused
 from coder_k8s.controllers.provisioner.objects import ROTATE, secret_name
 from coder_k8s.kube import errors
-from coder_k8s.kube.objects import Key, Kind, Object, timestamp
+from coder_k8s.kube.conditions import find
+from coder_k8s.kube.objects import Key, Kind, Object, micro_timestamp
 
 from .objects import WORDS, Coder, Target, find_one
+from .render import printable
 from .session import Refused, Session
 
 KINDS = (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY)
@@ -52,7 +54,7 @@ async def rotate(session: Session, target: Target, now: datetime) -> tuple[Coder
         raise Refused(f"{title} is paused: resume it first")
     if await _is_awaited(session, found):
         return found, f"{title}: another key was asked for already, at {found.metadata.annotations[ROTATE]}"
-    await _annotate(session, PROVISIONER, found, ROTATE, timestamp(now))
+    await _annotate(session, PROVISIONER, found, ROTATE, micro_timestamp(now))
     return found, f"{title}: asked for another key in place of {found.status.provisioner_key_name or 'none'}"
 
 
@@ -94,11 +96,19 @@ def progress(before: CoderProvisioner, seen: CoderProvisioner) -> tuple[str, boo
     """Where a rotation stands, and whether that is the end of it."""
     status = seen.status
     if status.provisioner_key_id in ("", before.status.provisioner_key_id):
-        return f"key {before.status.provisioner_key_name}: waiting for a new one", False
+        return f"key {before.status.provisioner_key_name}: waiting for a new one{_hitch(seen)}", False
     if status.retiring_keys:
         old = ", ".join(key.name for key in status.retiring_keys)
         return f"key {status.provisioner_key_name}: made; {old} goes when no daemon uses it", False
     return f"key {status.provisioner_key_name}: in use, and no older one is left", True
+
+
+def _hitch(seen: CoderProvisioner) -> str:
+    """What the operator says about a key that it has not replaced yet."""
+    condition = find(seen.status.conditions, ProvisionerCondition.PROVISIONER_KEY_READY)
+    if condition is None or condition.reason == "KeyReady":
+        return ""
+    return printable(f" ({condition.reason}: {condition.message})" if condition.message else f" ({condition.reason})")
 
 
 async def _is_awaited(session: Session, found: CoderProvisioner) -> bool:
