@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help venv test lint unit campaign binaries generate check-generated lock format clean
+.PHONY: help venv dev test lint unit campaign binaries generate check-generated lock format clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -13,6 +13,9 @@ help: ## what can be made
 test: lint check-generated binaries unit ## set up, lint, check types and generated files, run all tests
 
 venv: $(STAMP) ## set up .venv
+
+dev: $(STAMP) ## run the whole product on this machine, with samples (ARGS=--fresh forgets earlier runs)
+	@$(BIN)/coder-k8s dev $(ARGS)
 
 lint: $(STAMP) ## style, types and layers
 	$(BIN)/ruff check .
@@ -44,6 +47,8 @@ lock: $(STAMP) ## resolve the dependencies anew
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 	  --python-version 3.11 pyproject.toml -o requirements/runtime.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+	  --python-version 3.11 --group pyproject.toml:build -o requirements/build.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 	  --python-version 3.11 --group test --group build pyproject.toml -o requirements/test.txt
 

@@ -66,5 +66,5 @@ class Progress:
             if self.terminal:
                 counter.join()
                 self._out.write(ERASE)
-            if step.detail or mark == "x" or not talkative:
+            if mark == "x" or not talkative or (self.terminal and step.detail):
                 self.say(line(mark))

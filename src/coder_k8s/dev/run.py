@@ -135,7 +135,9 @@ async def operate(site: Site, options: Options, progress: Progress, out: TextIO)
                 )
             else:
                 url = await start_stand_in(site, client, port, stack)
-                step.say(f"a STAND-IN on 127.0.0.1:{port}, as no `coder` is on PATH and none is given by --coder")
+                step.say(
+                    f"a STAND-IN on 127.0.0.1:{port}, not Coder itself; for that, have `coder` on PATH or give --coder"
+                )
         with progress.step("operator") as step:
             operator = Operator(site.operator_kubeconfig, port, site.home.folder / "operator.log")
             await begin(operator, site, stack)
@@ -163,7 +165,10 @@ def stop_on_signals() -> None:
 async def start_real_coderd(site: Site, coder: Path, port: int, stack: AsyncExitStack) -> str:
     """Returns the URL of its database, in which it makes its own tables."""
     url = await prepare(site.postgres, "coder", site.home.password("coder"))
-    await begin(real_coderd(coder, site.home.folder, port, url), site, stack)
+    try:
+        await begin(real_coderd(coder, site.home.folder, port, url), site, stack)
+    except ProcessFailed as trouble:
+        raise ProcessFailed(f"{trouble}\n(--stand-in does without {coder})") from None
     return url
 
 
@@ -179,7 +184,7 @@ async def start_stand_in(site: Site, client: Client, port: int, stack: AsyncExit
 async def begin(process: Process, site: Site, stack: AsyncExitStack) -> None:
     """Start a process that is stopped in the end and ought to run until then."""
     process.start()
-    stack.callback(process.stop)
+    stack.push_async_callback(asyncio.to_thread, process.stop)  # it may have a question that is answered in this loop
     site.processes.append(process)
     await asyncio.to_thread(process.wait_ready)
 

@@ -72,25 +72,29 @@ def render(rows: Sequence[Row], width: int = 0, *, colour: bool = False) -> list
 
 
 class Screen:
-    """Shows rows whenever they changed."""
+    """Shows rows and what is to be said of all of them, whenever that changed."""
 
     def __init__(self, out: TextIO, width: int) -> None:
         self._out = out
-        self._width = width if out.isatty() else 0
-        self._shown: list[Row] = []
-        self._height = 0
+        self._width = width
+        self._lines: list[str] = []
 
-    def show(self, rows: list[Row], footer: str = "") -> None:
-        if not self._out.isatty():
-            return self._append(rows)
-        lines = [*render(rows, self._width, colour=True), "", footer[: self._width]]
-        back = f"\r{UP.format(self._height)}" if self._height else ""
+    def show(self, rows: Sequence[Row], footer: str) -> None:
+        if self._out.isatty():
+            self._rewrite([*render(rows, self._width, colour=True), "", footer[: self._width]])
+        else:
+            self._append([*("  ".join(filter(None, each)) for each in rows), footer])
+
+    def _rewrite(self, lines: list[str]) -> None:
+        if lines == self._lines:
+            return
+        back = UP.format(len(self._lines)) if self._lines else ""
         self._out.write(back + "".join(f"{line}{ERASE_LINE}\n" for line in lines) + ERASE_BELOW)
         self._out.flush()
-        self._height = len(lines)
-        return None
+        self._lines = lines
 
-    def _append(self, rows: list[Row]) -> None:
-        for line in [line for line in rows if line not in self._shown]:
-            print("  ".join(cell for cell in line if cell), file=self._out, flush=True)
-        self._shown = rows
+    def _append(self, lines: list[str]) -> None:
+        for line in [line for line in lines if line not in self._lines]:
+            self._out.write(f"{line}\n")
+        self._out.flush()
+        self._lines = lines

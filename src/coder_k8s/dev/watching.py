@@ -20,11 +20,16 @@ from .table import Ours, Row, Screen, render, row
 
 TICK = 0.5
 TAGS = '{"spec":{"tags":{"hardware":"tpu"}}}'
-COMMANDS = (
-    "kubectl get coder -A",
-    f"kubectl patch cprov -n {samples.NAMESPACE} {samples.PROVISIONED.name} --type=merge -p '{TAGS}'  # a new key",
-    f"kubectl delete service -n {samples.NAMESPACE} {samples.PLANE.name}  # it returns",
-)
+COMMANDS = {
+    CONTROL_PLANE: (
+        "kubectl get coder -A",
+        f"kubectl delete service -n {samples.NAMESPACE} {samples.PLANE.name}  # it returns",
+    ),
+    PROVISIONER: (
+        f"kubectl patch cprov -n {samples.NAMESPACE} {samples.PROVISIONED.name} --type=merge -p '{TAGS}'  # a new key",
+    ),
+}
+"""Worth trying, by the kind that must be among the samples."""
 
 
 class Watching:
@@ -100,7 +105,9 @@ class Watching:
         if shutil.which("kubectl") is None:
             setup += f" PATH=$PATH:{kubectl.parent}"
         self._progress.say("\nworth trying in another terminal:\n")
-        self._progress.say("\n".join(f"  {line}" for line in (setup, *COMMANDS)))
+        known = {name.split()[0] for name in self._wanted}
+        commands = [line for kind, lines in COMMANDS.items() if kind.name in known for line in lines]
+        self._progress.say("\n".join(f"  {line}" for line in (setup, *commands)))
         self._progress.say()
 
     async def show(self) -> None:

@@ -1,0 +1,27 @@
+"""Plays the program `coder`: tells how it was called, and serves as the stand-in does."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+
+import asyncpg
+
+from coder_k8s.dev.coderd_server import CoderdServer
+from coder_k8s.dev.database import STAND_IN_TABLES
+
+
+async def main(settings: dict[str, str]) -> None:
+    url, port = settings["CODER_PG_CONNECTION_URL"], int(settings["CODER_HTTP_ADDRESS"].rpartition(":")[2])
+    if "MIGRATE" in os.environ:
+        connection = await asyncpg.connect(url)
+        await connection.execute("\n".join(path.read_text() for path in STAND_IN_TABLES))
+        await connection.close()
+    async with CoderdServer(port=port, database_url=url):
+        await asyncio.Event().wait()
+
+
+SETTINGS = {name: value for name, value in os.environ.items() if name.startswith("CODER_")}
+Path(os.environ["CALLED"]).write_text(json.dumps({"arguments": sys.argv[1:], "settings": SETTINGS}))
+asyncio.run(main(SETTINGS))

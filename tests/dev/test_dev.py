@@ -1,0 +1,166 @@
+"""`coder-k8s dev` as people run it; each start costs some seconds, so that there are few and each shows much."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.processes import poll
+
+PATIENCE = 100.0
+SAMPLES = ("CoderControlPlane  coder/coder", "CoderProvisioner  coder/gpu", "CoderWorkspaceProxy  coder/sydney")
+
+
+class Run:
+    """One `coder-k8s dev` and what it says."""
+
+    def __init__(self, folder: Path, *options: str, **environment: str) -> None:
+        self.folder = folder
+        self.began = datetime.now(UTC)
+        self._output = folder.with_suffix(".output")
+        programs = os.environ["PATH"].split(os.pathsep)
+        path = os.pathsep.join(each for each in programs if not (Path(each) / "coder").exists())
+        with self._output.open("w") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "coder_k8s", "dev", "--folder", str(folder), *options],
+                env=os.environ | {"PATH": path} | environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._output.read_text()
+
+    @property
+    def words(self) -> list[str]:
+        """Its lines, however they are spaced."""
+        return ["  ".join(line.split()) for line in self.output.splitlines()]
+
+    def wait_for(self, words: str) -> None:
+        assert poll(lambda: words in self.output or self.process.poll() is not None, PATIENCE), self.output
+        assert words in self.output
+
+    def end(self, *number: signal.Signals) -> int:
+        """Send a signal, if one is given, and wait; nothing that it started may be left then."""
+        for each in number:
+            self.process.send_signal(each)
+        code = self.process.wait(PATIENCE)
+        assert poll(lambda: not running_in(self.folder), 30), running_in(self.folder)
+        return code
+
+    def get(self, path: str) -> Any:
+        """An object of its cluster."""
+        port = json.loads((self.folder / "memory.json").read_text())["apiserver"]
+        status, body = ClusterAccess(self.folder, port).request("GET", path)
+        assert status == 200, body
+        return json.loads(body)
+
+
+def running_in(folder: Path) -> list[str]:
+    """The programs that use a folder or what it links to, by their arguments or by where they are."""
+    places = [str(folder), *(str(path.resolve()) for path in folder.glob("postgres"))]
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            said = (process / "cmdline").read_text().replace("\0", " ")
+            at = str((process / "cwd").readlink())
+        except OSError:
+            continue
+        if any(place in said or at.startswith(place) for place in places):
+            found.append(said)
+    return found
+
+
+@pytest.fixture(scope="module")
+def folders() -> Iterator[Path]:
+    """A folder for the folders of this module; what they link to goes with it."""
+    with tempfile.TemporaryDirectory(prefix="scratch-") as folder:
+        yield Path(folder)
+        for link in Path(folder).glob("*/postgres"):
+            shutil.rmtree(link.resolve())
+
+
+@pytest.fixture(scope="module")
+def coder(folders: Path) -> str:
+    """A program called `coder`."""
+    program = folders / "bin" / "coder"
+    program.parent.mkdir()
+    program.write_text(f"#!{sys.executable}\n" + (Path(__file__).parent / "fake_coder.py").read_text())
+    program.chmod(0o755)
+    return str(program)
+
+
+@pytest.mark.timeout(300)
+def test_state_survives_and_two_run_at_once(folders: Path, coder: str) -> None:
+    first = Run(folders / "one", "--check", "--stand-in", PATH=with_coder(coder))
+    assert first.end() == 0, first.output
+    assert "a STAND-IN" in first.output
+    for sample in SAMPLES:
+        assert any(line.startswith(f"{sample}  Ready  True") for line in first.words), first.output
+    keys = (folders / "one" / "stand-in.json").read_text()
+
+    again = Run(folders / "one")
+    called = folders / "called.json"
+    other = Run(folders / "two", "--check", "--timeout=3s", f"--coder={coder}", CALLED=str(called), CODER_URL="x")
+    again.wait_for("all Ready")
+    plurals = ("codercontrolplanes/coder", "coderprovisioners/gpu", "coderworkspaceproxies/sydney")
+    for path in plurals:
+        found = again.get(f"/apis/coder.com/v1alpha1/namespaces/coder/{path}")
+        assert datetime.fromisoformat(found["metadata"]["creationTimestamp"]) < again.began
+    assert str(again.folder / "admin.kubeconfig") in again.output
+    assert "kubectl get coder -A" in again.output
+
+    assert other.end() == 1
+    assert "CoderControlPlane coder/coder is not Ready: " in other.output
+    assert "CoderProvisioner" not in other.output, "without a license there can be none"
+    assert "a STAND-IN" not in other.output
+    assert_called_as_server(json.loads(called.read_text()), other)
+
+    taken = Run(folders / "one")
+    assert taken.process.wait(PATIENCE) == 1
+    assert f"another `coder-k8s dev` uses {folders / 'one'}" in taken.output
+
+    assert again.end(signal.SIGKILL) == -signal.SIGKILL
+    assert json.loads((folders / "one" / "stand-in.json").read_text()) == json.loads(keys), "another key was made"
+
+
+def with_coder(coder: str) -> str:
+    return os.pathsep.join([str(Path(coder).parent), os.environ["PATH"]])
+
+
+def assert_called_as_server(called: dict[str, Any], run: Run) -> None:
+    ports = json.loads((run.folder / "memory.json").read_text())
+    settings = called["settings"]
+    assert called["arguments"] == ["server"]
+    assert settings["CODER_HTTP_ADDRESS"] == f"127.0.0.1:{ports['coderd']}"
+    assert settings["CODER_ACCESS_URL"] == f"http://127.0.0.1:{ports['coderd']}"
+    assert f"@127.0.0.1:{ports['postgres']}/coder" in settings["CODER_PG_CONNECTION_URL"]
+    assert settings["CODER_TELEMETRY_ENABLE"] == "false"
+    assert "CODER_URL" not in settings, "it belongs to another Coder"
+
+
+@pytest.mark.timeout(200)
+def test_a_coder_on_the_path_is_used_and_ctrl_c_ends_everything(folders: Path, coder: str) -> None:
+    run = Run(folders / "two", PATH=with_coder(coder), CALLED=str(folders / "called.json"), MIGRATE="yes")
+    run.wait_for("all Ready")
+    assert f"the real one, {coder}" in run.output
+    assert run.end(signal.SIGINT) == 0
+    assert "Traceback" not in run.output
+
+
+def test_it_can_be_stopped_while_it_starts(folders: Path) -> None:
+    run = Run(folders / "three")
+    run.wait_for("PostgreSQL")
+    assert run.end(signal.SIGTERM) == 0
+    assert "Traceback" not in run.output
