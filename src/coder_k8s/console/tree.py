@@ -23,7 +23,7 @@ from coder_k8s.controllers.labels import paused
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.objects import Kind
 
-from .objects import Coder, Found, Pod, Target
+from .objects import Coder, Found, Pod, PodCondition, Target
 
 SHAPE = 1
 """Grows when a script that reads the JSON would have to change."""
@@ -94,8 +94,7 @@ class Tree(_Part):
 
 def build(found: Found, target: Target | None = None) -> Tree:
     """The tree of all objects, or of those that a target means with what belongs to them."""
-    planes = {plane.key: _plane(plane, found.pods) for plane in found.planes}
-    roots = dict(planes)
+    roots = {plane.key: _plane(plane, found.pods) for plane in found.planes}
     free: list[Node] = []
     meant = {plane.key for plane in found.planes if target is None or target.means(CONTROL_PLANE, plane)}
     for kind, each in found.all:
@@ -245,6 +244,6 @@ def _why(pod: Pod) -> tuple[str, str]:
     return "", ""
 
 
-def _in_order(conditions: Iterable[Any]) -> list[Any]:
+def _in_order(conditions: Iterable[PodCondition]) -> list[PodCondition]:
     """A pod that has no node has also no ready containers; the first is the cause."""
     return sorted(conditions, key=lambda each: each.type != "PodScheduled")
