@@ -19,6 +19,7 @@ from coder_k8s.dev.binaries import BinariesMissing
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.dev.processes import free_port
+from tests.security.privileges import LeastPrivilege, auditing
 from tests.support.databases import postgres
 from tests.support.operator import install_crds, write_operator_kubeconfig
 
@@ -36,6 +37,12 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = tempfile.TemporaryDirectory(prefix="coder-k8s-", ignore_cleanup_errors=True)
     config.add_cleanup(folder.cleanup)
     config.stash[SHARED] = ClusterAccess(Path(folder.name), free_port())
+    config.pluginmanager.register(LeastPrivilege(audit_folder(config)))
+
+
+def audit_folder(config: pytest.Config) -> Path:
+    """Where the API servers of this run write down what the operator does."""
+    return config.stash[SHARED].folder / "audit"
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -66,12 +73,18 @@ def launch_shared_cluster(config: pytest.Config) -> None:
     if isinstance(shared, Cluster):
         return
     try:
-        cluster = Cluster(shared.folder, port=shared.port)
+        cluster = Cluster(shared.folder, auditing(audit_folder(config)), shared.port)
     except BinariesMissing as missing:
         raise pytest.UsageError(str(missing)) from missing
     config.stash[SHARED] = cluster
     config.add_cleanup(cluster.stop)
     cluster.launch()
+
+
+@pytest.fixture(scope="session")
+def audit(pytestconfig: pytest.Config) -> Path:
+    """Where API servers write down what the operator does: `Cluster(folder, auditing(audit))`."""
+    return audit_folder(pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -83,9 +96,9 @@ def cluster(pytestconfig: pytest.Config) -> ClusterAccess:
 
 
 @pytest.fixture
-def fresh_cluster() -> Iterator[Cluster]:
+def fresh_cluster(audit: Path) -> Iterator[Cluster]:
     """A cluster of one's own, to kill, pause or compact."""
-    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder)) as cluster:
+    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder), auditing(audit)) as cluster:
         yield cluster
 
 

@@ -18,6 +18,7 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import ROLE, ROLE_BINDING
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from tests.security.privileges import auditing
 from tests.support import eventually
 from tests.support.operator import install_crds, write_operator_kubeconfig
 
@@ -117,9 +118,9 @@ class Administrator:
 
 
 @contextmanager
-def own_cluster() -> Iterator[Cluster]:
+def own_cluster(audit: Path) -> Iterator[Cluster]:
     """A cluster for an operator that may see all of it, known by the kubeconfig `operator_of` it."""
-    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder)) as cluster:
+    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder), auditing(audit)) as cluster:
         install_crds(cluster)
         write_operator_kubeconfig(cluster, operator_of(cluster))
         yield cluster

@@ -31,9 +31,9 @@ build = partial(setup.build, allow_workspace_namespaces=["test-*"])
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[Cluster]:
+def world(audit: Path) -> Iterator[Cluster]:
     """A cluster all of which belongs to the operator."""
-    with own_cluster() as cluster:
+    with own_cluster(audit) as cluster:
         yield cluster
 
 

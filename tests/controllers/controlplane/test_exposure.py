@@ -35,9 +35,9 @@ async def admin(cluster: ClusterAccess, crds: None) -> AsyncIterator[Administrat
 
 
 @pytest.fixture(scope="module")
-def gateway_cluster() -> Iterator[Cluster]:
+def gateway_cluster(audit: Path) -> Iterator[Cluster]:
     """A cluster where the Gateway API comes and goes."""
-    with own_cluster() as cluster:
+    with own_cluster(audit) as cluster:
         yield cluster
 
 

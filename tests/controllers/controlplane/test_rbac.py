@@ -27,9 +27,9 @@ NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[Cluster]:
+def world(audit: Path) -> Iterator[Cluster]:
     """A cluster all of which belongs to the operator."""
-    with own_cluster() as cluster:
+    with own_cluster(audit) as cluster:
         yield cluster
 
 

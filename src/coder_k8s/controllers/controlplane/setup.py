@@ -45,7 +45,8 @@ RULES = (
     Rule((CONTROL_PLANE.group,), (f"{CONTROL_PLANE.plural}/status",), ("patch",)),
     # An owner reference that blocks the owner's deletion asks for this right where that is enforced.
     Rule((CONTROL_PLANE.group,), (f"{CONTROL_PLANE.plural}/finalizers",), ("update",)),
-    Rule(("",), (SERVICE.plural, SERVICE_ACCOUNT.plural), KEEP),
+    Rule(("",), (SERVICE.plural,), (*SEE, "create", "patch")),
+    Rule(("",), (SERVICE_ACCOUNT.plural,), KEEP),
     Rule((INGRESS.group,), (INGRESS.plural,), KEEP),
     Rule((HTTP_ROUTE.group,), (HTTP_ROUTE.plural,), KEEP),
     Rule((ROLE.group,), (ROLE.plural, ROLE_BINDING.plural), KEEP),

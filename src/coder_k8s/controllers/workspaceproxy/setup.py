@@ -37,7 +37,8 @@ RULES = (
     # An owner reference that blocks the owner's deletion asks for this right where that is enforced.
     Rule((WORKSPACE_PROXY.group,), (f"{WORKSPACE_PROXY.plural}/finalizers",), ("update",)),
     Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), SEE),
-    Rule(("",), (SECRET.plural, SERVICE.plural), KEEP),
+    Rule(("",), (SECRET.plural,), KEEP),
+    Rule(("",), (SERVICE.plural,), (*SEE, "create", "patch")),
     Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), KEEP),
 )
 
