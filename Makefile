@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help venv dev test lint unit campaign binaries generate check-generated lock format clean
+.PHONY: help venv dev test lint unit campaign bench binaries generate check-generated lock format clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -32,6 +32,9 @@ campaign: binaries ## every crash and many rotations, with their figures; takes 
 binaries: $(STAMP) ## build the Go programs that the tests run, once
 	$(BIN)/python -m coder_k8s.dev.binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok \
 	  helm promtool
+
+bench: binaries ## measure the operator and write docs/performance.md (ARGS="--only converge"); takes 25 minutes
+	$(BIN)/python -m bench $(ARGS)
 
 generate: $(STAMP) ## write CRDs, RBAC and the API reference anew
 	$(BIN)/python -m coder_k8s.manifests

@@ -68,9 +68,13 @@ class OperatorProcess(Process):
         assert chosen, f"no {name} with {labels}"
         return sum(chosen)
 
+    async def count(self, name: str, /, **labels: str) -> float:
+        """The same for what may not have happened yet."""
+        return sum(await self._samples(name, labels))
+
     async def writes(self) -> float:
         """How many requests to the API server could have changed something."""
-        return sum([sum(await self._samples("rest_client_requests_total", {"method": method})) for method in WRITES])
+        return sum([await self.count("rest_client_requests_total", method=method) for method in WRITES])
 
     async def _samples(self, name: str, labels: dict[str, str]) -> list[float]:
         _, text = await self.get("metrics", "/metrics")

@@ -1,0 +1,183 @@
+"""coderd: what many provisioners ask of it at rest, and how long all of their keys take to be replaced."""
+
+import asyncio
+import base64
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import msgspec
+
+from bench.place import MANY, PATIENCE, Place, each, place
+from bench.report import Section, Verdict, table
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
+from coder_k8s.dev.coderd_server import CoderdServer
+from coder_k8s.kube.conditions import find
+from coder_k8s.kube.informer import Informer
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.objects import Child, Key
+from tests.support import eventually
+
+PLANES = 20
+PROVISIONERS = 500
+REST = 240.0
+"""Seconds: coderd is asked every 2 minutes."""
+LIMIT = 5.0
+"""Requests per minute that a control plane should cost its coderd at rest."""
+Coderds = dict[str, CoderdServer]
+
+
+class Figures(msgspec.Struct, kw_only=True):
+    planes: int
+    provisioners: int
+    made: float
+    """Seconds until every provisioner was ready."""
+    rest: float
+    """Seconds of rest."""
+    asked: dict[str, int]
+    """What all coderds were asked in that time, by method and route."""
+    rotated: float
+    """Seconds until every key was replaced and the last old one was deleted."""
+    asked_to_rotate: int
+
+    @property
+    def per_minute(self) -> float:
+        return sum(self.asked.values()) * 60 / self.rest / self.planes
+
+
+async def run(planes: int = PLANES, provisioners: int = PROVISIONERS, rest: float = REST) -> Figures:
+    async with place() as here, AsyncExitStack() as stack:
+        coderds = {f"plane-{count}": await stack.enter_async_context(CoderdServer()) for count in range(planes)}
+        routes = [f"{name}.{MANY}.svc.cluster.local:80=127.0.0.1:{coderd.port}" for name, coderd in coderds.items()]
+        with here.operator(f"--coderd-connect-to={','.join(routes)}"):
+            seen = await stack.enter_async_context(here.informer(PROVISIONER))
+            await stack.enter_async_context(pods(here, coderds, seen))
+            return await measure(here, coderds, seen, provisioners, rest)
+
+
+async def measure(here: Place, coderds: Coderds, seen: Informer[CoderProvisioner], number: int, rest: float) -> Figures:
+    await each(coderds.items(), lambda item: _make_plane(here, *item))
+    names = list(coderds)
+    wanted = [
+        {
+            "metadata": {"namespace": MANY, "name": f"build-{count}"},
+            "spec": {"controlPlaneRef": {"name": names[count % len(names)]}},
+        }
+        for count in range(number)
+    ]
+    began = time.monotonic()
+    await here.make(PROVISIONER, wanted)
+    await eventually(lambda: len(seen) == number and all(map(_is_ready, seen)), PATIENCE)
+    made = time.monotonic() - began
+    before = _asked(coderds)
+    await asyncio.sleep(rest)
+    asked = _asked(coderds) - before
+    before, began = _asked(coderds), time.monotonic()
+    annotation = {"metadata": {"annotations": {"coder.com/rotate-key": "now"}}}
+    old = {each.key: each.status.provisioner_key_id for each in seen}
+    await each(list(seen), lambda one: here.admin.merge(PROVISIONER, one.key, annotation))
+    await eventually(
+        lambda: all(_is_ready(one) and one.status.provisioner_key_id != old[one.key] for one in seen), PATIENCE
+    )
+    return Figures(
+        planes=len(coderds),
+        provisioners=number,
+        made=made,
+        rest=rest,
+        asked=dict(asked),
+        rotated=time.monotonic() - began,
+        asked_to_rotate=(_asked(coderds) - before).total(),
+    )
+
+
+async def _make_plane(here: Place, name: str, coderd: CoderdServer) -> None:
+    coderd.state.install_license()
+    token = base64.b64encode(coderd.state.token.encode()).decode()
+    await here.admin.create(
+        SECRET, {"metadata": {"namespace": MANY, "name": f"{name}-token"}, "data": {"token": token}}
+    )
+    spec = {"image": "coder:v2.36.1", "operatorAccess": {"tokenSecretRef": {"name": f"{name}-token"}}}
+    await here.admin.create(CONTROL_PLANE, {"metadata": {"namespace": MANY, "name": name}, "spec": spec})
+
+
+@asynccontextmanager
+async def pods(here: Place, coderds: Coderds, seen: Informer[CoderProvisioner]) -> AsyncIterator[None]:
+    """Lets every Deployment roll out at once; a provisioner's daemon connects with the key that it has then."""
+    waiting: asyncio.Queue[Child] = asyncio.Queue()
+
+    async def work() -> None:
+        while True:
+            deployment = await waiting.get()
+            await here.roll_out(deployment.key)
+            name = deployment.metadata.name.removeprefix("provisioner-")
+            if (provisioner := seen.get(Key(MANY, name))) is not None:
+                _connect(coderds[provisioner.spec.control_plane_ref.name], provisioner)
+
+    async with here.informer(DEPLOYMENT) as deployments:
+        deployments.listen(
+            lambda change: waiting.put_nowait(change.new) if change.new and not _rolled_out(change.new) else None
+        )
+        workers = [asyncio.create_task(work()) for _ in range(4)]
+        try:
+            yield
+        finally:
+            for worker in workers:
+                worker.cancel()
+            await asyncio.wait(workers)
+
+
+def _connect(coderd: CoderdServer, provisioner: CoderProvisioner) -> None:
+    name = f"{provisioner.metadata.name}-0"
+    for daemon in list(coderd.state.daemons.values()):
+        if daemon.name == name:
+            coderd.state.disconnect_daemon(daemon.id)
+    coderd.state.connect_daemon(name, provisioner.status.provisioner_key_name)
+
+
+def _rolled_out(deployment: Child) -> bool:
+    status = deployment.manifest.get("status") or {}
+    return bool(status.get("observedGeneration") == deployment.metadata.generation)
+
+
+def _is_ready(provisioner: CoderProvisioner) -> bool:
+    ready = find(provisioner.status.conditions, "Ready")
+    return (
+        ready is not None
+        and (ready.status, ready.observed_generation) == ("True", provisioner.metadata.generation)
+        and not provisioner.status.retiring_keys
+    )
+
+
+def _asked(coderds: Coderds) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for coderd in coderds.values():
+        for (method, route), count in coderd.state.requests.items():
+            total[f"{method} {route}"] += count
+    return total
+
+
+def tell(runs: Sequence[Figures]) -> Section:
+    [run] = runs
+    rows = [
+        (f"`{name}`", f"{count * 60 / run.rest / run.planes:.2f}")
+        for name, count in sorted(run.asked.items(), key=lambda item: -item[1])
+    ]
+    text = "\n\n".join(
+        (
+            f"{run.provisioners} provisioners on {run.planes} control planes, each with a stand-in for coderd, and "
+            f"pods that are ready at once. All were ready after {run.made:.0f} s. To replace every key took "
+            f"{run.rotated:.0f} s and {run.asked_to_rotate / run.provisioners:.1f} requests for each; old keys are "
+            "deleted when coderd was seen to have no daemon on them, which is looked at every 10 seconds.",
+            f"Requests per minute to one coderd at rest, in {run.rest:.0f} s:",
+            table(["request", "per minute"], rows),
+        )
+    )
+    verdict = Verdict(
+        name="requests per minute to a coderd at rest",
+        target=f"≤ {LIMIT:g}",
+        found=f"{run.per_minute:.1f}",
+        met=run.per_minute <= LIMIT,
+        limit="entitlements, keys and daemons are asked for every 2 minutes each.",
+    )
+    return Section(title="coderd", text=text, verdicts=[verdict])

@@ -1,0 +1,89 @@
+"""Idle: an operator that has nothing to do."""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from bench import samples
+from bench.place import Place, at_rest, leads, place, planes, writes
+from bench.report import Section, Verdict, table
+from tests.e2e.operator_process import OperatorProcess
+
+SETTLING = 3.0
+
+
+class Figures(msgspec.Struct, kw_only=True):
+    number: int
+    seconds: float
+    writes: int
+    """Requests that could have changed something, but for the Lease."""
+    leases: int
+    requests: dict[str, int]
+    cpu: float
+    resident: float
+
+
+async def run(number: int, seconds: float) -> Figures:
+    async with place() as here:
+        with here.operator() as operator:
+            await leads(operator)
+            await here.converge(planes(number))
+            await at_rest(operator, number)
+            return await measure(here, operator, number, seconds)
+
+
+async def measure(here: Place, operator: OperatorProcess, number: int, seconds: float) -> Figures:
+    """What is done in so many seconds."""
+    await asyncio.sleep(SETTLING)  # echoes and bookmarks of what went before
+    asked, before = samples.requests(here.cluster), samples.usage(operator.pid)
+    wrote, renewed = await writes(operator), await _leases(operator)
+    await asyncio.sleep(seconds)
+    after = samples.usage(operator.pid)
+    return Figures(
+        number=number,
+        seconds=seconds,
+        writes=await writes(operator) - wrote,
+        leases=await _leases(operator) - renewed,
+        requests=dict(samples.requests(here.cluster) - asked),
+        cpu=after.cpu - before.cpu,
+        resident=after.resident,
+    )
+
+
+async def _leases(operator: OperatorProcess) -> int:
+    return int(await operator.count("rest_client_requests_total", method="PUT"))
+
+
+def tell(runs: Sequence[Figures]) -> Section:
+    header = [
+        "control planes",
+        "seconds",
+        "writes",
+        "Lease per min",
+        "other requests per min",
+        "CPU ms per min",
+        "RSS MB",
+    ]
+    rows = [
+        (
+            run.number,
+            f"{run.seconds:g}",
+            run.writes,
+            f"{run.leases * 60 / run.seconds:.0f}",
+            f"{sum(run.requests.values()) * 60 / run.seconds:.1f}",
+            f"{run.cpu * 60000 / run.seconds:.0f}",
+            f"{run.resident:.0f}",
+        )
+        for run in runs
+    ]
+    wrote = sum(run.writes for run in runs)
+    text = "Nothing happens, and the operator is left alone. A watch ends and is opened anew every 5 to 10 minutes.\n\n"
+    verdict = Verdict(
+        name="writes at rest, but for the Lease",
+        target="0",
+        found=str(wrote),
+        met=wrote == 0,
+        limit="something changes by itself.",
+    )
+    return Section(title="Idle", text=text + table(header, rows), verdicts=[verdict])

@@ -1,0 +1,113 @@
+"""Noise: thousands of Secrets and ConfigMaps that are nobody's business, and that change all the time."""
+
+import asyncio
+import base64
+import itertools
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from bench import samples
+from bench.place import MANY, Place, at_rate, at_rest, leads, place, planes
+from bench.report import Section, Verdict, table
+from coder_k8s.kube.kinds import CONFIG_MAP, SECRET
+from coder_k8s.kube.objects import Key
+
+EACH = 5000
+SIZE = 20_000
+CHURN = 50.0
+"""Unrelated changes per second."""
+REST = 30.0
+LIMIT = 1.10
+
+
+class Cost(msgspec.Struct, kw_only=True):
+    cpu: float
+    """Seconds from exec until all were made."""
+    rest_cpu: float
+    """Milliseconds per minute afterwards."""
+    resident: float
+
+
+class Figures(msgspec.Struct, kw_only=True):
+    number: int
+    strangers: int
+    quiet: Cost
+    noisy: Cost
+
+
+async def run(number: int, each: int = EACH, rest: float = REST) -> Figures:
+    async with place() as here:
+        quiet = await measure(here, number, rest)
+    async with place() as here, noise(here, each):
+        return Figures(number=number, strangers=2 * each, quiet=quiet, noisy=await measure(here, number, rest))
+
+
+async def measure(here: Place, number: int, rest: float) -> Cost:
+    with here.operator() as operator:
+        await leads(operator)
+        await here.converge(planes(number))
+        await at_rest(operator, number)
+        made = samples.usage(operator.pid)
+        await asyncio.sleep(rest)
+        rested = samples.usage(operator.pid)
+        return Cost(cpu=made.cpu, rest_cpu=(rested.cpu - made.cpu) * 60_000 / rest, resident=rested.resident)
+
+
+@asynccontextmanager
+async def noise(here: Place, each: int) -> AsyncIterator[None]:
+    """Strangers, some of which change at any time until the context ends."""
+    blob = base64.b64encode(os.urandom(SIZE * 3 // 4)).decode()
+    names = [{"metadata": {"namespace": MANY, "name": f"stranger-{count}"}} for count in range(each)]
+    await here.make(SECRET, ({**name, "data": {"blob": blob}} for name in names))
+    await here.make(CONFIG_MAP, ({**name, "data": {"some": "thing"}} for name in names))
+    turns = itertools.count()
+
+    async def change() -> None:
+        turn = next(turns)
+        kind, key = (SECRET, CONFIG_MAP)[turn % 2], Key(MANY, f"stranger-{turn % each}")
+        await here.admin.merge(kind, key, {"metadata": {"annotations": {"turn": str(turn)}}})
+
+    churn = asyncio.create_task(at_rate(CHURN, change))
+    try:
+        yield
+    finally:
+        churn.cancel()
+        await asyncio.wait([churn])
+    if not churn.cancelled():
+        churn.result()
+
+
+def tell(runs: Sequence[Figures]) -> Section:
+    header = ["control planes", "", "CPU from exec until made, s", "CPU at rest, ms per min", "RSS MB"]
+    rows = [
+        (run.number, name, f"{cost.cpu:.2f}", f"{cost.rest_cpu:.0f}", f"{cost.resident:.1f}")
+        for run in runs
+        for name, cost in (("alone", run.quiet), (f"with {run.strangers} strangers", run.noisy))
+    ]
+    run = runs[-1]
+    memory, cpu = run.noisy.resident / run.quiet.resident, run.noisy.cpu / run.quiet.cpu
+    text = (
+        f"Half of the strangers are Secrets of {SIZE // 1000} KB, half are ConfigMaps, and {CHURN:g} of them change "
+        "per second. The operator watches the metadata of all of them, because any could be named by a control plane.\n\n"
+    )
+    each = (run.noisy.resident - run.quiet.resident) * 1e6 / run.strangers
+    verdicts = [
+        Verdict(
+            name="memory with strangers around, of without",
+            target=f"≤ {LIMIT}",
+            found=f"{memory:.2f}",
+            met=memory <= LIMIT,
+            limit=f"name and version of each stranger: {each:.0f} bytes.",
+        ),
+        Verdict(
+            name="CPU with strangers around, of without",
+            target=f"≤ {LIMIT}",
+            found=f"{cpu:.2f}",
+            met=cpu <= LIMIT,
+            limit="the first list and every change come as JSON, which has to be read to be dropped.",
+        ),
+    ]
+    return Section(title="Noise", text=text + table(header, rows), verdicts=verdicts)

@@ -1,0 +1,80 @@
+"""Restart: an operator that finds everything as it should be."""
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from bench import samples
+from bench.place import Place, at_rest, leads, place, planes, writes
+from bench.report import Section, Verdict, table
+from tests.support import eventually
+
+
+class Figures(msgspec.Struct, kw_only=True):
+    number: int
+    ready: float
+    """Seconds from exec until `/readyz` says so."""
+    rest: float
+    """Seconds from exec until each was looked at."""
+    cpu: float
+    """Seconds until then."""
+    writes: int
+    """Requests that could have changed something, but for the Lease."""
+    requests: dict[str, int]
+    resident: float
+
+
+async def run(number: int) -> Figures:
+    async with place() as here:
+        with here.operator() as operator:
+            await leads(operator)
+            await here.converge(planes(number))
+        return await measure(here, number)
+
+
+async def measure(here: Place, number: int) -> Figures:
+    """What an operator does that starts with so many present."""
+    asked = samples.requests(here.cluster)
+    began = time.monotonic()
+    with here.operator() as operator:
+        await eventually(operator.is_ready, 60)
+        ready = time.monotonic() - began
+        await at_rest(operator, number)
+        rest = time.monotonic() - began
+        used = samples.usage(operator.pid)
+        return Figures(
+            number=number,
+            ready=ready,
+            rest=rest,
+            cpu=used.cpu,
+            writes=await writes(operator),
+            requests=dict(samples.requests(here.cluster) - asked),
+            resident=used.resident,
+        )
+
+
+def tell(runs: Sequence[Figures]) -> Section:
+    header = ["control planes", "ready after, s", "all looked at, s", "CPU, s", "requests", "writes", "RSS MB"]
+    rows = [
+        (
+            run.number,
+            f"{run.ready:.2f}",
+            f"{run.rest:.2f}",
+            f"{run.cpu:.2f}",
+            sum(run.requests.values()),
+            run.writes,
+            f"{run.resident:.0f}",
+        )
+        for run in runs
+    ]
+    most = max(runs, key=lambda run: run.writes)
+    text = "An operator starts where all is as it should be. Times count from exec.\n\n" + table(header, rows)
+    verdict = Verdict(
+        name="writes after a restart",
+        target="0",
+        found=f"{most.writes}" + (f" (N = {most.number})" if most.writes else ""),
+        met=most.writes == 0,
+        limit="something is not as the operator wants it.",
+    )
+    return Section(title="Restart", text=text, verdicts=[verdict])

@@ -1,0 +1,76 @@
+"""Start-up: how long one waits for the command line and for the operator."""
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from bench import samples
+from bench.place import leads, place
+from bench.report import Section, table
+from tests.support import eventually
+
+TIMES = 9
+
+
+class Figures(msgspec.Struct, kw_only=True):
+    """Seconds, each the median of several times."""
+
+    python: float
+    """Python itself, doing nothing."""
+    version: float
+    """`coder-k8s version`."""
+    imports: float
+    """All that the operator imports, Python included."""
+    ready: float
+    """`coder-k8s controller` from exec to ready, with nothing in the cluster."""
+    leading: float
+    resident: float
+    """Megabytes then."""
+
+
+async def run(times: int = TIMES) -> Figures:
+    async with place() as here:
+        ready, leading, resident = [], [], []
+        for _ in range(times):
+            began = time.monotonic()
+            with here.operator() as operator:
+                await eventually(operator.is_ready, 60)
+                ready.append(time.monotonic() - began)
+                await leads(operator)
+                leading.append(time.monotonic() - began)
+                resident.append(samples.usage(operator.pid).resident)
+    return Figures(
+        python=_clock(times, "-c", "pass"),
+        version=_clock(times, "-m", "coder_k8s", "version"),
+        imports=_clock(times, "-c", "import coder_k8s.app"),
+        ready=statistics.median(ready),
+        leading=statistics.median(leading),
+        resident=statistics.median(resident),
+    )
+
+
+def _clock(times: int, *arguments: str) -> float:
+    """How long Python takes with these arguments."""
+    spent = []
+    for _ in range(times):
+        began = time.monotonic()
+        subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+        spent.append(time.monotonic() - began)
+    return statistics.median(spent)
+
+
+def tell(runs: Sequence[Figures]) -> Section:
+    [run] = runs
+    rows = [
+        ("Python, doing nothing", f"{run.python * 1000:.0f}"),
+        ("`coder-k8s version`", f"{run.version * 1000:.0f}"),
+        ("importing the operator", f"{run.imports * 1000:.0f}"),
+        ("`coder-k8s controller`, ready", f"{run.ready * 1000:.0f}"),
+        ("`coder-k8s controller`, leading", f"{run.leading * 1000:.0f}"),
+    ]
+    text = f"Medians of {TIMES} starts, from exec. The operator then holds {run.resident:.0f} MB.\n\n"
+    return Section(title="Start-up", text=text + table(["", "ms"], rows))

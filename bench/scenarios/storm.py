@@ -1,0 +1,196 @@
+"""Storm: every Secret changes, every Deployment reports all the time, and a user still wants to be served."""
+
+import asyncio
+import base64
+import time
+from collections.abc import Sequence
+from random import Random
+
+import msgspec
+
+from bench import samples
+from bench.place import ALONE, MANY, Place, at_rest, each, leads, place, planes
+from bench.report import Section, Verdict, table
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.controllers.labels import MANAGED
+from coder_k8s.kube.cache import Change
+from coder_k8s.kube.informer import Informer
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.objects import Child, Key, Manifest
+from tests.e2e.operator_process import OperatorProcess
+
+SECONDS = 30.0
+RATE = 20.0
+"""Status changes per second that each Deployment would report, if the API server took so many."""
+WRITERS = 8
+PAUSE = 0.1
+LIMIT = 1000.0
+
+
+class Figures(msgspec.Struct, kw_only=True):
+    number: int
+    seconds: float
+    reports: int
+    """Status changes of Deployments."""
+    secrets: int
+    passes: int
+    deepest: int
+    """The most keys that waited at a time."""
+    user: list[float]
+    """Milliseconds from a user's change of a control plane until its Deployment has it."""
+
+    @property
+    def deduplication(self) -> float:
+        """Passes per change."""
+        return self.passes / (self.reports + self.secrets + len(self.user))
+
+
+async def run(number: int, seconds: float = SECONDS, seed: int = 1) -> Figures:
+    async with place() as here:
+        await here.make(SECRET, [_secret(count, "calm") for count in range(number)])
+        with here.operator() as operator:
+            await leads(operator)
+            wanted = [
+                {**plane, "spec": {**ALONE, "envFrom": [{"secretRef": {"name": f"settings-{count}"}}]}}
+                for count, plane in enumerate(planes(number))
+            ]
+            await here.converge(wanted)
+            await at_rest(operator, number)
+            async with here.informer(DEPLOYMENT, MANAGED) as deployments:
+                storm = Storm(here, operator, deployments, number, Random(seed))  # noqa: S311 - no secret
+                return await storm.blow(seconds)
+
+
+class Storm:
+    """All at once, for a while."""
+
+    def __init__(
+        self, here: Place, operator: OperatorProcess, deployments: Informer[Child], number: int, rng: Random
+    ) -> None:
+        self._here = here
+        self._operator = operator
+        self._deployments = deployments
+        self._number = number
+        self._rng = rng
+        self._served: dict[str, asyncio.Event] = {}
+        self._found = Figures(number=number, seconds=0, reports=0, secrets=number, passes=0, deepest=0, user=[])
+        deployments.listen(self._look)
+
+    async def blow(self, seconds: float) -> Figures:
+        passes = await self._passes()
+        began = time.monotonic()
+        tasks = [asyncio.create_task(self._report()) for _ in range(WRITERS)]
+        tasks += [asyncio.create_task(self._measure_depth()), asyncio.create_task(self._use())]
+        await each(range(self._number), self._change_secret)
+        await asyncio.wait(tasks, timeout=began + seconds - time.monotonic())
+        for task in tasks:
+            if task.done():
+                task.result()
+            task.cancel()
+        await asyncio.wait(tasks)
+        self._found.seconds = time.monotonic() - began
+        self._found.passes = await self._passes() - passes
+        return self._found
+
+    async def _change_secret(self, count: int) -> None:
+        content = _secret(count, "storm")
+        await self._here.admin.merge(SECRET, Key(MANY, f"settings-{count}"), {"data": content["data"]})
+
+    async def _report(self) -> None:
+        """One of those that report, as fast as the API server allows but no faster than the stated rate."""
+        pause = WRITERS / (RATE * self._number)
+        while True:
+            began = time.monotonic()
+            key = Key(MANY, f"plane-{self._rng.randrange(self._number)}")
+            counts = dict.fromkeys(("replicas", "readyReplicas"), self._rng.randrange(4))
+            await self._here.admin.merge(DEPLOYMENT, key, {"status": counts}, "status")
+            self._found.reports += 1
+            await asyncio.sleep(max(0.0, pause - (time.monotonic() - began)))
+
+    async def _measure_depth(self) -> None:
+        while True:
+            depth = await self._operator.metric("workqueue_depth", controller="codercontrolplane")
+            self._found.deepest = max(self._found.deepest, int(depth))
+            await asyncio.sleep(0.5)
+
+    async def _use(self) -> None:
+        """A user who changes one control plane after the other, and looks when it is done."""
+        while True:
+            await asyncio.sleep(PAUSE)
+            key, image = Key(MANY, f"plane-{self._rng.randrange(self._number)}"), f"coder:{self._rng.randrange(10**9)}"
+            self._served[image] = served = asyncio.Event()
+            began = time.monotonic()
+            await self._here.admin.merge(CONTROL_PLANE, key, {"spec": {"image": image}})
+            await served.wait()
+            self._found.user.append((time.monotonic() - began) * 1000)
+
+    def _look(self, change: Change[Child]) -> None:
+        if change.new is not None:
+            [container] = change.new.manifest["spec"]["template"]["spec"]["containers"]
+            if (served := self._served.pop(container["image"], None)) is not None:
+                served.set()
+
+    async def _passes(self) -> int:
+        return int(await self._operator.metric("controller_runtime_reconcile_total", controller="codercontrolplane"))
+
+
+def _secret(count: int, word: str) -> Manifest:
+    value = base64.b64encode(word.encode()).decode()
+    return {"metadata": {"namespace": MANY, "name": f"settings-{count}"}, "data": {"CODER_WORD": value}}
+
+
+def tell(runs: Sequence[Figures]) -> Section:
+    header = [
+        "control planes",
+        "reports per s",
+        "passes per change",
+        "deepest queue",
+        "user p50, ms",
+        "p99, ms",
+        "changes",
+    ]
+    rows = [
+        (
+            run.number,
+            f"{run.reports / run.seconds:.0f}",
+            f"{run.deduplication:.2f}",
+            run.deepest,
+            f"{samples.percentile(run.user, 50):.0f}",
+            f"{samples.percentile(run.user, 99):.0f}",
+            len(run.user),
+        )
+        for run in runs
+    ]
+    text = (
+        "Every Secret that a control plane names changes at once. Then Deployments report status changes as fast as "
+        f"the API server takes them (wanted: {RATE:g} per second and Deployment). Meanwhile a user changes one control "
+        "plane after the other, and waits until its Deployment has the change.\n\n"
+    )
+    slowest = max(runs, key=lambda run: samples.percentile(run.user, 99))
+    p99 = samples.percentile(slowest.user, 99)
+    busiest = max(runs, key=lambda run: run.deduplication)
+    deepest = max(runs, key=lambda run: run.deepest / run.number)
+    verdicts = [
+        Verdict(
+            name="a user's change in a storm, p99",
+            target=f"< {LIMIT / 1000:g} s",
+            found=f"{p99 / 1000:.2f} s (N = {slowest.number})",
+            met=p99 < LIMIT,
+            limit="the API server, which answers everybody late.",
+        ),
+        Verdict(
+            name="passes per change in a storm",
+            target="< 1",
+            found=f"{busiest.deduplication:.2f} (N = {busiest.number})",
+            met=busiest.deduplication < 1,
+            limit="passes are as fast as changes, so that none wait to be taken together.",
+        ),
+        Verdict(
+            name="keys that wait in a storm",
+            target="≤ control planes",
+            found=f"{deepest.deepest} (N = {deepest.number})",
+            met=deepest.deepest <= deepest.number,
+            limit="a key waited twice.",
+        ),
+    ]
+    return Section(title="Storm", text=text + table(header, rows), verdicts=verdicts)

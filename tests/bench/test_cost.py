@@ -1,0 +1,45 @@
+"""What the operator costs, in figures that do not depend on the machine: the short version of `make bench`."""
+
+import sys
+
+import pytest
+
+from bench.place import CHILDREN, at_rest, leads, place, planes
+from bench.scenarios import converge, idle, restart
+
+WARM_UP, FEW, MANY = 10, 50, 200
+GROWTH = 1.5
+SECONDS = 10.0
+
+
+@pytest.mark.timeout(400)
+async def test_what_it_costs(capfd: pytest.CaptureFixture[str]) -> None:
+    async with place() as here:
+        with here.operator() as operator:
+            await leads(operator)
+            await here.converge(planes(WARM_UP))
+            few = await converge.measure(here, operator, planes(FEW, first=WARM_UP))
+        with here.operator() as operator:
+            await leads(operator)
+            await at_rest(operator, WARM_UP + FEW)
+            many = await converge.measure(here, operator, planes(MANY, first=WARM_UP + FEW))
+            await at_rest(operator, WARM_UP + FEW + MANY)
+            rest = await idle.measure(here, operator, MANY, SECONDS)
+        again = await restart.measure(here, WARM_UP + FEW + MANY)
+
+    growth = (many.cpu / MANY) / (few.cpu / FEW)
+    with capfd.disabled():
+        sys.stderr.write(
+            f"\n{MANY} control planes in {many.wall:.1f} s with {converge.writes(many) / MANY:.2f} writes and "
+            f"{many.cpu / MANY * 1000:.1f} ms of CPU each, {growth:.2f} times that of {FEW}; "
+            f"{many.peak:.0f} MB; after a restart ready in {again.ready:.2f} s\n"
+        )
+    for number, spent in ((FEW, few), (MANY, many)):
+        for kind in CHILDREN:
+            assert spent.requests[f"POST {kind.plural}"] == number
+        assert number <= spent.requests["PATCH codercontrolplanes/status"] < number * 1.05
+        assert converge.writes(spent) < (len(CHILDREN) + 1) * number * 1.02
+    assert growth < GROWTH
+    assert rest.writes == 0
+    assert rest.leases > 0, "the count of writes is alive"
+    assert again.writes == 0
