@@ -3,10 +3,12 @@
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
+from tests.support.api import Api, say
 from tests.support.provisioners import Yard
 
 ENTITLED = "ExternalProvisionersEntitled"
@@ -177,6 +179,27 @@ async def test_question_fails(place: Yard, switch: str) -> None:
         assert await untouched(place)
         place.plane.coderd.state.set(**{switch: False})
         await operator.look(place.key())
+        await place.told("ProvisionerKeyReady", "KeyReady", "True")
+
+
+async def test_question_is_forbidden(place: Yard) -> None:
+    """By something before coderd, which itself tells everybody."""
+    await place.say("demo", **place.fresh("unknown"))
+    host = Endpoint(f"demo.{place.namespace}.svc.cluster.local", 80)
+    async with (
+        Api(say({"message": "Forbidden."}, 403)) as api,
+        place.operator(connect_to={host: Endpoint("127.0.0.1", api.port)}) as operator,
+    ):
+        await place.make()
+        told = await place.told(ENTITLED, "Forbidden", "False")
+        assert told.message == "Forbidden."
+        await place.told("Ready", "Forbidden", "False")
+        await place.told("Stalled", "Progressing", "False")
+        await operator.settle()
+        assert 0 < (operator.look_again(place.key()) or 0) <= 30
+        assert [seen.path for seen in api.requests] == [ENTITLEMENTS]
+        assert await untouched(place)
+    async with place.operator():
         await place.told("ProvisionerKeyReady", "KeyReady", "True")
 
 

@@ -198,10 +198,7 @@ async def test_secret_moves_without_rotation(place: Yard) -> None:
 
 async def test_no_key_is_left_that_cannot_be_kept(place: Yard) -> None:
     """As with a quota that leaves no room for its Secret."""
-    metadata = {"namespace": place.namespace, "name": "none"}
-    quota = await place.client.create(QUOTA, {"metadata": metadata, "spec": {"hard": {"count/secrets": "0"}}})
-    full = {"hard": {"count/secrets": "0"}, "used": {"count/secrets": "0"}}
-    await place.client.merge(QUOTA, quota.key, {"status": full}, "status")
+    quota = await fill_quota(place)
     async with place.operator() as operator:
         await place.make()
         refused = await place.told("ProvisionerKeySecretReady", "Forbidden", "False")
@@ -212,6 +209,32 @@ async def test_no_key_is_left_that_cannot_be_kept(place: Yard) -> None:
         await operator.look(place.key())
         await place.ready(operator)
     assert await place.stored() == place.keys["build"].secret
+
+
+async def test_the_old_key_is_not_forgotten_when_the_new_one_cannot_be_kept(place: Yard) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        quota = await fill_quota(place)
+        await place.delete(SECRET, SECRET_NAME)
+        await place.told("ProvisionerKeySecretReady", "Forbidden", "False")
+        await operator.settle()
+        assert set(place.keys) == {"build"}
+        assert [key.name for key in (await place.get()).status.retiring_keys] == ["build"]
+        assert 30 < (operator.look_again(place.key()) or 0) <= 60
+        await place.client.delete(QUOTA, quota, unchanged=False)
+        await operator.look(place.key())
+        await place.ready(operator)
+        await eventually(lambda: set(place.keys) == {"build-2"})
+    assert await place.stored() == place.keys["build-2"].secret
+
+
+async def fill_quota(place: Yard) -> Child:
+    """Let the namespace have no room for another Secret."""
+    full = {"count/secrets": "0"}
+    metadata = {"namespace": place.namespace, "name": "none"}
+    quota = await place.client.create(QUOTA, {"metadata": metadata, "spec": {"hard": full}})
+    return await place.client.merge(QUOTA, quota.key, {"status": {"hard": full, "used": full}}, "status")
 
 
 async def holds(place: Yard, secret: str, name: str, field: str) -> bool:

@@ -37,7 +37,9 @@ class Retirement:
         for key in provisioner.status.retiring_keys:
             if why := self._credentials.hopeless(provisioner, key.control_plane_ref_name):
                 self._leaked(provisioner, key, why)
-            elif not (rolled_out and await self._retire(provisioner, key, pods_left)):
+            elif not rolled_out:  # which is told by a watch
+                left.append(key)
+            elif not await self._retire(provisioner, key, pods_left):
                 left.append(key)
                 report.again(POLL.total_seconds())
         return left

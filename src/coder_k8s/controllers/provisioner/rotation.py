@@ -12,6 +12,7 @@ from coder_k8s.api.shared import SecretKey, seconds
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import ProvisionerKey
+from coder_k8s.controllers import refusals
 from coder_k8s.controllers.refusals import NAME_TAKEN_POLL
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
@@ -53,11 +54,7 @@ class Rotation:
         self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd, report: Report
     ) -> tuple[CoderProvisioner, str]:
         """The object with what was recorded, and the key to run daemons with; empty when there is none."""
-        if self._secret.taken(provisioner):
-            # Somebody else's Secret would swallow the secret of every key that we make.
-            taken = f"Secret {secret_name(provisioner)} is not ours: remove it or choose another key.secretName"
-            report.add(SECRET_READY, False, "NameTaken", taken, stalled=True)
-            report.again(NAME_TAKEN_POLL)
+        if self._is_homeless(provisioner, report):
             return provisioner, ""
         wanted = wanted_by(provisioner, plane)
         max_age, checked, cause = INTERVAL, False, ""
@@ -67,27 +64,34 @@ class Rotation:
             if not (checked or isinstance(step, keys.Keep | keys.Wait)):
                 max_age, checked = timedelta(), True  # decide on nothing but the present
                 continue
-            works = held is not None and held.id == provisioner.status.provisioner_key_id
             match step:
-                case keys.Keep():
-                    return await self._keep(provisioner, stored, wanted, report)
-                case keys.Wait(why):
-                    waiting = f"{why}: waiting for the last key to retire"
-                    report.add(KEY_READY, True, "Rotating", waiting, settled=False)
-                    return provisioner, await self._move(provisioner, stored, wanted, report)
-                case keys.Blocked(name):
-                    taken = f"coderd has a key {name} that is not ours: delete it there or choose another key.name"
-                    report.add(KEY_READY, False, "NameTaken", taken, stalled=True)
+                case keys.Keep() | keys.Wait() | keys.Blocked():
+                    works = held is not None and held.id == provisioner.status.provisioner_key_id
+                    self._tell_rest(provisioner, step, report)
                     return provisioner, await self._move(provisioner, stored, wanted, report) if works else ""
                 case keys.Adopt(found):
                     provisioner = await self._adopt(provisioner, wanted, found, known)
                 case keys.Begin():
                     provisioner, cause = await self._begin(provisioner, wanted, step), step.cause
                 case keys.Make(name, lost):
-                    await self._make(provisioner, wanted, coderd, name, lost)
+                    made = False
+                    with refusals.told(report, SECRET_READY):
+                        await self._make(provisioner, wanted, coderd, name, lost)
+                        made = True
+                    if not made:
+                        return provisioner, ""  # with all that was recorded: only the status knows what retires
                     self._tell(provisioner, name, cause)
                     max_age = timedelta()
         raise coderd_errors.Unavailable("the key changes faster than it can be recorded")
+
+    def _is_homeless(self, provisioner: CoderProvisioner, report: Report) -> bool:
+        """Whether somebody else's Secret would swallow the secret of every key that we make."""
+        if not self._secret.taken(provisioner):
+            return False
+        taken = f"Secret {secret_name(provisioner)} is not ours: remove it or choose another key.secretName"
+        report.add(SECRET_READY, False, "NameTaken", taken, stalled=True)
+        report.again(NAME_TAKEN_POLL)
+        return True
 
     async def _decide(
         self, provisioner: CoderProvisioner, wanted: keys.Wanted, coderd: Coderd, max_age: timedelta
@@ -102,22 +106,27 @@ class Rotation:
             step = step.give_way(await self._views.daemons(coderd, wanted.organization, max_age))
         return step, stored, held, known
 
-    async def _keep(
-        self, provisioner: CoderProvisioner, stored: Stored, wanted: keys.Wanted, report: Report
-    ) -> tuple[CoderProvisioner, str]:
-        """Nothing to change at coderd; the Secret may still have to move to another name."""
-        await self._move(provisioner, stored, wanted, report)
-        report.add(KEY_READY, True, "KeyReady")
-        report.add(SECRET_READY, True, "SecretReady")
-        if (due := self._interval(provisioner)) is not None:
-            report.again(max(0.0, (due - self._now()).total_seconds()))
-        return provisioner, stored.key
+    def _tell_rest(
+        self, provisioner: CoderProvisioner, step: keys.Keep | keys.Wait | keys.Blocked, report: Report
+    ) -> None:
+        """Say why nothing is to be done at coderd now."""
+        match step:
+            case keys.Keep():
+                report.add(KEY_READY, True, "KeyReady")
+                if (due := self._interval(provisioner)) is not None:
+                    report.again(max(0.0, (due - self._now()).total_seconds()))
+            case keys.Wait(why):
+                waiting = f"{why}: waiting for the last key to retire"
+                report.add(KEY_READY, True, "Rotating", waiting, settled=False)
+            case keys.Blocked(name):
+                taken = f"coderd has a key {name} that is not ours: delete it there or choose another key.name"
+                report.add(KEY_READY, False, "NameTaken", taken, stalled=True)
 
     async def _move(self, provisioner: CoderProvisioner, stored: Stored, wanted: keys.Wanted, report: Report) -> str:
         """The key that is in use, in the Secret that the pods are told of, whatever else has to wait."""
-        if stored.key:
-            await self._secret.write(provisioner, Stored(stored.key, stored.origin or wanted.plane, stored.asked))
-            report.fields["secret_ref"] = SecretKey(name=secret_name(provisioner), key=provisioner.spec.key.secret_key)
+        await self._secret.write(provisioner, Stored(stored.key, stored.origin or wanted.plane, stored.asked))
+        report.fields["secret_ref"] = SecretKey(name=secret_name(provisioner), key=provisioner.spec.key.secret_key)
+        report.add(SECRET_READY, True, "SecretReady")
         return stored.key
 
     async def _adopt(
