@@ -4,18 +4,21 @@ import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.controllers.runtime import Runtime
-from coder_k8s.dev.cluster import Cluster
+from coder_k8s.dev import gateway_api
+from coder_k8s.dev.cluster import Cluster, ClusterAccess
+from coder_k8s.dev.processes import poll
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import Condition, find
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.kinds import ROLE, ROLE_BINDING
+from coder_k8s.kube.kinds import HTTP_ROUTE, ROLE, ROLE_BINDING
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest
 from tests.security.privileges import auditing
@@ -124,6 +127,16 @@ def own_cluster(audit: Path) -> Iterator[Cluster]:
         install_crds(cluster)
         write_operator_kubeconfig(cluster, operator_of(cluster))
         yield cluster
+
+
+def install_gateway_api(cluster: ClusterAccess) -> None:
+    """The definitions of the Gateway API, served when this returns: an operator looks for them only now and then."""
+    cluster.kubectl("apply", "--server-side", "--filename=-", input=gateway_api.manifests())
+    assert poll(lambda: serves_routes(cluster), timeout=30), "the Gateway API is not served"
+
+
+def serves_routes(cluster: ClusterAccess) -> bool:
+    return cluster.request("GET", HTTP_ROUTE.path(Key("", "")))[0] == HTTPStatus.OK
 
 
 def operator_of(cluster: Cluster) -> Path:

@@ -15,14 +15,20 @@ from coder_k8s.controllers.controlplane.exposure import judge
 from coder_k8s.controllers.report import Report
 from coder_k8s.dev import gateway_api
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
-from coder_k8s.kube import errors
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.kinds import HTTP_ROUTE, INGRESS
 from coder_k8s.kube.objects import Child, Key, Manifest, timestamp
 from tests.support import eventually
 from tests.support.controllers import running
 
-from .administrator import Administrator, administrator, operator_of, own_cluster
+from .administrator import (
+    Administrator,
+    administrator,
+    install_gateway_api,
+    operator_of,
+    own_cluster,
+    serves_routes,
+)
 
 BY_INGRESS = {"ingress": {"host": "coder.example.com"}}
 BY_GATEWAY = {"gateway": {"host": "coder.example.com", "parentRefs": [{"name": "public"}]}}
@@ -47,28 +53,16 @@ async def gateway_admin(gateway_cluster: Cluster) -> AsyncIterator[Administrator
         yield somebody
 
 
-async def served(admin: Administrator) -> bool:
-    try:
-        return [page async for page in admin.client.list(HTTP_ROUTE)] != []
-    except errors.NotFound:
-        return False
+async def have_gateway_api(cluster: ClusterAccess) -> None:
+    if not serves_routes(cluster):
+        await asyncio.to_thread(install_gateway_api, cluster)
 
 
-async def install_gateway_api(cluster: ClusterAccess, admin: Administrator) -> None:
-    if not await served(admin):
-        command = ("apply", "--server-side", "--filename=-")
+async def lose_gateway_api(cluster: ClusterAccess) -> None:
+    if serves_routes(cluster):
+        command = ("delete", "--ignore-not-found", "--wait=false", "--filename=-")
         await asyncio.to_thread(cluster.kubectl, *command, input=gateway_api.manifests())
-        await eventually(lambda: served(admin), 30)
-
-
-async def remove_gateway_api(cluster: ClusterAccess, admin: Administrator) -> None:
-    command = ("delete", "--ignore-not-found", "--wait=false", "--filename=-")
-    await asyncio.to_thread(cluster.kubectl, *command, input=gateway_api.manifests())
-
-    async def gone() -> bool:
-        return not await served(admin)
-
-    await eventually(gone, 30)
+        await eventually(lambda: not serves_routes(cluster), 30)
 
 
 PUBLIC, INTERNAL = {"name": "public"}, {"name": "internal", "namespace": "gateways", "sectionName": "https"}
@@ -179,7 +173,7 @@ async def test_foreign_ingress_of_the_same_name_is_left_alone(
 async def test_gateway_api_is_picked_up_and_missed_without_a_restart(
     gateway_cluster: Cluster, gateway_admin: Administrator
 ) -> None:
-    await remove_gateway_api(gateway_cluster, gateway_admin)
+    await lose_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     async with running(operator_of(gateway_cluster), [namespace], setup.build):
         key = await gateway_admin.make(namespace, expose=BY_GATEWAY)
@@ -187,17 +181,17 @@ async def test_gateway_api_is_picked_up_and_missed_without_a_restart(
         assert missing.status == "False"
         assert "Gateway API" in missing.message
 
-        await install_gateway_api(gateway_cluster, gateway_admin)
+        await have_gateway_api(gateway_cluster)
         await gateway_admin.told(key, "Exposed", "Applied", within=20)
         made = (await gateway_admin.client.get(HTTP_ROUTE, key)).manifest
         assert made["metadata"]["ownerReferences"][0]["name"] == "demo"
 
-        await remove_gateway_api(gateway_cluster, gateway_admin)
+        await lose_gateway_api(gateway_cluster)
         await gateway_admin.told(key, "Exposed", "GatewayAPIMissing", within=20)
 
 
 async def test_route_is_as_good_as_its_parents_say(gateway_cluster: Cluster, gateway_admin: Administrator) -> None:
-    await install_gateway_api(gateway_cluster, gateway_admin)
+    await have_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     async with running(operator_of(gateway_cluster), [namespace], setup.build):
         key = await gateway_admin.make(namespace, expose=BY_GATEWAY)
@@ -214,7 +208,7 @@ async def test_route_is_as_good_as_its_parents_say(gateway_cluster: Cluster, gat
 
 
 async def test_switching_keeps_one_way_in(gateway_cluster: Cluster, gateway_admin: Administrator) -> None:
-    await install_gateway_api(gateway_cluster, gateway_admin)
+    await have_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     async with running(operator_of(gateway_cluster), [namespace], setup.build):
         key = await gateway_admin.make(namespace, expose=BY_INGRESS)
@@ -238,7 +232,7 @@ async def test_switching_keeps_one_way_in(gateway_cluster: Cluster, gateway_admi
 async def test_switching_leaves_a_foreign_route_alone_and_the_ingress_in_place(
     gateway_cluster: Cluster, gateway_admin: Administrator
 ) -> None:
-    await install_gateway_api(gateway_cluster, gateway_admin)
+    await have_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     key = Key(namespace, "demo")
     foreign: Manifest = {

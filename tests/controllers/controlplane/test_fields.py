@@ -12,7 +12,6 @@ import yaml
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane import setup
-from coder_k8s.dev import gateway_api
 from coder_k8s.dev.cluster import Cluster
 from coder_k8s.kube.cache import Change
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
@@ -21,6 +20,7 @@ from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.operator import CONFIG, install_crds, write_operator_kubeconfig
 
+from .administrator import install_gateway_api
 from .fields import AWAY, FIXED, HOME, KUBERNETES_OWN, NAME, NEED_CODERD, NOTHING, ROWS, Look, Row
 from .planes import Observer, manifest, observing
 
@@ -44,7 +44,7 @@ def test_no_field_is_forgotten() -> None:
 
 async def test_children_follow_every_field(fresh_cluster: Cluster, tmp_path: Path) -> None:
     install_crds(fresh_cluster)
-    fresh_cluster.kubectl("apply", "--server-side", "--filename=-", input=gateway_api.manifests())
+    install_gateway_api(fresh_cluster)
     for name, labels in ((HOME, {}), (AWAY, {"coder.com/workspaces-from": HOME})):
         fresh_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")

@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -14,7 +13,6 @@ from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane import setup
 from coder_k8s.controllers.names import hashed
 from coder_k8s.controllers.runtime import Runtime
-from coder_k8s.dev import gateway_api
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest, newer
@@ -23,6 +21,7 @@ from tests.support.controllers import running
 from tests.support.idle import idle, one_more_pass
 from tests.support.operator import install_crds, write_operator_kubeconfig
 
+from .administrator import install_gateway_api
 from .planes import Observer, manifest, observing, writes
 
 NAME = "demo"
@@ -141,11 +140,10 @@ ROUTE: dict[Kind[Child], list[Manifest]] = {
 
 async def test_also_in_other_namespaces_and_of_kinds_that_are_installed(fresh_cluster: Cluster, tmp_path: Path) -> None:
     install_crds(fresh_cluster)
-    fresh_cluster.kubectl("apply", "--server-side", "--filename=-", input=gateway_api.manifests())
+    install_gateway_api(fresh_cluster)
     for name, labels in (("home", {}), ("away", {"coder.com/workspaces-from": "home"})):
         fresh_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
-    await eventually(lambda: fresh_cluster.request("GET", HTTP_ROUTE.path(Key("", "")))[0] == HTTPStatus.OK, 30)
     gateway = {"gateway": {"host": "coder.example.com", "parentRefs": [{"name": "gateway"}]}}
     rbac = {"workspaceNamespaces": ["away"]}
     async with at_rest(fresh_cluster, kubeconfig, "home", everywhere=True, expose=gateway, rbac=rbac) as home:
