@@ -10,6 +10,7 @@ import msgspec
 from coder_k8s.coderd.connections import Connections, Reply
 from coder_k8s.coderd.errors import (
     Conflict,
+    Invalid,
     NotSupported,
     Problem,
     Unauthorized,
@@ -204,6 +205,8 @@ class Client:
         sent = {"Coder-Session-Token": self._token, **(headers or {})}
         if body is not None:
             sent["Content-Type"] = "application/json"
+        if not {"", ".", ".."}.isdisjoint(names):
+            raise Invalid(f"{route}: not a name of anything")  # whoever tidies up paths would read another one
         path = route.format(*(quote(name, safe="") for name in names))
         url = f"{self._url}{path}?{urlencode(query)}" if query else self._url + path
         content = None if body is None else msgspec.json.encode(body)

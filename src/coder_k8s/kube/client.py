@@ -60,6 +60,8 @@ class Client:
         self._fence = fence
 
     async def get(self, kind: Kind[T], key: Key) -> T:
+        if not key.name:
+            raise errors.NotFound(404, "NotFound", f"no {kind.name} is without a name")
         body = await self._http.send("GET", kind.path(key), {}, _accept(kind))
         return _decode(kind, body)
 

@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Generic, NamedTuple, Self, TypeVar
+from urllib.parse import quote
 
 import msgspec
+
+from coder_k8s.kube import errors
 
 Manifest = dict[str, Any]
 """An object as it goes over the wire, decoded no further than JSON."""
@@ -151,8 +154,8 @@ class Kind(Generic[T]):
         """The path of one object, or of the collection when the name is empty."""
         parts = ["/apis" if self.group else "/api", self.api_version]
         if key.namespace and self.namespaced:
-            parts += ["namespaces", key.namespace]
-        parts += [part for part in (self.plural, key.name, subresource) if part]
+            parts += ["namespaces", _segment(key.namespace)]
+        parts += [part for part in (self.plural, _segment(key.name), subresource) if part]
         return "/".join(parts)
 
     def reference(self, owner: Object) -> OwnerReference:
@@ -201,3 +204,10 @@ def timestamp(moment: datetime) -> str:
 def micro_timestamp(moment: datetime) -> str:
     """`metav1.MicroTime`: the API server refuses anything but exactly six digits."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _segment(name: str) -> str:
+    """A name as a part of a path: a spec may hold anything as a name, also what would lead into another namespace."""
+    if name in (".", "..") or "/" in name or "%" in name:
+        raise errors.NotFound(404, "NotFound", f"no object can have the name {name!r}")
+    return quote(name)
