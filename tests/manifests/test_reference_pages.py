@@ -1,0 +1,87 @@
+"""The reference of what the operator says and takes: conditions, events, flags and commands."""
+
+import dataclasses
+import re
+from collections.abc import Callable
+
+import click
+import pytest
+
+from coder_k8s.api.events import EVENTS
+from coder_k8s.api.reasons import REASONS
+from coder_k8s.cli import main
+from coder_k8s.manifests import alerts, reference_metrics
+from coder_k8s.manifests.reference_commands import commands_page, flags_page
+from coder_k8s.manifests.reference_conditions import conditions_page, events_page
+from coder_k8s.settings import ENV_PREFIX, Settings, flag_of
+
+PAGES: dict[str, Callable[[], str]] = {
+    "alerts.md": alerts.page,
+    "commands.md": commands_page,
+    "conditions.md": conditions_page,
+    "events.md": events_page,
+    "flags.md": flags_page,
+    "metrics.md": reference_metrics.page,
+}
+
+
+def anchors(text: str) -> list[str]:
+    """The anchors of a page, as GitHub and MkDocs make them of its headings."""
+    outside = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", outside, re.MULTILINE)
+    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_anchor_is_there_once(name: str) -> None:
+    found = anchors(PAGES[name]())
+    assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_link_leads_somewhere(name: str) -> None:
+    for page, anchor in re.findall(r"\]\(([\w.]*)#?([\w-]*)\)", PAGES[name]()):
+        text = PAGES[page or name]()
+        assert not anchor or anchor in anchors(text)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_tables_have_as_many_cells_in_each_row(name: str) -> None:
+    for table in re.findall(r"(?:^\|.*\|$\n?)+", PAGES[name](), re.MULTILINE):
+        rows = [re.sub(r"\\\|", "", row).count("|") for row in table.splitlines()]
+        assert len(set(rows)) == 1
+
+
+def test_every_reason_is_an_anchor_with_its_meaning_and_remedy() -> None:
+    text = conditions_page()
+    sections = dict(re.findall(r"^### (\w+)\n\n(.*?)(?=^### |\Z)", text, re.MULTILINE | re.DOTALL))
+    for conditions in REASONS.values():
+        for condition, reasons in conditions.items():
+            for reason in reasons:
+                assert f"`{condition}` of " in sections[reason.name]
+                assert reason.meaning in sections[reason.name]
+                assert reason.remedy in sections[reason.name]
+
+
+def test_every_event_has_its_row() -> None:
+    text = events_page()
+    for event in EVENTS:
+        assert f"| `{event.reason}` | {event.type} |" in text
+
+
+def test_every_flag_has_its_row_with_variable_and_default() -> None:
+    text = flags_page()
+    for field in dataclasses.fields(Settings):
+        assert re.search(rf"^\| `{flag_of(field.name)}\b.*\| `{ENV_PREFIX}{field.name.upper()}` \|", text, re.MULTILINE)
+    assert "| `--watch-silence-limit TIME` | `CODER_K8S_WATCH_SILENCE_LIMIT` | `180s` |" in text
+    assert "| `--log-level [debug\\|info\\|warning\\|error]` | `CODER_K8S_LOG_LEVEL` | `info` |" in text
+
+
+def test_every_command_has_its_section_with_its_options() -> None:
+    text = commands_page()
+    for name, command in main.commands.items():
+        _, _, section = text.partition(f"## coder-k8s {name}\n")
+        assert section.startswith(f"\n```text\ncoder-k8s {name} ")
+        if name != "controller":
+            options = [option for option in command.params if isinstance(option, click.Option)]
+            assert all(f"`{option.opts[-1]}" in section.partition("\n## ")[0] for option in options)

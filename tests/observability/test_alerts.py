@@ -1,0 +1,229 @@
+"""Each alert fires when it should, and only then."""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from coder_k8s.manifests import alerts
+from tests.observability.promql import assert_known, promtool, write
+
+RULES = [rule for group in alerts.groups() for rule in group["rules"]]
+PAGE = alerts.page()
+Series = dict[str, str]
+
+OPERATOR = 'job="coder-k8s", namespace="coder-system", instance="10.0.0.1:8080"'
+OTHER = 'job="coder-k8s", namespace="coder-system", instance="10.0.0.2:8080"'
+STRANGER = 'job="another-operator", namespace="elsewhere", instance="10.0.0.3:8080"'
+OBJECT = 'namespace="coder", name="main"'
+PROCESS = {"job": "coder-k8s", "instance": "10.0.0.1:8080"}
+CONTROLLER = {"job": "coder-k8s", "namespace": "coder-system", "controller": "codercontrolplane"}
+OF_OBJECT = {"namespace": "coder", "name": "main"}
+
+WATCH = {f'coder_k8s_watch_age_seconds{{{OPERATOR}, kind="pods"}}': "5x200"}
+LEASE = 'name="coder-k8s-controller.coder.com"'
+LEADING = f"leader_election_master_status{{{OPERATOR}, {LEASE}}}"
+STANDING_BY = f"leader_election_master_status{{{OTHER}, {LEASE}}}"
+PASSES = f'{OPERATOR}, controller="codercontrolplane"'
+DEPTH = f'workqueue_depth{{{PASSES}, name="codercontrolplane"}}'
+DONE = f'controller_runtime_reconcile_total{{{PASSES}, result="success"}}'
+REQUESTS = "rest_client_requests_total"
+EXPIRY = f"coder_k8s_license_expiry_timestamp_seconds{{{OBJECT}}}"
+DAY = 86400
+
+
+def daemons(idle: int, busy: int, offline: int) -> Series:
+    states = {"idle": idle, "busy": busy, "offline": offline}
+    return {f'coder_k8s_provisioner_daemons{{{OBJECT}, state="{state}"}}': f"{n}x200" for state, n in states.items()}
+
+
+def durations(under_5: str, under_30: str) -> Series:
+    name = f"controller_runtime_reconcile_time_seconds_bucket{{{PASSES}"
+    return {f'{name}, le="5"}}': under_5, f'{name}, le="30"}}': under_30, f'{name}, le="+Inf"}}': under_30}
+
+
+class Case(NamedTuple):
+    """Series with which an alert fires after some minutes, its labels then, and series with which it does not."""
+
+    fires: Series
+    labels: dict[str, str]
+    quiet: tuple[Series, ...]
+    at: int = 60
+
+
+CASES = {
+    "CoderOperatorAbsent": Case({}, {}, (WATCH,), at=6),
+    "CoderOperatorNoLeader": Case(
+        {LEADING: "0x200", STANDING_BY: "0x200"},
+        {"job": "coder-k8s", "namespace": "coder-system"},
+        ({LEADING: "1x200", STANDING_BY: "0x200"}, {LEADING: "0 0 1x200"}, {}),
+        at=4,
+    ),
+    "CoderOperatorSeveralLeaders": Case(
+        {LEADING: "1x200", STANDING_BY: "1x200"},
+        {"job": "coder-k8s", "namespace": "coder-system"},
+        ({LEADING: "1x200", STANDING_BY: "0x200"}, {LEADING: "1 1 1 0x200", STANDING_BY: "0 0 1x200"}),
+        at=4,
+    ),
+    "CoderOperatorRestarts": Case(
+        {f"process_start_time_seconds{{{OPERATOR}}}": "1x10 2x10 3x10 4x10 5x20", **WATCH},
+        {**PROCESS, "namespace": "coder-system"},
+        (
+            {f"process_start_time_seconds{{{OPERATOR}}}": "1x10 2x100", **WATCH},
+            {f"process_start_time_seconds{{{STRANGER}}}": "1x10 2x10 3x10 4x10 5x20", **WATCH},
+        ),
+    ),
+    "CoderOperatorWatchSilent": Case(
+        {f'coder_k8s_watch_age_seconds{{{OPERATOR}, kind="pods"}}': "200+60x60"},
+        {**PROCESS, "kind": "pods"},
+        (WATCH, {f'coder_k8s_watch_age_seconds{{{OPERATOR}, kind="pods"}}': "0 60 120 180 240 0x60"}),
+        at=10,
+    ),
+    "CoderOperatorReconcileErrors": Case(
+        {f"controller_runtime_reconcile_errors_total{{{PASSES}}}": "0+1x12 12+0.2x60"},
+        CONTROLLER,
+        (
+            {f"controller_runtime_reconcile_errors_total{{{PASSES}}}": "0+5x10 50x100"},
+            {f'controller_runtime_reconcile_errors_total{{{STRANGER}, controller="another"}}': "0+1x100"},
+        ),
+    ),
+    "CoderOperatorQueueStuck": Case(
+        {DEPTH: "3x200", DONE: "7x200"},
+        CONTROLLER,
+        ({DEPTH: "3x200", DONE: "0+1x200"}, {DEPTH: "0x200", DONE: "7x200"}),
+    ),
+    "CoderOperatorQueueDeep": Case({DEPTH: "51x200"}, CONTROLLER, ({DEPTH: "50x200"}, {DEPTH: "100x50 0x100"})),
+    "CoderOperatorSlow": Case(
+        durations("0+1x200", "0+10x200"), CONTROLLER, (durations("0+10x200", "0+10x200"), durations("0x9", "0x9"))
+    ),
+    "CoderOperatorApiErrors": Case(
+        {
+            f'{REQUESTS}{{{OPERATOR}, code="200", method="GET"}}': "0+80x100",
+            f'{REQUESTS}{{{OPERATOR}, code="503", method="GET"}}': "0+10x100",
+            f'{REQUESTS}{{{OPERATOR}, code="<error>", method="GET"}}': "0+10x100",
+            **WATCH,
+        },
+        PROCESS,
+        (
+            {
+                f'{REQUESTS}{{{OPERATOR}, code="200", method="GET"}}': "0+95x100",
+                f'{REQUESTS}{{{OPERATOR}, code="503", method="GET"}}': "0+5x100",
+                **WATCH,
+            },
+            {f'{REQUESTS}{{{OPERATOR}, code="404", method="GET"}}': "0+10x100", **WATCH},
+            {f'{REQUESTS}{{{STRANGER}, code="503", method="GET"}}': "0+10x100", **WATCH},
+        ),
+    ),
+    "CoderOperatorForbidden": Case(
+        {f'{REQUESTS}{{{OPERATOR}, code="403", method="GET"}}': "0+1x100", **WATCH},
+        PROCESS,
+        (
+            {f'{REQUESTS}{{{OPERATOR}, code="403", method="GET"}}': "0 1 2 2x100", **WATCH},
+            {f'{REQUESTS}{{{STRANGER}, code="403", method="GET"}}': "0+1x100", **WATCH},
+        ),
+    ),
+    "CoderOperatorUndecodableObjects": Case(
+        {f'coder_k8s_undecodable_objects_total{{{OPERATOR}, kind="pods"}}': "0x50 1x50"},
+        {"job": "coder-k8s", "namespace": "coder-system", "kind": "pods"},
+        ({f'coder_k8s_undecodable_objects_total{{{OPERATOR}, kind="pods"}}': "0x10 1x100"},),
+    ),
+    "CoderLicenseExpiresSoon": Case(
+        {EXPIRY: f"{13 * DAY}x200"}, OF_OBJECT, ({EXPIRY: f"{15 * DAY}x200"}, {EXPIRY: f"{2 * DAY}x200"}), at=90
+    ),
+    "CoderLicenseExpires": Case({EXPIRY: f"{2 * DAY}x200"}, OF_OBJECT, ({EXPIRY: f"{4 * DAY}x200"}, {})),
+    "CoderFeatureInGracePeriod": Case(
+        {f'coder_k8s_license_entitlement{{{OBJECT}, feature="workspace_proxy"}}': "1x200"},
+        {**OF_OBJECT, "feature": "workspace_proxy"},
+        (
+            {f'coder_k8s_license_entitlement{{{OBJECT}, feature="workspace_proxy"}}': "2x200"},
+            {f'coder_k8s_license_entitlement{{{OBJECT}, feature="workspace_proxy"}}': "0x200"},
+        ),
+        at=90,
+    ),
+    "CoderProvisionerDaemonsLost": Case(
+        daemons(0, 0, 2), OF_OBJECT, (daemons(0, 1, 2), daemons(1, 0, 0), daemons(0, 0, 0)), at=15
+    ),
+    "CoderProvisionerDaemonsOffline": Case(
+        daemons(1, 0, 2), {**OF_OBJECT, "state": "offline"}, (daemons(2, 1, 0), daemons(0, 0, 2)), at=90
+    ),
+    "CoderProvisionerKeyRotatesOften": Case(
+        {f'coder_k8s_provisioner_key_rotations_total{{{OBJECT}, cause="SecretLost"}}': "0+1x10 10x60"},
+        OF_OBJECT,
+        ({f'coder_k8s_provisioner_key_rotations_total{{{OBJECT}, cause="Requested"}}': "0x10 1x20 2x60"},),
+    ),
+    "CoderWorkspaceProxyUnhealthy": Case(
+        {f"coder_k8s_workspace_proxy_healthy{{{OBJECT}}}": "0x200"},
+        OF_OBJECT,
+        ({f"coder_k8s_workspace_proxy_healthy{{{OBJECT}}}": "1x200"},),
+    ),
+    "CoderWorkspaceProxyTokenMadeOften": Case(
+        {f'coder_k8s_workspace_proxy_tokens_total{{{OBJECT}, cause="Regenerated"}}': "0+1x5 5x60"},
+        OF_OBJECT,
+        (
+            {f'coder_k8s_workspace_proxy_tokens_total{{{OBJECT}, cause="Regenerated"}}': "0x10 1x60"},
+            {f'coder_k8s_workspace_proxy_tokens_total{{{OBJECT}, cause="Registered"}}': "0+1x5 5x60"},
+        ),
+    ),
+}
+
+
+def expectations(rule: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tests of promtool for a rule: series, and the alerts at some moments, by their labels."""
+    name, case = rule["alert"], CASES[rule["alert"]]
+    firing = [{"exp_labels": case.labels | rule["labels"]}]
+    moments: list[tuple[Series, dict[int, list[Any]]]] = [(case.fires, {case.at: firing} | early(rule))]
+    moments += [(series, {case.at: []}) for series in case.quiet]
+    return [
+        {
+            "name": f"{name} with {series}",
+            "interval": "1m",
+            "input_series": [{"series": one, "values": values} for one, values in series.items()],
+            "alert_rule_test": [
+                {"eval_time": f"{at}m", "alertname": name, "exp_alerts": expected} for at, expected in alerts.items()
+            ],
+        }
+        for series, alerts in moments
+    ]
+
+
+def early(rule: dict[str, Any]) -> dict[int, list[Any]]:
+    """A minute before the time is over for which it must last, nothing is said."""
+    lasting = {"h": 60, "m": 1}
+    return {int(rule["for"][:-1]) * lasting[rule["for"][-1]] - 1: []} if "for" in rule else {}
+
+
+def test_promtool_accepts_the_rules() -> None:
+    assert f"{len(RULES)} rules found" in promtool("check", "rules", alerts.RULES)
+
+
+def test_every_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
+    tests = []
+    for rule in RULES:
+        # What promtool expects of annotations it expects in full, so they are tested by themselves below.
+        silent = {key: rule[key] for key in rule if key != "annotations"}
+        rules = write(tmp_path / f"{rule['alert']}.yaml", {"groups": [{"name": "one", "rules": [silent]}]})
+        content = {"rule_files": [str(rules)], "tests": expectations(rule)}
+        tests.append(write(tmp_path / f"{rule['alert']}.test.yaml", content))
+    promtool("test", "rules", *tests)
+
+
+def test_every_alert_has_its_test() -> None:
+    assert list(CASES) == [rule["alert"] for rule in RULES]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_an_alert_says_what_is_wrong_and_where_to_read_on(rule: dict[str, Any]) -> None:
+    said = rule["annotations"]
+    assert set(said) == {"summary", "description", "action", "runbook_url"}
+    assert rule["labels"]["severity"] in ("critical", "warning")
+    anchor = rule["alert"].lower()
+    assert said["runbook_url"] == f"{alerts.RUNBOOKS}#{anchor}"
+    assert f"\n### {rule['alert']}\n" in PAGE
+    mentioned = set(re.findall(r"\$labels\.(\w+)", " ".join(said.values())))
+    assert mentioned <= set(CASES[rule["alert"]].labels)
+
+
+def test_alerts_use_only_metrics_and_labels_that_exist(labels: dict[str, set[str]]) -> None:
+    for rule in RULES:
+        assert_known(rule["expr"], labels)
