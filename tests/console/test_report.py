@@ -90,6 +90,7 @@ class Fixture:
         self.known = self.canary("known")
         self.password = self.canary.plain("password")
         self.environment = self.canary("environment")
+        self.login = self.canary.plain("login")
         self.logs: dict[str, str] = {}
 
     def put(self, kind: Kind[Any], manifest: Manifest) -> None:
@@ -122,7 +123,7 @@ class Fixture:
                 {"name": "FROM_SECRET", "valueFrom": {"secretKeyRef": {"name": "database", "key": "url"}}},
                 {
                     "name": "CODER_ACCESS_URL",
-                    "value": f"https://me:{canary.plain('login')}@coder.example?x={canary('query')}",
+                    "value": f"https://me:{self.login}@coder.example?x={canary('query')}",
                 },
             ],
             "extraArgs": [f"--token={canary('flag')}", "--password", canary("word")],
@@ -224,6 +225,7 @@ class Fixture:
                 f"postgres://coder:{canary.plain('logged')}@db:5432/coder?sslpassword={canary.plain('parameter')}",
                 f"host=db password={canary.plain('libpq')} user=coder",
                 f"environment has {self.environment}",
+                f"login by {self.login} failed, header {basic}",
                 f"-----BEGIN PRIVATE KEY-----\n{canary.plain('pem')}\n-----END PRIVATE KEY-----",
                 '{"msg":"reconciled gpu"}',
             ]

@@ -222,7 +222,8 @@ ALL = (status, rotate, pause, resume, report, completion)
 
 
 def _coloured() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    """Whether somebody who looks at a terminal wants colours; click itself sends none anywhere else."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _paint(text: str, colour: str) -> str:
