@@ -17,7 +17,7 @@ import pytest
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.processes import poll
 
-PATIENCE = 100.0
+PATIENCE = 180.0
 SAMPLES = ("CoderControlPlane  coder/coder", "CoderProvisioner  coder/gpu", "CoderWorkspaceProxy  coder/sydney")
 
 
@@ -101,7 +101,7 @@ def coder(folders: Path) -> str:
     return str(program)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_state_survives_and_two_run_at_once(folders: Path, coder: str) -> None:
     first = Run(folders / "one", "--check", "--stand-in", PATH=with_coder(coder))
     assert first.end() == 0, first.output
@@ -150,7 +150,7 @@ def assert_called_as_server(called: dict[str, Any], run: Run) -> None:
     assert "CODER_URL" not in settings, "it belongs to another Coder"
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 def test_a_coder_on_the_path_is_used_and_ctrl_c_ends_everything(folders: Path, coder: str) -> None:
     run = Run(folders / "two", PATH=with_coder(coder), CALLED=str(folders / "called.json"), MIGRATE="yes")
     run.wait_for("all Ready")
@@ -159,6 +159,7 @@ def test_a_coder_on_the_path_is_used_and_ctrl_c_ends_everything(folders: Path, c
     assert "Traceback" not in run.output
 
 
+@pytest.mark.timeout(400)
 def test_it_can_be_stopped_while_it_starts(folders: Path) -> None:
     run = Run(folders / "three")
     run.wait_for("PostgreSQL")

@@ -1,5 +1,6 @@
 """What `coder-k8s dev` says while it starts: one line per step, with the time it took."""
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -51,7 +52,7 @@ class Progress:
 
         def count() -> None:
             while not ended.wait(TICK):
-                self._out.write(ERASE + line(" "))
+                self._out.write(ERASE + line(" ")[: shutil.get_terminal_size().columns - 1])
                 self._out.flush()
 
         counter = threading.Thread(target=count, daemon=True)

@@ -74,7 +74,7 @@ def run(options: Options, out: TextIO = sys.stdout) -> int:
     try:
         return start(options, progress, out)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        progress.say("stopped; nothing of it is running any more")
+        progress.say("\nstopped; nothing of it is running any more")
         return 1 if options.check else 0
 
 
