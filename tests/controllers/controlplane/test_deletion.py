@@ -1,7 +1,7 @@
 """The end of a control plane: nothing hangs, nothing is left behind."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.idle import idle, one_more_pass
 
-from .administrator import NAMESPACE, Administrator, administrator, operator_of, own_cluster, passes
+from .administrator import NAMESPACE, Administrator, administrator, operator_of, passes
 from .planes import writes
 
 CHILDREN: tuple[Kind[Child], ...] = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS)
@@ -30,16 +30,9 @@ LATER = timedelta(minutes=5, seconds=1)
 build = partial(setup.build, allow_workspace_namespaces=["test-*"])
 
 
-@pytest.fixture(scope="module")
-def world(audit: Path) -> Iterator[Cluster]:
-    """A cluster all of which belongs to the operator."""
-    with own_cluster(audit) as cluster:
-        yield cluster
-
-
 @pytest.fixture
-async def admin(world: Cluster) -> AsyncIterator[Administrator]:
-    async with administrator(world.kubeconfig) as somebody:
+async def admin(whole_cluster: Cluster) -> AsyncIterator[Administrator]:
+    async with administrator(whole_cluster.kubeconfig) as somebody:
         yield somebody
 
 
@@ -80,22 +73,22 @@ async def test_all_children_go_with_their_owner(cluster: ClusterAccess, crds: No
             assert await admin.find(SERVICE, key) is None
 
 
-async def test_operator_that_was_away_finishes_what_was_begun(world: Cluster, admin: Administrator) -> None:
-    async with running(operator_of(world), [""], build):
+async def test_operator_that_was_away_finishes_what_was_begun(whole_cluster: Cluster, admin: Administrator) -> None:
+    async with running(operator_of(whole_cluster), [""], build):
         key, places = await spread(admin, 3)
     await admin.delete(CONTROL_PLANE, key)
     [begun] = await admin.all(ROLE_BINDING, places[0], MANAGED)
     await admin.delete(ROLE_BINDING, begun.key)
     await admin.delete(NAMESPACE, Key("", places[1]))
     assert (await admin.plane(key)).deleting
-    async with running(operator_of(world), [""], build):
+    async with running(operator_of(whole_cluster), [""], build):
         await admin.gone(CONTROL_PLANE, key)
     await nothing_left(admin, places)
 
 
-async def test_deletion_right_after_creation_leaves_nothing(world: Cluster, admin: Administrator) -> None:
+async def test_deletion_right_after_creation_leaves_nothing(whole_cluster: Cluster, admin: Administrator) -> None:
     home, place = [await admin.make_namespace() for _ in range(2)]
-    async with running(operator_of(world), [""], build) as runtime:
+    async with running(operator_of(whole_cluster), [""], build) as runtime:
 
         async def flash(number: int) -> None:
             key = await admin.make(home, f"flash-{number}", rbac={"workspaceNamespaces": [place]})
@@ -108,9 +101,9 @@ async def test_deletion_right_after_creation_leaves_nothing(world: Cluster, admi
         await eventually(lambda: _empty(admin, place))
 
 
-async def test_object_that_goes_without_asking_leaves_nothing(world: Cluster, admin: Administrator) -> None:
+async def test_object_that_goes_without_asking_leaves_nothing(whole_cluster: Cluster, admin: Administrator) -> None:
     """The API server may drop a finalizer that is added at the moment of the deletion, and so may people."""
-    async with running(operator_of(world), [""], build) as runtime:
+    async with running(operator_of(whole_cluster), [""], build) as runtime:
         key, places = await spread(admin)
         async with one_more_pass(runtime):
             await admin.annotate(key, {PAUSED: "true"})
@@ -121,8 +114,8 @@ async def test_object_that_goes_without_asking_leaves_nothing(world: Cluster, ad
             await eventually(partial(_empty, admin, place))
 
 
-async def test_paused_deletion_waits_for_the_end_of_the_pause(world: Cluster, admin: Administrator) -> None:
-    async with running(operator_of(world), [""], build) as runtime:
+async def test_paused_deletion_waits_for_the_end_of_the_pause(whole_cluster: Cluster, admin: Administrator) -> None:
+    async with running(operator_of(whole_cluster), [""], build) as runtime:
         key, places = await spread(admin)
         async with one_more_pass(runtime):
             await admin.annotate(key, {PAUSED: "true"})
@@ -139,8 +132,8 @@ async def test_paused_deletion_waits_for_the_end_of_the_pause(world: Cluster, ad
         await nothing_left(admin, places)
 
 
-async def test_namespace_that_is_torn_down_is_not_held_up(world: Cluster, admin: Administrator) -> None:
-    async with running(operator_of(world), [""], build) as runtime:
+async def test_namespace_that_is_torn_down_is_not_held_up(whole_cluster: Cluster, admin: Administrator) -> None:
+    async with running(operator_of(whole_cluster), [""], build) as runtime:
         key, places = await spread(admin)
         await admin.delete(NAMESPACE, Key("", key.namespace))
         # As the namespace controller would, in its order; nothing can be made there any more.
@@ -159,8 +152,10 @@ async def test_namespace_that_is_torn_down_is_not_held_up(world: Cluster, admin:
         await nothing_left(admin, places)
 
 
-async def test_workspace_namespace_that_is_torn_down_gets_nothing_more(world: Cluster, admin: Administrator) -> None:
-    async with running(operator_of(world), [""], build):
+async def test_workspace_namespace_that_is_torn_down_gets_nothing_more(
+    whole_cluster: Cluster, admin: Administrator
+) -> None:
+    async with running(operator_of(whole_cluster), [""], build):
         key, [place, other] = await spread(admin)
         await admin.delete(NAMESPACE, Key("", place))
         assert place in (await admin.told(key, "WorkspaceRBACReady", "NamespaceMissing")).message
@@ -176,9 +171,9 @@ async def _empty(admin: Administrator, place: str) -> bool:
 
 
 @pytest.fixture
-async def stuck(world: Cluster, admin: Administrator) -> AsyncIterator[tuple[Key, str, str]]:
+async def stuck(whole_cluster: Cluster, admin: Administrator) -> AsyncIterator[tuple[Key, str, str]]:
     """A control plane that is deleted, of whose Roles the operator may remove those in the second place alone."""
-    async with running(operator_of(world), [""], build):
+    async with running(operator_of(whole_cluster), [""], build):
         key, [closed, open_] = await spread(admin)
     operator = await admin.client.get(CLUSTER_ROLE, Key("", "coder-k8s"))
     rules = operator.manifest["rules"]
@@ -205,14 +200,14 @@ async def allow_deletion(admin: Administrator, namespace: str) -> None:
 
 
 async def test_cleanup_is_given_up_after_its_bound_and_told(
-    world: Cluster, admin: Administrator, stuck: tuple[Key, str, str]
+    whole_cluster: Cluster, admin: Administrator, stuck: tuple[Key, str, str]
 ) -> None:
     key, closed, open_ = stuck
-    async with running(operator_of(world), [""], build) as runtime:
+    async with running(operator_of(whole_cluster), [""], build) as runtime:
         await eventually(lambda: _empty(admin, open_))
         await eventually(lambda: passes(runtime) > 2)  # it is tried again
         assert (await admin.plane(key)).metadata.finalizers == [FINALIZER]
-    async with running(operator_of(world), [""], build, now=lambda: datetime.now(UTC) + LATER):
+    async with running(operator_of(whole_cluster), [""], build, now=lambda: datetime.now(UTC) + LATER):
         await admin.gone(CONTROL_PLANE, key)
 
         async def told() -> list[Any]:

@@ -1,6 +1,6 @@
 """What Coder gets to run workspaces, where, and who has to agree."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.operator import CONFIG
 
-from .administrator import NAMESPACE, Administrator, administrator, operator_of, own_cluster
+from .administrator import NAMESPACE, Administrator, administrator, operator_of
 
 READY = "WorkspaceRBACReady"
 EVERYWHERE = [""]
@@ -26,16 +26,9 @@ LOGS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "watch"]}
 NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
 
 
-@pytest.fixture(scope="module")
-def world(audit: Path) -> Iterator[Cluster]:
-    """A cluster all of which belongs to the operator."""
-    with own_cluster(audit) as cluster:
-        yield cluster
-
-
 @pytest.fixture
-async def admin(world: Cluster) -> AsyncIterator[Administrator]:
-    async with administrator(world.kubeconfig) as somebody:
+async def admin(whole_cluster: Cluster) -> AsyncIterator[Administrator]:
+    async with administrator(whole_cluster.kubeconfig) as somebody:
         yield somebody
 
 
@@ -63,10 +56,10 @@ async def finalizers(admin: Administrator, key: Key, expected: list[str]) -> Non
     await eventually(check)
 
 
-async def test_namespace_agrees_by_label_and_takes_it_back(world: Cluster, admin: Administrator) -> None:
+async def test_namespace_agrees_by_label_and_takes_it_back(whole_cluster: Cluster, admin: Administrator) -> None:
     home, other, open_to_others = [await admin.make_namespace() for _ in range(3)]
     await admin.label_namespace(open_to_others, {OPT_IN: "somebody-else"})
-    async with running(operator_of(world), EVERYWHERE, setup.build):
+    async with running(operator_of(whole_cluster), EVERYWHERE, setup.build):
         key = await admin.make(home, rbac={"workspaceNamespaces": [other, open_to_others, home]})
         refused = await admin.told(key, READY, "NamespaceNotAllowed")
         assert refused.status == "False"
@@ -101,11 +94,11 @@ async def test_namespace_agrees_by_label_and_takes_it_back(world: Cluster, admin
 
 
 async def test_role_elsewhere_says_whose_it_is_and_binds_the_account_at_home(
-    world: Cluster, admin: Administrator
+    whole_cluster: Cluster, admin: Administrator
 ) -> None:
     home = await admin.make_namespace()
     other = await admin.make_namespace({OPT_IN: home})
-    async with running(operator_of(world), EVERYWHERE, setup.build):
+    async with running(operator_of(whole_cluster), EVERYWHERE, setup.build):
         key = await admin.make(home, rbac={"workspaceNamespaces": [other]}, serviceAccount={"name": "workspaces"})
         await admin.told(key, READY, "Applied")
         plane = await admin.plane(key)
@@ -141,19 +134,19 @@ async def test_role_elsewhere_says_whose_it_is_and_binds_the_account_at_home(
         await finalizers(admin, key, [])
 
 
-async def test_administrator_agrees_by_a_list(world: Cluster, admin: Administrator) -> None:
+async def test_administrator_agrees_by_a_list(whole_cluster: Cluster, admin: Administrator) -> None:
     home, listed, unlisted = [await admin.make_namespace() for _ in range(3)]
     build = partial(setup.build, allow_workspace_namespaces=[f"{listed[:-1]}?"])
-    async with running(operator_of(world), EVERYWHERE, build):
+    async with running(operator_of(whole_cluster), EVERYWHERE, build):
         key = await admin.make(home, rbac={"workspaceNamespaces": [listed, unlisted]})
         assert unlisted in (await admin.told(key, READY, "NamespaceNotAllowed")).message
         await becomes(admin, listed, await names(admin, key))
         assert await admin.granted(unlisted) == set()
 
 
-async def test_missing_namespace_is_waited_for(world: Cluster, admin: Administrator) -> None:
+async def test_missing_namespace_is_waited_for(whole_cluster: Cluster, admin: Administrator) -> None:
     home = await admin.make_namespace()
-    async with running(operator_of(world), EVERYWHERE, setup.build):
+    async with running(operator_of(whole_cluster), EVERYWHERE, setup.build):
         key = await admin.make(home, rbac={"workspaceNamespaces": ["not-there-yet"]})
         assert "not-there-yet" in (await admin.told(key, READY, "NamespaceMissing")).message
         await admin.client.create(NAMESPACE, {"metadata": {"name": "not-there-yet", "labels": {OPT_IN: home}}})
@@ -161,10 +154,12 @@ async def test_missing_namespace_is_waited_for(world: Cluster, admin: Administra
         await becomes(admin, "not-there-yet", await names(admin, key))
 
 
-async def test_deletion_removes_its_roles_everywhere_and_nobody_elses(world: Cluster, admin: Administrator) -> None:
+async def test_deletion_removes_its_roles_everywhere_and_nobody_elses(
+    whole_cluster: Cluster, admin: Administrator
+) -> None:
     first_home, second_home = [await admin.make_namespace() for _ in range(2)]
     build = partial(setup.build, allow_workspace_namespaces=["test-*"])
-    async with running(operator_of(world), EVERYWHERE, build):
+    async with running(operator_of(whole_cluster), EVERYWHERE, build):
         places = [await admin.make_namespace() for _ in range(2)]
         same: dict[str, Any] = {"rbac": {"workspaceNamespaces": places}, "serviceAccount": {"name": "coder"}}
         first = await admin.make(first_home, **same)
@@ -183,10 +178,10 @@ async def test_deletion_removes_its_roles_everywhere_and_nobody_elses(world: Clu
             assert child == kept[child.key], "the Role of the other control plane was not even written to"
 
 
-async def test_only_what_the_operator_holds_can_be_granted(world: Cluster, admin: Administrator) -> None:
+async def test_only_what_the_operator_holds_can_be_granted(whole_cluster: Cluster, admin: Administrator) -> None:
     home = await admin.make_namespace()
     other = await admin.make_namespace({OPT_IN: home})
-    async with running(operator_of(world), EVERYWHERE, setup.build):
+    async with running(operator_of(whole_cluster), EVERYWHERE, setup.build):
         key = await admin.make(home, rbac={"extraRules": [NODES], "workspaceNamespaces": [other]})
         refused = await admin.told(key, READY, "Forbidden")
         assert "attempting to grant RBAC permissions not currently held" in refused.message
@@ -209,9 +204,9 @@ async def test_only_what_the_operator_holds_can_be_granted(world: Cluster, admin
             assert NODES not in rules
 
 
-async def test_foreign_role_of_the_same_name_is_left_alone(world: Cluster, admin: Administrator) -> None:
+async def test_foreign_role_of_the_same_name_is_left_alone(whole_cluster: Cluster, admin: Administrator) -> None:
     home = await admin.make_namespace()
-    async with running(operator_of(world), EVERYWHERE, setup.build):
+    async with running(operator_of(whole_cluster), EVERYWHERE, setup.build):
         key = await admin.make(home, rbac={"workspacePerms": False})
         plane = await admin.plane(key)
         foreign = {"metadata": {"namespace": home, "name": role_name(plane)}, "rules": [NODES]}
