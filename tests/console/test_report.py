@@ -212,7 +212,7 @@ class Fixture:
         }
         self.put(POD, manifest)
         canary = self.canary
-        basic = base64.b64encode(f"coder:{self.known}".encode()).decode()
+        basic = base64.b64encode(f"user:{self.known}".encode()).decode()
         # The beginning of a JWT is the same for all of them, so only what follows can be a secret.
         jwt = f"eyJhbGciOiJSUzI1NiJ9.{canary.plain('claims')}.{canary.plain('signature')}"
         self.logs["coder-k8s-0/coder-k8s"] = "\n".join(
