@@ -14,9 +14,10 @@ import uvloop
 from prometheus_client import ProcessCollector
 
 from coder_k8s import logs
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, WORKSPACE_PROXY
 from coder_k8s.coderd.connections import Connections, parse_connect_to
 from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
+from coder_k8s.controllers.readiness import ObjectReadiness
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.kube import errors
 from coder_k8s.kube.addresses import parse_address
@@ -99,6 +100,7 @@ def assemble(settings: Settings, http: Http, coderd: Connections, metrics: Metri
         provisioner.build(runtime),
         workspaceproxy.build(runtime),
     ]
+    metrics.registry.register(ObjectReadiness([runtime.informers[resource.kind] for resource in RESOURCES]))
     informers = list(runtime.informers.values())
     return Manager(
         servers=servers(settings, informers, metrics),

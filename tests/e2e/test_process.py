@@ -173,8 +173,10 @@ async def test_roles_in_the_watched_namespaces_suffice(
     assert await operator.is_ready()
     plane = Key(namespace, "one")
     await planes.told(admin, plane, "WorkspaceRBACReady", "Applied")
+    assert await operator.metric("coder_k8s_object_ready", kind=CONTROL_PLANE.name, name="one") == 0
     await planes.serve(admin, plane)
     await planes.told(admin, plane, "Ready", "AllPartsReady")
+    assert await operator.metric("coder_k8s_object_ready", name="one", reason="AllPartsReady") == 1
     assert not operator.heard("forbidden")
 
 

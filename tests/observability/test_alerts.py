@@ -22,6 +22,7 @@ CONTROLLER = {"job": "coder-k8s", "namespace": "coder-system", "controller": "co
 OF_OBJECT = {"namespace": "coder", "name": "main"}
 
 WATCH = {f'coder_k8s_watch_age_seconds{{{OPERATOR}, kind="pods"}}': "5x200"}
+OPERATOR_OF_OBJECT = f'job="coder-k8s", instance="10.0.0.1:8080", kind="CoderControlPlane", {OBJECT}'
 LEASE = 'name="coder-k8s-controller.coder.com"'
 LEADING = f"leader_election_master_status{{{OPERATOR}, {LEASE}}}"
 STANDING_BY = f"leader_election_master_status{{{OTHER}, {LEASE}}}"
@@ -127,6 +128,14 @@ CASES = {
         {f'coder_k8s_undecodable_objects_total{{{OPERATOR}, kind="pods"}}': "0x50 1x50"},
         {"job": "coder-k8s", "namespace": "coder-system", "kind": "pods"},
         ({f'coder_k8s_undecodable_objects_total{{{OPERATOR}, kind="pods"}}': "0x10 1x100"},),
+    ),
+    "CoderObjectNotReady": Case(
+        {f'coder_k8s_object_ready{{{OPERATOR_OF_OBJECT}, reason="PodsNotReady"}}': "0x200"},
+        {**OF_OBJECT, "kind": "CoderControlPlane"},
+        (
+            {f'coder_k8s_object_ready{{{OPERATOR_OF_OBJECT}, reason="AllReady"}}': "1x200"},
+            {f'coder_k8s_object_ready{{{OPERATOR_OF_OBJECT}, reason="PodsNotReady"}}': "0x15 1x200"},
+        ),
     ),
     "CoderLicenseExpiresSoon": Case(
         {EXPIRY: f"{13 * DAY}x200"}, OF_OBJECT, ({EXPIRY: f"{15 * DAY}x200"}, {EXPIRY: f"{2 * DAY}x200"}), at=90

@@ -65,7 +65,7 @@ def page() -> str:
         "made with controller-runtime, so that dashboards for those work too.",
         "Labels `namespace` and `name` are those of the object. A ServiceMonitor or PodMonitor needs "
         "`honorLabels: true`, or Prometheus renames them to `exported_namespace` and `exported_name`. Of several "
-        "processes only the one that leads has the metrics of objects.",
+        "processes only the one that leads has the metrics of objects, except for `coder_k8s_object_ready`.",
         "A histogram also has series that end in `_sum` and `_count`. [Alerts](alerts.md) use these metrics, and so "
         "does the Grafana dashboard `dashboards/coder-k8s.json`.",
         table(["name", "type", "labels", "meaning"], rows),
