@@ -10,7 +10,7 @@ from coder_k8s.manifests import rbac
 from .processes import Process, answer, free_port
 from .samples import PLANE
 
-COUNTED = re.compile(r"^controller_runtime_reconcile_total\{.*?controller=\"(\w+)\".*\} ([1-9]\S*)$", re.MULTILINE)
+COUNTED = re.compile(r"^controller_runtime_reconcile_total\{controller=\"(\w+)\".*\} [1-9]", re.MULTILINE)
 
 
 class Operator(Process):
@@ -37,4 +37,9 @@ class Operator(Process):
 
     def has_looked(self, controllers: int) -> bool:
         """Whether so many of its controllers have made a pass: what is told from earlier runs may no longer be true."""
-        return len({name for name, _ in COUNTED.findall(answer(self.metrics_port, "/metrics") or "")}) >= controllers
+        return len(that_looked(answer(self.metrics_port, "/metrics") or "")) >= controllers
+
+
+def that_looked(metrics: str) -> set[str]:
+    """The controllers that have made a pass, by the metrics of the operator."""
+    return {match[1] for match in COUNTED.finditer(metrics)}

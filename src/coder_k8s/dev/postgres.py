@@ -95,7 +95,11 @@ class Postgres:
                 cwd=self.folder,
                 start_new_session=True,
             )
-        self._await_ready()
+        try:
+            self._await_ready()
+        except BaseException:
+            self.halt()
+            raise
 
     def _await_ready(self) -> None:
         probe: list[str | Path] = [self._programs / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
