@@ -1,0 +1,87 @@
+"""The pages of the documentation, and the blocks of code in them.
+
+A block of `sh` is a command that a test runs, unless the comment `<!-- not run here: KEY -->` stands before it;
+`EXCUSES` has what a key means. A block with a `title` is a file that the commands of the page use.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+EXCUSES = {
+    "registry": "needs a container engine and a registry",
+    "instead": "does the same as the block before it in another way; tests/install applies all of them",
+    "interactive": "does not end by itself",
+    "dev": "is run by tests/dev",
+    "make": "is what runs these tests, or a part of it",
+    "coder": "needs a real Coder, or its command line",
+    "cloudnativepg": "needs CloudNativePG and nodes that run it",
+    "go-operator": "needs an installation of the Go operator; tests/controllers has its recorded objects",
+    "metrics-server": "needs pods that use CPU, and a server that measures it",
+    "prometheus": "needs the Prometheus operator",
+}
+LANGUAGES = {"sh", "yaml", "text", "promql", ""}
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>[a-z]*)(?: +title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
+EXCUSE = re.compile(r"<!-- not run here: (?P<key>\S+) -->\n+ *$")
+
+
+class Block(NamedTuple):
+    """A fenced block of code."""
+
+    page: Path
+    line: int
+    language: str
+    title: str
+    text: str
+    excuse: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def documents(self) -> list[Any]:
+        """What a block of YAML says."""
+        return [document for document in yaml.safe_load_all(self.text) if document]
+
+
+def pages() -> list[Path]:
+    """Every page: the README, then those of the documentation in the order of its contents, then those not listed."""
+    listed = [DOCS / name for name in _listed(navigation())]
+    others = [path for path in sorted(DOCS.rglob("*.md")) if path not in listed]
+    return [ROOT / "README.md", *listed, *others]
+
+
+def navigation() -> Any:
+    """The contents, as mkdocs has them."""
+    return yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+
+
+def _listed(entry: Any) -> Iterator[str]:
+    match entry:
+        case str():
+            yield entry
+        case list():
+            for each in entry:
+                yield from _listed(each)
+        case dict():
+            yield from _listed(list(entry.values()))
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    for found in FENCE.finditer(text):
+        before = text[: found.start()]
+        excuse = EXCUSE.search(before)
+        indent = len(found["indent"])
+        lines = "\n".join(line[indent:] for line in found["text"].splitlines())
+        key = excuse["key"] if excuse else ""
+        yield Block(page, before.count("\n") + 1, found["language"], found["title"] or "", lines + "\n", key)

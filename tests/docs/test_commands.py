@@ -1,0 +1,55 @@
+"""The commands of the documentation do what it says, one page after the other, as a reader would go through them."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from coder_k8s.dev.full_cluster import FullCluster
+from coder_k8s.dev.postgres import Postgres
+from tests.docs.pages import DOCS, EXCUSES, blocks, pages
+from tests.docs.world import World, world
+
+BESIDE = (
+    [DOCS / "how-to" / "provisioners.md", DOCS / "how-to" / "rotation.md"],
+    [DOCS / "how-to" / "regions.md"],
+)
+"""Pages that mostly wait for Coder to see something, beside which the pages after them are read."""
+
+
+@pytest.mark.timeout(600)
+async def test_commands(postgres: Postgres, tmp_path: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, FullCluster(Path(folder)) as cluster:
+        async with world(cluster, postgres, tmp_path) as reader:
+            try:
+                await read(reader)
+            finally:
+                for seconds, place in sorted(reader.took, reverse=True):
+                    print(f"{seconds:6.1f} s  {place}")  # noqa: T201
+
+
+async def read(reader: World) -> None:
+    slow = [page for chain in BESIDE for page in chain]
+    async with asyncio.TaskGroup() as group:
+        for page in pages():
+            for chain in BESIDE:
+                if page == chain[0]:
+                    group.create_task(follow(reader, chain))
+            if page not in slow:
+                await follow(reader, [page])
+
+
+async def follow(reader: World, chain: list[Path]) -> None:
+    for block in (block for page in chain for block in blocks(page)):
+        if block.title:
+            reader.write(block)
+        if block.language == "sh" and not block.excuse:
+            await reader.run(block)
+
+
+def test_commands_that_are_not_run() -> None:
+    """Say which, and why."""
+    for block in (block for page in pages() for block in blocks(page)):
+        if block.excuse:
+            print(f"{block}: {EXCUSES[block.excuse]}")  # noqa: T201

@@ -1,0 +1,131 @@
+"""Where the commands of the documentation run: what a reader has at hand, and what a cluster at work would do.
+
+The API server, the controllers of Kubernetes and PostgreSQL are real, and so is the operator, as a process under the
+ServiceAccount that the reader installs. kwok plays the pods. What the containers of Coder would do, a stand-in does.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+
+from coder_k8s.dev import gateway_api
+from coder_k8s.dev.binaries import program
+from coder_k8s.dev.coderd_server import CoderdServer, make_license
+from coder_k8s.dev.containers import Containers
+from coder_k8s.dev.full_cluster import FullCluster
+from coder_k8s.dev.kubelet import Kubelet
+from coder_k8s.dev.operator import Operator
+from coder_k8s.dev.postgres import Postgres
+from coder_k8s.dev.processes import tail
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.metrics import Metrics
+from tests.docs.pages import ROOT, Block
+from tests.support.databases import create_database
+
+CHECKOUT = ("charts", "config", "examples", "install.yaml")
+ACCOUNT = "/api/v1/namespaces/coder-system/serviceaccounts/coder-k8s"
+PATIENCE = 180.0
+
+
+class CommandFailed(AssertionError):
+    """A command of a page did not do what the page says."""
+
+
+class World:
+    """A reader with a checkout, a shell and the rights of an administrator."""
+
+    def __init__(self, cluster: FullCluster, folder: Path, coderd: CoderdServer, database_url: str) -> None:
+        self.took: list[tuple[float, str]] = []
+        self._cluster = cluster
+        self._folder = folder
+        self._coderd = coderd
+        self._operator: Operator | None = None
+        self._env = os.environ | {
+            "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "KUBECONFIG": str(cluster.kubeconfig),
+            "HOME": str(folder / "home"),
+            "DATABASE_URL": database_url,
+            "CODER_SESSION_TOKEN": coderd.state.token,
+        }
+        self._furnish()
+
+    async def run(self, block: Block) -> None:
+        """Run the commands of a block, as the reader would, beside the checkout and the files of the pages."""
+        started = time.monotonic()
+        shell = await asyncio.create_subprocess_exec(
+            *("bash", "-euo", "pipefail", "-c", block.text),
+            cwd=self._folder / "work",
+            env=self._env,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            async with asyncio.timeout(PATIENCE):
+                output, _ = await shell.communicate()
+        except TimeoutError:
+            shell.kill()
+            raise CommandFailed(f"{block}: still running after {PATIENCE:g} s\n{self.state()}") from None
+        said = output.decode(errors="replace")
+        if shell.returncode != 0 or "unknown field" in said:
+            raise CommandFailed(f"{block}: exit code {shell.returncode}\n{block.text}\n{said}\n{self.state()}")
+        self.took.append((time.monotonic() - started, str(block)))
+        await self._notice_installation()
+
+    def write(self, block: Block) -> None:
+        """Save a block with a title, as the reader would."""
+        (self._folder / "work" / block.title).write_text(block.text)
+
+    def state(self) -> str:
+        """What may explain that a command failed."""
+        look = "kubectl get coder --all-namespaces --output=wide; kubectl get pods --all-namespaces"
+        told = subprocess.run(["bash", "-c", look], env=self._env, capture_output=True, text=True, check=False)
+        return told.stdout + told.stderr + (tail(self._operator.log) if self._operator else "no operator is installed")
+
+    def stop(self) -> None:
+        if self._operator is not None:
+            self._operator.kill()
+
+    async def _notice_installation(self) -> None:
+        """Run the operator as soon as its ServiceAccount is there: kwok runs no container."""
+        if self._operator is not None or self._cluster.request("GET", ACCOUNT)[0] != HTTPStatus.OK:
+            return
+        account = ("coder-k8s", "--namespace=coder-system", "--duration=8h")
+        token = self._cluster.kubectl("create", "token", *account).strip()
+        kubeconfig = self._cluster.write_kubeconfig(self._folder / "operator", {"token": token}, "coder-system")
+        self._operator = Operator(kubeconfig, self._coderd.port, self._folder / "operator.log")
+        self._operator.start()
+
+    def _furnish(self) -> None:
+        for name in ("bin", "home", "work"):
+            (self._folder / name).mkdir()
+        for name in ("kubectl", "helm"):
+            (self._folder / "bin" / name).symlink_to(program(name))
+        for name in CHECKOUT:
+            (self._folder / "work" / name).symlink_to(ROOT / name)
+        (self._folder / "work" / "license.jwt").write_text(make_license(datetime.now(UTC)))
+
+
+@asynccontextmanager
+async def world(cluster: FullCluster, postgres: Postgres, folder: Path) -> AsyncIterator[World]:
+    """A cluster with the Gateway API and nothing of Coder, and a PostgreSQL with its tables."""
+    cluster.kubectl("apply", "--server-side", "--filename=-", input=gateway_api.manifests())
+    database = await create_database(postgres, "2.36.1")
+    async with AsyncExitStack() as stack:
+        coderd = await stack.enter_async_context(CoderdServer("2.36.1", database_url=database.url))
+        http = await stack.enter_async_context(Http(load(cluster.kubeconfig), "kubelet", Metrics()))
+        client = Client(http, "kubelet")
+        containers = Containers(client, coderd.state)
+        await stack.enter_async_context(Kubelet(client, [""], containers.start).run())
+        reader = World(cluster, folder, coderd, database.url)
+        stack.callback(reader.stop)
+        yield reader
