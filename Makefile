@@ -4,13 +4,13 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help venv dev test lint unit campaign bench binaries generate check-generated lock format clean
+.PHONY: help venv dev test lint unit campaign bench binaries generate check-generated docs lock format clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
-test: lint check-generated binaries unit ## set up, lint, check types and generated files, run all tests
+test: lint check-generated docs binaries unit ## set up, lint, check types, generated files and docs, run all tests
 
 venv: $(STAMP) ## set up .venv
 
@@ -42,6 +42,9 @@ generate: $(STAMP) ## write CRDs, RBAC and the API reference anew
 check-generated: $(STAMP) ## fail when a generated file is stale
 	$(BIN)/python -m coder_k8s.manifests --check
 
+docs: $(VENV)/docs/.installed ## build the documentation into build/docs; a link that leads nowhere fails it
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --quiet
+
 format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
@@ -54,12 +57,20 @@ lock: $(STAMP) ## resolve the dependencies anew
 	  --python-version 3.11 --group pyproject.toml:build -o requirements/build.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 	  --python-version 3.11 --group test --group build pyproject.toml -o requirements/test.txt
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+	  --python-version 3.11 --group pyproject.toml:docs -o requirements/docs.txt
 
 $(STAMP): requirements/test.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "coder-k8s needs Python 3.11 or newer, this is " + sys.version.split()[0])'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --require-hashes -r requirements/test.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# What builds the documentation stands apart from what is tested.
+$(VENV)/docs/.installed: requirements/docs.txt | $(STAMP)
+	$(PYTHON) -m venv $(VENV)/docs
+	$(VENV)/docs/bin/pip install --quiet --require-hashes -r requirements/docs.txt
 	@touch $@
 
 clean: ## remove the virtual environment and caches of this folder
