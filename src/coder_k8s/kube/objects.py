@@ -86,8 +86,16 @@ class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
         return next((owner for owner in self.metadata.owner_references if owner.controller), None)
 
 
+_NO_TEXTS: dict[str, str] = {}
+_NO_NAMES: list[Any] = []
+
+
 class Glimpse(Object):
-    """An object of which we only want to know that it is there and that it changed."""
+    """An object of which we only want to know that it is there, whose it is and that it changed.
+
+    There may be thousands, most of them nobody's business. So those that have no labels and no owner share the empty
+    containers, which would take as much room as all the rest.
+    """
 
     @classmethod
     def decode(cls, data: bytes | msgspec.Raw) -> Self:
@@ -96,10 +104,11 @@ class Glimpse(Object):
         seen.metadata = Meta(
             name=meta.name,
             namespace=meta.namespace,
-            uid=meta.uid,
             resource_version=meta.resource_version,
-            labels=meta.labels,
-            owner_references=meta.owner_references,
+            labels=meta.labels or _NO_TEXTS,
+            annotations=_NO_TEXTS,
+            owner_references=meta.owner_references or _NO_NAMES,
+            finalizers=_NO_NAMES,
             deletion_timestamp=meta.deletion_timestamp,
         )
         return seen
