@@ -12,6 +12,8 @@ from tests.e2e.operator_process import OperatorProcess, Start
 from tests.install.rendering import CHART, NAMESPACE, RELEASE, ROOT, Helm, HelmFailed, Manifest, Objects, objects
 from tests.support import eventually
 
+pytestmark = pytest.mark.timeout(300)
+
 STRICTLY = ("--validate=strict", "--warnings-as-errors")
 NO_POLICY = {"admissionPolicy": {"enabled": False}}
 CONTROL_PLANES = "crd/codercontrolplanes.coder.com"

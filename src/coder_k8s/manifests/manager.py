@@ -1,10 +1,8 @@
 """The operator as a Deployment, with what stands around it."""
 
 from importlib import metadata
-from pathlib import Path
 
-import yaml
-
+from .alerts import groups
 from .embedded import Json
 from .rbac import LABELS, NAME, NAMESPACE
 
@@ -12,7 +10,6 @@ USER = 65532
 METRICS_PORT = 8080
 HEALTH_PORT = 8081
 SCRAPE_INTERVAL = "30s"
-ALERTS = Path(__file__).with_name("alerts.yaml")
 
 
 def version() -> str:
@@ -145,7 +142,7 @@ def prometheus_rule() -> Json:
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": _metadata(NAME),
-        "spec": yaml.safe_load(ALERTS.read_text()),
+        "spec": {"groups": groups()},
     }
 
 
