@@ -1,1 +1,1 @@
-"""Generators of what is derived from the code: CRDs, roles and the API reference. Never imported at run time."""
+"""Generators of what is derived from the code: CRDs, roles, ways to install, references. Never imported at run time."""

@@ -16,7 +16,7 @@ from .files import generated, outdated, write
     help="Root of the project; default: the current folder.",
 )
 def main(check: bool, root: Path) -> None:
-    """Write CRDs, roles and the API reference from the code."""
+    """Write from the code what follows from it: CRDs, roles, ways to install, references."""
     files = generated()
     if not check:
         write(root, files)
