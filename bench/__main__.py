@@ -1,11 +1,11 @@
-"""Runs the measurements: `python -m bench [--only NAME,...] [--report]`."""
+"""Runs the measurements: `python -m bench [--only NAME,...] [--short] [--report]`."""
 
 import argparse
 import asyncio
 import os
 import platform
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -20,9 +20,9 @@ from bench.scenarios import coderd, converge, idle, noise, repair, restart, star
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
-PAGE = ROOT / "docs" / "performance.md"
-PLOTS = ROOT / "docs" / "performance"
-NUMBERS = (100, 300, 1000, 3000)
+DOCS = ROOT / "docs"
+TRIAL = ROOT / "build" / "bench"
+"""Where a short run leaves its results and its page."""
 
 
 @dataclass(frozen=True)
@@ -30,53 +30,68 @@ class Scenario:
     """Something to measure, each run for itself."""
 
     figures: type[Any]
-    runs: Sequence[Callable[[], Awaitable[Any]]]
     tell: Callable[[Sequence[Any]], Section]
+    runs: Sequence[Callable[[], Awaitable[Any]]]
+    short: Callable[[], Awaitable[Any]]
+    """One small run, to see that it works."""
 
 
-SCENARIOS = {
-    "converge": Scenario(converge.Figures, [partial(converge.run, number) for number in NUMBERS], converge.tell),
-    "restart": Scenario(restart.Figures, [partial(restart.run, number) for number in NUMBERS], restart.tell),
-    "repair": Scenario(repair.Figures, [partial(repair.run, number) for number in NUMBERS[:3]], repair.tell),
+def each(run: Callable[..., Awaitable[Any]], *numbers: int) -> list[Callable[[], Awaitable[Any]]]:
+    return [partial(run, number) for number in numbers]
+
+
+SCENARIOS: Mapping[str, Scenario] = {
+    "converge": Scenario(
+        converge.Figures, converge.tell, each(converge.run, 100, 300, 1000, 3000), partial(converge.run, 20)
+    ),
+    "restart": Scenario(
+        restart.Figures, restart.tell, each(restart.run, 100, 300, 1000, 3000), partial(restart.run, 20)
+    ),
+    "repair": Scenario(repair.Figures, repair.tell, each(repair.run, 100, 300, 1000), partial(repair.run, 20, 10)),
     "idle": Scenario(
         idle.Figures,
-        [partial(idle.run, number, seconds) for number, seconds in ((100, 60), (300, 60), (1000, 300))],
         idle.tell,
+        [*each(partial(idle.run, seconds=60), 100, 300), partial(idle.run, 1000, seconds=300)],
+        partial(idle.run, 20, seconds=5),
     ),
-    "noise": Scenario(noise.Figures, [partial(noise.run, 300)], noise.tell),
-    "storm": Scenario(storm.Figures, [partial(storm.run, number) for number in NUMBERS[:3]], storm.tell),
-    "coderd": Scenario(coderd.Figures, [coderd.run], coderd.tell),
-    "startup": Scenario(startup.Figures, [startup.run], startup.tell),
+    "noise": Scenario(noise.Figures, noise.tell, each(noise.run, 300), partial(noise.run, 20, 100, 5)),
+    "storm": Scenario(storm.Figures, storm.tell, each(storm.run, 100, 300, 1000), partial(storm.run, 20, 10)),
+    "coderd": Scenario(coderd.Figures, coderd.tell, [coderd.run], partial(coderd.run, 2, 6, 10)),
+    "startup": Scenario(startup.Figures, startup.tell, [startup.run], partial(startup.run, 2)),
 }
 
 
-def measure(name: str, scenario: Scenario) -> None:
-    """Run a scenario and keep what it found so far after every run."""
+def measure(name: str, runs: Sequence[Callable[[], Awaitable[Any]]], results: Path) -> None:
+    """Run a scenario, and after every run keep what it found so far."""
     found: list[Any] = []
-    for number, run in enumerate(scenario.runs, 1):
-        say(f"{name}, {number} of {len(scenario.runs)}")
+    for number, run in enumerate(runs, 1):
+        say(f"{name}, {number} of {len(runs)}")
         found.append(asyncio.run(run()))  # type: ignore[arg-type]
         result = {"measured": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine(), "runs": found}
-        (RESULTS / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+        (results / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
 
 
-def write_page() -> None:
-    """Put all results there are into words."""
+def pages(results: Path) -> dict[str, str]:
+    """The page and its plots by file name, made of all results that there are."""
     sections, machines = [], []
     for name, scenario in SCENARIOS.items():
-        file = RESULTS / f"{name}.json"
+        file = results / f"{name}.json"
         if file.exists():
             result = msgspec.json.decode(file.read_bytes())
             machines.append(f"{result['machine']}, {result['measured']}")
-            sections.append(scenario.tell(msgspec.convert(result["runs"], list[scenario.figures])))  # type: ignore[name-defined]
-    PLOTS.mkdir(exist_ok=True)
-    for section in sections:
-        for plot, svg in section.plots.items():
-            (PLOTS / f"{plot}.svg").write_text(svg)
-    PAGE.write_text(page("; ".join(dict.fromkeys(machines)), sections))
+            sections.append(scenario.tell([msgspec.convert(run, scenario.figures) for run in result["runs"]]))
+    plots = {f"performance/{name}.svg": svg for section in sections for name, svg in section.plots.items()}
+    return {"performance.md": page("; ".join(dict.fromkeys(machines)), sections), **plots}
+
+
+def write_pages(results: Path, docs: Path) -> None:
+    (docs / "performance").mkdir(parents=True, exist_ok=True)
+    for name, content in pages(results).items():
+        (docs / name).write_text(content)
 
 
 def machine() -> str:
+    """What the figures were measured on."""
     processor = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     name = processor[1] if processor else platform.machine()
@@ -84,19 +99,24 @@ def machine() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench", description="Measure the operator and write docs/performance.md.")
     names = ",".join(SCENARIOS)
+    parser = argparse.ArgumentParser(prog="bench", description="Measure the operator and write docs/performance.md.")
     parser.add_argument("--only", default=names, metavar="NAME,...", help=f"what to measure, of {names}")
+    parser.add_argument(
+        "--short", action="store_true", help=f"try it out with a few objects; see {TRIAL.name} in build"
+    )
     parser.add_argument("--report", action="store_true", help="measure nothing: put the results there are into words")
     given = parser.parse_args()
     chosen = given.only.split(",")
     if unknown := set(chosen) - set(SCENARIOS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {names}")
-    RESULTS.mkdir(exist_ok=True)
+    results, docs = (TRIAL, TRIAL) if given.short else (RESULTS, DOCS)
+    results.mkdir(parents=True, exist_ok=True)
     for name in [] if given.report else chosen:
-        measure(name, SCENARIOS[name])
-        write_page()
-    write_page()
+        scenario = SCENARIOS[name]
+        measure(name, [scenario.short] if given.short else scenario.runs, results)
+        write_pages(results, docs)
+    write_pages(results, docs)
 
 
 if __name__ == "__main__":

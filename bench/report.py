@@ -39,7 +39,7 @@ def page(machine: str, sections: Sequence[Section]) -> str:
         "# Performance",
         "What the operator costs, measured on a real kube-apiserver and etcd on one machine, which they share with the "
         "operator and with the program that plays the users. `make bench` measures anew and writes this page; the raw "
-        "figures are in [bench/results](../bench/results). Figures of different machines do not compare: look at the "
+        "figures are in `bench/results`. Figures of different machines do not compare: look at the "
         "ratios within a run.",
         f"Measured on {machine}.",
         "## Targets",

@@ -91,7 +91,7 @@ def tell(runs: Sequence[Figures]) -> Section:
     memory, cpu = run.noisy.resident / run.quiet.resident, run.noisy.cpu / run.quiet.cpu
     text = (
         f"Half of the strangers are Secrets of {SIZE // 1000} KB, half are ConfigMaps, and {CHURN:g} of them change "
-        "per second. The operator watches the metadata of all of them, because any could be named by a control plane.\n\n"
+        "per second. The operator watches the metadata of all of them, because a control plane could name any.\n\n"
     )
     each = (run.noisy.resident - run.quiet.resident) * 1e6 / run.strangers
     verdicts = [

@@ -72,5 +72,5 @@ def tell(runs: Sequence[Figures]) -> Section:
         ("`coder-k8s controller`, ready", f"{run.ready * 1000:.0f}"),
         ("`coder-k8s controller`, leading", f"{run.leading * 1000:.0f}"),
     ]
-    text = f"Medians of {TIMES} starts, from exec. The operator then holds {run.resident:.0f} MB.\n\n"
+    text = f"Medians of several starts, from exec. The operator then holds {run.resident:.0f} MB.\n\n"
     return Section(title="Start-up", text=text + table(["", "ms"], rows))

@@ -2,6 +2,9 @@
 
 from xml.etree import ElementTree
 
+import pytest
+
+from bench.__main__ import DOCS, RESULTS, pages
 from bench.report import Section, Verdict, page, table
 from bench.samples import percentile
 from bench.svg import chart
@@ -34,3 +37,10 @@ def test_a_percentile_is_one_of_the_values() -> None:
     values = [float(value) for value in range(100, 0, -1)]
     assert [percentile(values, share) for share in (1, 50, 99, 100)] == [1, 50, 99, 100]
     assert percentile([7.0], 99) == 7
+
+
+def test_the_page_says_what_was_measured() -> None:
+    if not any(RESULTS.glob("*.json")):
+        pytest.skip("nothing was measured yet")
+    for name, content in pages(RESULTS).items():
+        assert (DOCS / name).read_text() == content, f"{name} is not what `make bench ARGS=--report` writes"
