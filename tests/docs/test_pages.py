@@ -49,3 +49,9 @@ def anchors(page: Path) -> set[str]:
     """The headings of a page as links name them."""
     headings = re.findall(r"^#+ +(.+)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def test_claims_name_tests_that_exist() -> None:
+    named = re.findall(r"`(tests/[^`]+)`", (ROOT / "README.md").read_text())
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []

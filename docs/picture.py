@@ -1,0 +1,163 @@
+"""Draw what a command shows on a terminal, as SVG: `python docs/picture.py assets/status.svg coder-k8s status`.
+
+The command runs for real, on a terminal of its own. With `--until`, the picture is taken as soon as that text is on the
+screen, and the command is told to stop. Nothing in the picture is typed by hand.
+"""
+
+import argparse
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+COLUMNS, ROWS = 130, 60
+SIZE, ADVANCE, LEADING, MARGIN = 13, 7.83, 19, 18
+FONTS = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
+COLOURS = {"31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "34": "#79c0ff", "35": "#d2a8ff", "36": "#76e3ea"}
+PHRASE = re.compile(r"\S+(?: \S+)*")
+SEQUENCE = re.compile(r"\x1b\[(?P<arguments>[0-9;?]*)(?P<kind>[A-Za-z])|(?P<text>[^\x1b])", re.DOTALL)
+
+
+class Cell(NamedTuple):
+    """A character and how it looks."""
+
+    text: str = " "
+    style: tuple[str, ...] = ()
+
+
+class Screen:
+    """As much of a terminal as our own commands use: lines, colours, and the way back up to draw anew."""
+
+    def __init__(self) -> None:
+        self.lines: list[list[Cell]] = [[]]
+        self._row = self._column = 0
+        self._style: tuple[str, ...] = ()
+
+    def feed(self, text: str) -> None:
+        for found in SEQUENCE.finditer(text):
+            if found["text"]:
+                self._put(found["text"])
+            else:
+                self._obey(found["kind"], found["arguments"])
+
+    def __str__(self) -> str:
+        return "\n".join("".join(cell.text for cell in line).rstrip() for line in self.lines).strip("\n")
+
+    def _put(self, character: str) -> None:
+        if character == "\r":
+            self._column = 0
+        elif character == "\n":
+            self._row += 1
+            self.lines += [[] for _ in range(self._row + 1 - len(self.lines))]
+        elif character.isprintable():
+            line = self.lines[self._row]
+            line += [Cell()] * (self._column + 1 - len(line))
+            line[self._column] = Cell(character, self._style)
+            self._column += 1
+
+    def _obey(self, kind: str, arguments: str) -> None:
+        if kind == "A":
+            self._row = max(0, self._row - int(arguments or 1))
+        elif kind in "KJ":
+            del self.lines[self._row][self._column :]
+            if kind == "J":
+                del self.lines[self._row + 1 :]
+        elif kind == "m":
+            codes = [code for code in arguments.split(";") if code.strip("0")]
+            self._style = (*self._style, *codes) if codes else ()
+
+
+def run(command: list[str], until: str) -> Screen:
+    """What the command has on its screen at the end, or when a text is there."""
+    parent, child = pty.openpty()
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
+    process = subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=environment)  # noqa: S603
+    os.close(child)
+    screen = Screen()
+    for text in _read(parent):
+        screen.feed(text)
+        if until and until in str(screen):
+            process.send_signal(signal.SIGINT)
+            break
+    for _ in _read(parent):
+        pass
+    if process.wait() != 0:
+        sys.exit(f"{command[0]} ended with {process.returncode}:\n{screen}")
+    if until not in str(screen):
+        sys.exit(f"{until!r} was never on the screen:\n{screen}")
+    return screen
+
+
+def _read(terminal: int) -> Iterator[str]:
+    try:
+        while data := os.read(terminal, 65536):
+            yield data.decode(errors="replace")
+    except OSError:  # how Linux says that nobody holds the other end any more
+        return
+
+
+def draw(screen: Screen, prompt: str) -> str:
+    lines = [[Cell(character, ("1",)) for character in f"$ {prompt}"], [], *screen.lines]
+    while not any(cell.text.strip() for cell in lines[-1]):
+        lines.pop()
+    width = 2 * MARGIN + ADVANCE * max(len(line) for line in lines)
+    height = 2 * MARGIN + LEADING * len(lines)
+    texts = [
+        f'<text x="{MARGIN}" y="{MARGIN + LEADING * (row + 0.75):.1f}">{_spans(line)}</text>'
+        for row, line in enumerate(lines)
+        if line
+    ]
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}">',
+            f"<title>{escape(prompt)}</title>",
+            '<rect width="100%" height="100%" rx="8" fill="#0d1117"/>',
+            f'<g font-family="{FONTS}" font-size="{SIZE}" fill="#e6edf3">',
+            *texts,
+            "</g>",
+            "</svg>\n",
+        ]
+    )
+
+
+def _spans(line: list[Cell]) -> str:
+    """Words that look alike; what stands in a column is placed by itself, whatever font there is."""
+    spans, begin = [], 0
+    for end in range(1, len(line) + 1):
+        if end == len(line) or line[end].style != line[begin].style:
+            text = "".join(cell.text for cell in line[begin:end])
+            spans += [_span(found[0], begin + found.start(), line[begin].style) for found in PHRASE.finditer(text)]
+            begin = end
+    return "".join(spans)
+
+
+def _span(text: str, column: int, style: tuple[str, ...]) -> str:
+    colour = next((COLOURS[code] for code in style if code in COLOURS), "")
+    looks = [f'fill="{colour}"'] if colour else ['fill="#8b949e"'] if "2" in style else []
+    looks += ['font-weight="bold"'] if "1" in style else []
+    place = f'x="{MARGIN + ADVANCE * column:.1f}" textLength="{ADVANCE * len(text):.1f}"'
+    return f"<tspan {' '.join([place, *looks])}>{escape(text)}</tspan>"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--until", default="", help="take the picture when this is on the screen")
+    parser.add_argument("--prompt", help="what stands after the $, if not the command itself")
+    parser.add_argument("picture", type=Path)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    given = parser.parse_args()
+    given.picture.write_text(draw(run(given.command, given.until), given.prompt or " ".join(given.command)))
+
+
+if __name__ == "__main__":
+    main()
