@@ -21,8 +21,8 @@ from tests.support import eventually
 
 PLANES = 20
 PROVISIONERS = 500
-REST = 240.0
-"""Seconds: coderd is asked every 2 minutes."""
+REST = 120.0
+"""Seconds: as often as a coderd is asked."""
 LIMIT = 5.0
 """Requests per minute that a control plane should cost its coderd at rest."""
 Coderds = dict[str, CoderdServer]
