@@ -39,6 +39,8 @@ _KEYS = "/api/v2/organizations/{}/provisionerkeys"
 _PROXIES = "/api/v2/workspaceproxies"
 DAEMON_LIMIT = 1000
 """More daemons than this are not listed."""
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding fails with; the last when an answer is nested without end."""
 
 
 class Client:
@@ -236,7 +238,7 @@ def _decode(kind: type[T], route: str, body: bytes) -> T:
     """Read an answer; Go sends null for a list that it never filled."""
     try:
         return msgspec.json.decode(b"[]" if body.strip() == b"null" else body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         reason = str(error)
     raise Unavailable(f"{route}: the answer cannot be read: {reason}")
 
@@ -245,6 +247,6 @@ def _problem(reply: Reply) -> Problem:
     """What an error answer says; anything that is not coderd's own form comes from something in between."""
     try:
         return msgspec.json.decode(reply.body, type=Problem)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         pass
     raise Unavailable(f"HTTP {reply.status} that is not from coderd")

@@ -70,6 +70,8 @@ class Connections:
 
         The error is raised outside of the handlers because aiohttp's own exceptions hold the request with its token.
         """
+        if not url.isprintable() or " " in url:
+            raise Unavailable("the URL has characters that no URL has")
         try:
             return await self._exchange(method, url, headers, body)
         except TimeoutError:

@@ -1,0 +1,228 @@
+"""Whatever coderd answers, and whatever a spec calls its URL: an error with a name, and no token astray."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.coderd import database_url, errors
+from coder_k8s.coderd.client import Client, _decode, _problem
+from coder_k8s.coderd.connections import Connections, Endpoint, Limits, Reply
+from coder_k8s.coderd.types import Entitlements, KeyDaemons, ProvisionerDaemon, Regions, User
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube import errors as kube_errors
+from coder_k8s.kube.objects import Kind
+from tests.security.people import client_of
+
+TOKEN = "AAAAAAAAAA-hostile0hostile0hostile0"
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = ("id", "name", "message", "detail", "validations", "features", "regions", "key", "daemons", "metadata", "spec")
+OBJECTS = st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=5), JSON, max_size=4)
+DEEP = {"lists": b"[" * 200_000, "objects": b'{"a":' * 200_000, "unknown": b'{"id":"1","x":' + b"[" * 200_000}
+ANSWERS = (User, Entitlements, Regions, list[KeyDaemons], list[ProvisionerDaemon])
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def server(serve: Serve) -> AsyncIterator[str]:
+    """A coderd of the worst kind, at a URL."""
+
+    async def guarded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await serve(reader, writer)
+        except OSError:
+            pass  # they hung up, as they should
+        finally:
+            writer.close()
+
+    listening = await asyncio.start_server(guarded, "127.0.0.1", 0)
+    async with listening:
+        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+def refusal(expected: type[Exception], call: Callable[[], object]) -> str:
+    """What a call says that it fails with, or how its result shows itself."""
+    try:
+        return repr(call())
+    except expected as refused:
+        return str(refused)
+
+
+@given(st.sampled_from(ANSWERS), JSON | OBJECTS)
+def test_any_json_is_an_answer_or_unreadable(kind: Any, answer: Any) -> None:
+    said = refusal(errors.Unavailable, lambda: _decode(kind, "/route", msgspec.json.encode(answer)))
+    assert "\n" not in said
+
+
+@given(st.binary())
+def test_any_bytes_are_an_answer_or_unreadable(answer: bytes) -> None:
+    for read in (lambda: _decode(User, "/route", answer), lambda: _problem(Reply(500, {}, answer))):
+        try:
+            read()
+        except errors.Unavailable:
+            continue
+
+
+@pytest.mark.parametrize("answer", DEEP.values(), ids=DEEP)
+def test_a_deep_answer_is_unreadable(answer: bytes) -> None:
+    with pytest.raises(errors.Unavailable):
+        _problem(Reply(500, {}, answer))
+    for kind in ANSWERS:
+        with pytest.raises(errors.Unavailable):
+            _decode(kind, "/route", answer)
+
+
+@given(st.text(), st.text())
+def test_what_is_shown_of_an_answer_is_short_and_one_line(message: str, detail: str) -> None:
+    problem = errors.Problem(message + TOKEN, detail)
+    for status in (400, 401, 403, 404, 409, 429, 500):
+        shown = str(errors.refusal(status, None, problem, (TOKEN,)))
+        assert TOKEN not in shown
+        assert shown.isprintable()
+        assert len(shown) < 400
+
+
+async def test_an_answer_without_end_is_cut_off() -> None:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while True:
+            writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+            await writer.drain()
+
+    async with server(serve) as url, Connections(limits=Limits(body=1 << 20)) as connections:
+        with pytest.raises(errors.Unavailable, match="larger than"):
+            await Client(connections, url, TOKEN).me()
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"])
+async def test_a_slow_drip_is_given_up(start: bytes) -> None:
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(start)
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(0.01)
+
+    async with server(serve) as url, Connections(limits=Limits(total=0.3)) as connections:
+        with pytest.raises(errors.Unavailable, match="no answer within"):
+            await Client(connections, url, TOKEN).me()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_takes_no_token_elsewhere(status: int) -> None:
+    heard: list[bytes] = []
+
+    async def listen(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+
+    async with server(listen) as elsewhere, Connections() as connections:
+
+        async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            head = f"HTTP/1.1 {status} Moved\r\nLocation: {elsewhere}/api/v2/users/me\r\n"
+            writer.write(f"{head}Connection: close\r\nContent-Length: 0\r\n\r\n".encode())
+            await writer.drain()
+
+        async with server(redirect) as url:
+            with pytest.raises(errors.Unavailable, match="redirect"):
+                await Client(connections, url, TOKEN).me()
+            with pytest.raises(errors.Unavailable, match="redirect"):
+                await Client(connections, url, TOKEN).add_license("licence")
+    assert heard == []
+
+
+@pytest.mark.parametrize("tail", ["/a\r\nX-Injected: 1", "/a b", "/a\nb", "/\0", "/é", "#x", "?a=b", "/a\tb"])
+async def test_nothing_of_a_url_becomes_a_header(tail: str) -> None:
+    heard: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        await writer.drain()
+
+    async with server(serve) as url, Connections() as connections:
+        with pytest.raises(errors.Unavailable):
+            await Client(connections, url + tail, TOKEN).me()
+    for request in heard:
+        line, *headers = request.split(b"\r\n")
+        assert line.count(b" ") == 2
+        assert b"\n" not in line
+        assert not any(header.lower().startswith(b"x-injected") for header in headers)
+
+
+@pytest.mark.parametrize("scheme", ["file", "ftp", "unix", "data", "javascript", "gopher"])
+async def test_only_http_is_spoken(scheme: str) -> None:
+    async with Connections() as connections:
+        with pytest.raises(errors.Unavailable):
+            await Client(connections, f"{scheme}:///etc/passwd", TOKEN).me()
+
+
+async def test_a_detour_is_for_one_host_alone() -> None:
+    """What stands in for the Service of one control plane is shown to nobody who asks for another name or port."""
+    asked = []
+
+    async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+
+    async with server(serve) as url:
+        port = int(url.rpartition(":")[2])
+        routes = {Endpoint("a.ns.svc.cluster.local", 80): Endpoint("127.0.0.1", port)}
+        async with Connections(routes) as connections:
+            for other in (
+                "http://b.invalid",
+                "http://a.ns.svc.cluster.local.invalid",
+                "http://a.ns.svc.cluster.local:1",
+            ):
+                with pytest.raises(errors.Unavailable):
+                    await Client(connections, other, TOKEN).me()
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "ftp://host",
+        "//host",
+        "http://",
+        "http:///x",
+        "http://a\r\nb",
+        "http://[::1",
+        "javascript:1",
+    ],
+)
+async def test_a_url_that_is_none_is_refused_at_admission(
+    cluster: ClusterAccess, crds: None, namespace: str, url: str
+) -> None:
+    spec = {"bootstrap": {"coderURL": url, "credentialsSecretRef": {"name": "given"}}}
+    async with client_of(cluster.kubeconfig) as admin:
+        with pytest.raises(kube_errors.Invalid, match="must be an http or https URL"):
+            await admin.create(WORKSPACE_PROXY, {"metadata": {"namespace": namespace, "name": "demo"}, "spec": spec})
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@given(st.sampled_from([CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY]), OBJECTS, OBJECTS)
+def test_any_object_is_decoded_or_not_kubernetes(kind: Kind[Any], spec: Any, rest: Any) -> None:
+    """By an error that the client makes one of its own."""
+    body = msgspec.json.encode({**rest, "spec": spec, "metadata": {"name": "x", "namespace": "y"}})
+    try:
+        kind.type.decode(body)
+    except (ValueError, KeyError, TypeError):
+        return
+
+
+@given(st.text())
+def test_any_text_is_a_database_url_or_is_refused_without_a_word_of_it(text: str) -> None:
+    url = f"postgres://user:hunter2hunter2@{text}"
+    assert "hunter2" not in refusal(ValueError, lambda: database_url.parse(url))
