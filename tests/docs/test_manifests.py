@@ -17,6 +17,11 @@ FOREIGN = {
     "Kustomization": "of Flux, or a file of kustomize",
 }
 """Kinds that the shared cluster does not serve."""
+GITOPS = {
+    "flux.yaml": "flux/kustomizations.yaml",
+    "argocd-cm.yaml": "argocd/health.yaml",
+    "application.yaml": "argocd/application.yaml",
+}
 REFERENCE = {"controlPlaneRef": {"name": "coder"}}
 BASES: dict[str, Any] = {"CoderControlPlane": {}, "CoderProvisioner": REFERENCE, "CoderWorkspaceProxy": REFERENCE}
 """The least that a spec of each kind says."""
@@ -59,6 +64,13 @@ def test_examples(cluster: ClusterAccess, namespace: str, example: Path) -> None
     """They are applied, but for namespaces, which other tests would see."""
     found = known(list(yaml.safe_load_all(example.read_text())))
     apply(cluster, namespace, [each for each in found if each["kind"] != "Namespace"])
+
+
+def test_examples_of_gitops_are_those_of_the_page() -> None:
+    """The page has them in full, since nobody copies a link."""
+    told = {block.title: block.text for block in blocks(ROOT / "docs" / "how-to" / "gitops.md")}
+    for title, name in GITOPS.items():
+        assert (ROOT / "examples" / name).read_text() == told[title]
 
 
 @pytest.mark.usefixtures("crds")

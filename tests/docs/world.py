@@ -6,6 +6,7 @@ ServiceAccount that the reader installs. kwok plays the pods. What the container
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 import time
@@ -33,6 +34,7 @@ from tests.support.databases import create_database
 
 CHECKOUT = ("charts", "config", "examples", "install.yaml")
 ACCOUNT = "/api/v1/namespaces/coder-system/serviceaccounts/coder-k8s"
+GATEWAY_KINDS = re.compile(r"^  name: (gateways|httproutes)\.", re.MULTILINE)
 PATIENCE = 180.0
 
 
@@ -118,7 +120,8 @@ class World:
 @asynccontextmanager
 async def world(cluster: FullCluster, postgres: Postgres, folder: Path) -> AsyncIterator[World]:
     """A cluster with the Gateway API and nothing of Coder, and a PostgreSQL with its tables."""
-    cluster.kubectl("apply", "--server-side", "--filename=-", input=gateway_api.manifests())
+    kinds = [each for each in gateway_api.manifests().split("\n---\n") if GATEWAY_KINDS.search(each)]
+    cluster.kubectl("apply", "--server-side", "--filename=-", input="\n---\n".join(kinds))
     database = await create_database(postgres, "2.36.1")
     async with AsyncExitStack() as stack:
         coderd = await stack.enter_async_context(CoderdServer("2.36.1", database_url=database.url))
