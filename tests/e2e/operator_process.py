@@ -54,7 +54,7 @@ class OperatorProcess(Process):
             line = await eventually(lambda: self.heard(f"serving {server}"))
             self.addresses[server] = line["address"]
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
             session.get(f"http://{self.addresses[server]}{path}") as answer,
         ):
             return answer.status, await answer.text()

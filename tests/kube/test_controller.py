@@ -77,6 +77,18 @@ async def test_done_is_not_looked_at_again() -> None:
     assert value(metrics, "controller_runtime_reconcile_total", result="success") == 1
 
 
+async def test_passes_that_wait_for_nothing_leave_turns_to_others() -> None:
+    passes, turns = Passes(), 0
+    demo = controller(passes)
+    for number in range(100):
+        demo.queue.add(Key("ns", str(number)))
+    async with running(demo):
+        while len(demo.queue):
+            turns += 1
+            await asyncio.sleep(0)
+    assert turns > 100 / 2 / 2, "at least one for every two passes of each of the two workers"
+
+
 async def test_looks_again_when_asked() -> None:
     passes, metrics = Passes(0.001, None), Metrics()
     demo = controller(passes, metrics)

@@ -88,6 +88,7 @@ class Controller:
             self._waited.observe(self.queue.waited)
             with self._active.track_inprogress():
                 await self._pass(key)
+            await asyncio.sleep(0)  # a pass that had nothing to wait for gave no turn to watches, probes and the Lease
 
     async def _pass(self, key: Key) -> None:
         started = time.perf_counter()
