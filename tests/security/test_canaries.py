@@ -1,0 +1,143 @@
+"""A value of every secret, planted, and then looked for everywhere while things go well and wrong."""
+
+import base64
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.dev.coderd_server import CoderdServer, make_license
+from coder_k8s.dev.postgres import Postgres
+from coder_k8s.kube import errors
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
+from coder_k8s.kube.objects import Key, Kind
+from tests.e2e import planes
+from tests.e2e.operator_process import OperatorProcess, Start
+from tests.support import eventually
+from tests.support.coderd import EVENT
+from tests.support.databases import CoderdDatabase, create_database
+from tests.support.provisioners import Handler
+
+PASSWORD = "correct-horse-battery"
+WRONG = "staple-of-a-wrong-horse"
+OWN = (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY, DEPLOYMENT, SERVICE, EVENT)
+GENERATED = ("demo-operator-token", "build-provisioner-key", "near-proxy-token")
+
+
+class Gossip:
+    """A coderd in between that repeats what it was told, in an error, when asked to."""
+
+    def __init__(self) -> None:
+        self.talking = False
+        self.heard: set[str] = set()
+
+    @web.middleware
+    async def repeat(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        told = [request.headers.get("Coder-Session-Token", ""), request.path, (await request.read()).decode()]
+        if self.talking:
+            self.heard.add(told[0])
+            return web.json_response({"message": " ".join(told), "detail": told[0]}, status=500)
+        return await handler(request)
+
+
+@pytest.fixture
+async def database(postgres: Postgres) -> CoderdDatabase:
+    return await create_database(postgres, "2.36.1")
+
+
+@pytest.fixture
+def gossip() -> Gossip:
+    return Gossip()
+
+
+@pytest.fixture
+async def coderd(database: CoderdDatabase, gossip: Gossip) -> AsyncIterator[CoderdServer]:
+    server = CoderdServer("2.36.1", now=lambda: datetime.now(UTC), database_url=database.url)
+    server._runner.app.middlewares.insert(0, gossip.repeat)
+    async with server:
+        yield server
+
+
+async def put(admin: Client, namespace: str, name: str, **values: str) -> None:
+    metadata = {"namespace": namespace, "name": name}
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+    try:
+        await admin.create(SECRET, {"metadata": metadata, "data": data})
+    except errors.AlreadyExists:
+        await admin.merge(SECRET, Key(namespace, name), {"data": data})
+
+
+async def make(admin: Client, kind: Kind[Any], namespace: str, name: str, **spec: Any) -> None:
+    """An object that belongs to the control plane."""
+    spec["controlPlaneRef"] = {"name": "demo"}
+    await admin.create(kind, {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
+
+
+async def planted(admin: Client, namespace: str, name: str) -> str:
+    """The value that the operator keeps in a Secret of its own, once it is there."""
+
+    async def check() -> str:
+        try:
+            [value] = (await admin.get(SECRET, Key(namespace, name))).manifest["data"].values()
+        except errors.NotFound:
+            return ""
+        return base64.b64decode(value).decode()
+
+    return await eventually(check, 60)
+
+
+async def shown(admin: Client, namespace: str, operator: OperatorProcess) -> str:
+    """Everything that anybody but a reader of Secrets can see."""
+    pages = [page for kind in OWN async for page in admin.list(kind, namespace)]
+    seen = [str(msgspec.json.decode(item)) for page in pages for item in page.items]
+    secrets = [msgspec.json.decode(item) async for page in admin.list(SECRET, namespace) for item in page.items]
+    seen += [str(secret["metadata"]["annotations"]) for secret in secrets if "annotations" in secret["metadata"]]
+    process = Path(f"/proc/{operator.pid}")
+    arguments = [(process / name).read_bytes().decode(errors="replace") for name in ("cmdline", "environ")]
+    return "\n".join((*seen, *arguments, (await operator.get("metrics", "/metrics"))[1], operator.log.read_text()))
+
+
+async def test_canaries_are_seen_nowhere(
+    start: Start, admin: Client, namespace: str, database: CoderdDatabase, coderd: CoderdServer, gossip: Gossip
+) -> None:
+    bootstrap, licence = coderd.state.add_token(coderd.state.owner), make_license(datetime.now(UTC))
+    await put(admin, namespace, "database", url=database.server.url(database.name, "admin", PASSWORD))
+    await put(admin, namespace, "licence", license=licence)
+    await put(admin, namespace, "given", token=bootstrap)
+    service = f"demo.{namespace}.svc.cluster.local:80"
+    operator = start("--log-level=debug", f"--coderd-connect-to={service}=127.0.0.1:{coderd.port}")
+    key = Key(namespace, "demo")
+    url = {"name": "CODER_PG_CONNECTION_URL", "valueFrom": {"secretKeyRef": {"name": "database", "key": "url"}}}
+    await planes.make(admin, key, extraEnv=[url], licenseSecretRef={"name": "licence"})
+    await planes.serve(admin, key)
+    await planes.told(admin, key, "LicenseApplied", "Applied")
+    given = {"bootstrap": {"credentialsSecretRef": {"name": "given"}}}
+    await make(admin, PROVISIONER, namespace, "build", **given)
+    await make(admin, WORKSPACE_PROXY, namespace, "near")
+    secrets = [await planted(admin, namespace, name) for name in GENERATED]
+    gossip.talking = True
+    await put(admin, namespace, "licence", license=licence + "x")
+    await put(admin, namespace, "given", token=bootstrap + "x")
+    await eventually(lambda: {bootstrap + "x", secrets[0]} <= gossip.heard, 60)
+    gossip.talking = False
+    await put(admin, namespace, "database", url=database.server.url(database.name, "coder", WRONG))
+    await admin.delete(SECRET, await admin.get(SECRET, Key(namespace, GENERATED[0])), unchanged=False)
+    await planes.told(admin, key, "OperatorAccessReady", "DatabaseUnreachable")
+    seen = await eventually(lambda: told_all(admin, namespace, operator), 30)
+    for secret in (PASSWORD, WRONG, bootstrap, licence, *secrets):
+        for part in {secret, *(part for part in secret.replace(":", "-").split("-") if len(part) > 15)}:
+            assert part not in seen
+
+
+async def told_all(admin: Client, namespace: str, operator: OperatorProcess) -> str:
+    """What can be seen, once every voice has spoken: events, conditions, metrics, the log and the command line."""
+    seen = await shown(admin, namespace, operator)
+    voices = ("OperatorAccessFailed", "DatabaseUnreachable", "coder_k8s_license_tier", '"msg":"leading"', "--log-level")
+    assert [voice for voice in voices if voice not in seen] == []
+    return seen
