@@ -73,5 +73,20 @@ $(VENV)/docs/.installed: requirements/docs.txt | $(STAMP)
 	$(VENV)/docs/bin/pip install --quiet --require-hashes -r requirements/docs.txt
 	@touch $@
 
+.PHONY: audit sbom
+audit: $(VENV)/audit/.installed ## look for known weaknesses in the dependencies; fails as well when nobody can be asked
+	$(VENV)/audit/bin/pip-audit --strict --require-hashes --disable-pip --requirement requirements/runtime.txt
+
+sbom: $(VENV)/audit/.installed ## write what the operator is made of to build/sbom.json, in CycloneDX
+	@mkdir -p build
+	$(VENV)/audit/bin/cyclonedx-py requirements requirements/runtime.txt --pyproject pyproject.toml \
+	  --output-reproducible --output-file build/sbom.json
+
+# These two look at the operator from outside, and are no part of it.
+$(VENV)/audit/.installed: requirements/runtime.txt | $(STAMP)
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/pip install --quiet pip-audit cyclonedx-bom
+	@touch $@
+
 clean: ## remove the virtual environment and caches of this folder
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
