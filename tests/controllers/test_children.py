@@ -40,7 +40,7 @@ async def make_account(client: Client, namespace: str, *owners: Manifest) -> Chi
 async def test_a_child_that_is_released_keeps_its_other_owners(client: Client, namespace: str) -> None:
     ours, theirs = [await make_owner(client, namespace, name) for name in ("ours", "theirs")]
     account = await make_account(client, namespace, reference(ours, controller=True), reference(theirs))
-    children = Children(client, Applier(client, "tests", "digest"), {})
+    children = Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE)
     await children.release(SERVICE_ACCOUNT, ours, account)
     live = (await client.get(SERVICE_ACCOUNT, account.key)).manifest
     assert live["metadata"]["ownerReferences"] == [reference(theirs)]
@@ -49,7 +49,7 @@ async def test_a_child_that_is_released_keeps_its_other_owners(client: Client, n
 async def test_a_child_that_is_released_and_had_no_other_owner_has_none(client: Client, namespace: str) -> None:
     ours = await make_owner(client, namespace, "ours")
     account = await make_account(client, namespace, reference(ours, controller=True, blockOwnerDeletion=True))
-    children = Children(client, Applier(client, "tests", "digest"), {})
+    children = Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE)
     await children.release(SERVICE_ACCOUNT, ours, account)
     assert "ownerReferences" not in (await client.get(SERVICE_ACCOUNT, account.key)).manifest["metadata"]
 
@@ -59,7 +59,7 @@ async def test_an_owner_that_came_meanwhile_is_not_overlooked(client: Client, na
     account = await make_account(client, namespace, reference(ours, controller=True))
     both = [reference(ours, controller=True), reference(theirs)]
     await client.merge(SERVICE_ACCOUNT, account.key, {"metadata": {"ownerReferences": both}})
-    children = Children(client, Applier(client, "tests", "digest"), {})
+    children = Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE)
     with pytest.raises(errors.Conflict):
         await children.release(SERVICE_ACCOUNT, ours, account)
     live = (await client.get(SERVICE_ACCOUNT, account.key)).manifest

@@ -23,12 +23,13 @@ async def idle(runtime: Runtime) -> None:
 async def one_more_pass(runtime: Runtime) -> AsyncIterator[None]:
     """Wait until the operator has taken notice of what happens in this block, and rests again."""
     await idle(runtime)
-    before = _passes(runtime)
+    before = passes(runtime)
     yield
-    await eventually(lambda: _passes(runtime) > before)
+    await eventually(lambda: passes(runtime) > before)
     await idle(runtime)
 
 
-def _passes(runtime: Runtime) -> float:
+def passes(runtime: Runtime) -> float:
+    """How many there were."""
     [metric] = runtime.metrics.reconciles.collect()
     return sum(sample.value for sample in metric.samples if sample.name.endswith("_total"))

@@ -16,10 +16,13 @@ from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object
 class Children:
     """Finds, writes and removes children."""
 
-    def __init__(self, client: Client, applier: Applier, caches: Mapping[Kind[Child], Cache[Child]]) -> None:
+    def __init__(
+        self, client: Client, applier: Applier, caches: Mapping[Kind[Child], Cache[Child]], owners: Kind[Any]
+    ) -> None:
         self._client = client
         self._applier = applier
         self._caches = caches
+        self._owners = owners
 
     def get(self, kind: Kind[Child], key: Key) -> Child | None:
         return self._caches[kind].get(key)
@@ -50,9 +53,19 @@ class Children:
     async def prune(self, kind: Kind[Child], owner: Object, keep: Iterable[str]) -> None:
         """Delete what an older spec asked for."""
         kept = set(keep)
-        for child in self.owned(kind, owner):
-            if child.metadata.name not in kept:
-                await self.delete(kind, child)
+        left = [child for child in self.owned(kind, owner) if child.metadata.name not in kept and not child.deleting]
+        if left:
+            await self.confirm(owner)
+        for child in left:
+            await self.delete(kind, child)
+
+    async def confirm(self, owner: Object) -> None:
+        """`Conflict` if the owner has changed: nothing is deleted on the word of a spec of the past."""
+        await self._client.confirm(self._owners, owner.key, owner)
+
+    async def confirm_child(self, kind: Kind[Child], key: Key) -> None:
+        """`Conflict` unless a child is there as we know it, or is missing as we think it is."""
+        await self._client.confirm(kind, key, await self.look(kind, key, expected=True))
 
     async def delete(self, kind: Kind[Any], child: Child) -> None:
         """Delete the very object that was seen; one that is gone or going needs nothing."""

@@ -88,7 +88,8 @@ class StatusWriter(Generic[T]):
     async def record(self, seen: T, **fields: Any) -> T:
         """Write fields ahead of a step that must not be taken without them.
 
-        If nothing else was said of the object before, it is also said that it is not ready yet.
+        It holds for exactly what was seen, for that is what the step was decided by. If nothing else was said of the
+        object before, it is also said that it is not ready yet.
         """
         generation, now = seen.metadata.generation, self._now()
 
@@ -97,7 +98,7 @@ class StatusWriter(Generic[T]):
             conditions = old.conditions if known else merge(old.conditions, BEGUN, generation, now)
             return replace(old, conditions=conditions, **fields)
 
-        written = await self._patch(seen, told)
+        written = await self._patch(seen, told, tries=1)
         if written is None:
             raise errors.Conflict(409, "Conflict", f"{seen.key} was replaced or changed meanwhile")
         return written
@@ -107,10 +108,10 @@ class StatusWriter(Generic[T]):
         generation, now = seen.metadata.generation, self._now()
         await self._patch(seen, lambda old: replace(old, conditions=merge(old.conditions, PAUSED, generation, now)))
 
-    async def _patch(self, seen: T, told: Callable[[Status], Status]) -> T | None:
+    async def _patch(self, seen: T, told: Callable[[Status], Status], tries: int = TRIES) -> T | None:
         """The object with its new status; nothing when it is no longer ours to write."""
         live = seen
-        for _ in range(TRIES):
+        for _ in range(tries):
             before = _status(live)
             after = told(before)
             change = merge_patch(_manifest(before), _manifest(after))
@@ -134,7 +135,7 @@ class StatusWriter(Generic[T]):
             else:
                 self._announce(seen, before, after)
                 return written
-        raise errors.Conflict(409, "Conflict", f"the status of {seen.key} changed {TRIES} times while it was written")
+        raise errors.Conflict(409, "Conflict", f"the status of {seen.key} changed while it was written, {tries} times")
 
     def _announce(self, seen: T, before: Status, after: Status) -> None:
         """Say it once when something became ready, or needs somebody."""

@@ -65,6 +65,20 @@ class Client:
         body = await self._http.send("GET", kind.path(key), {}, _accept(kind))
         return _decode(kind, body)
 
+    async def confirm(self, kind: Kind[Any], key: Key, seen: Object | None) -> None:
+        """`Conflict` unless what has this name, if anything has, is now as it was seen.
+
+        A cache may show the past, and the preconditions of a write hold for nothing but what is written. So this comes
+        before what cannot be undone: a deletion because of a spec, or the end of something outside of Kubernetes.
+        """
+        known = seen.metadata.resource_version if seen else ""
+        try:
+            version = (await self.get(kind, key)).metadata.resource_version
+        except errors.NotFound:
+            version = ""
+        if version != known:
+            raise errors.Conflict(409, "Conflict", f"{kind.name} {key} is no longer as it was seen")
+
     async def get_manifest(self, kind: Kind[Any], key: Key) -> Manifest:
         """The object as the server shows it, `managedFields` included."""
         body = await self._http.send("GET", kind.path(key), {}, {"Accept": JSON})

@@ -144,6 +144,25 @@ async def test_a_secret_that_was_deleted_comes_back_with_a_new_token(demo: Site,
         assert await assert_one_token(demo, database) != first
 
 
+async def test_a_secret_that_lost_its_labels_keeps_its_token(demo: Site, database: CoderdDatabase) -> None:
+    async with demo.operator():
+        await demo.make(extraEnv=env(database.url))
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+    before = await operator_tokens(database)
+    secret = await demo.find(SECRET, SECRET_NAME)
+    assert secret is not None
+    await demo.client.merge(SECRET, secret.key, {"metadata": {"labels": None}})
+    async with demo.operator():
+        await eventually(lambda: _is_labelled(demo), 30)
+    assert await operator_tokens(database) == before
+    await assert_one_token(demo, database)
+
+
+async def _is_labelled(demo: Site) -> bool:
+    secret = await demo.find(SECRET, SECRET_NAME)
+    return secret is not None and bool(secret.metadata.labels)
+
+
 async def test_disabled_revokes_and_enabled_issues(demo: Site, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))

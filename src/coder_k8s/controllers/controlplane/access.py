@@ -103,8 +103,8 @@ class OperatorAccess:
         return token, self._standing.keep(plane.key, token, verdict, seconds)
 
     async def _generated(self, plane: CoderControlPlane, serving: bool) -> tuple[str, Verdict]:
-        made = {child.metadata.name: _token(child) for child in self._children.owned(SECRET, plane)}
         name = secret_name(plane)
+        made = {child.metadata.name: _token(child) for child in await self._made(plane)}
         if name not in made and not self._is_free(plane, name):
             return "", Verdict(False, "SecretUnavailable", f"Secret {name} exists and is not ours", stalled=True)
         current = made.get(name) or next(iter(made.values()), "")  # under the name that it had before
@@ -131,6 +131,16 @@ class OperatorAccess:
         except (errors.Forbidden, errors.Invalid) as refusal:  # by a quota or a webhook
             verdict = Verdict(False, "SecretUnavailable", refusal.message, stalled=True)
             return "", self._standing.keep(plane.key, about, verdict, RETRY)
+
+    async def _made(self, plane: CoderControlPlane) -> list[Child]:
+        """The Secrets with tokens of ours. One that the status knows and no cache shows is looked for: another token
+        would end the one in it."""
+        made = self._children.owned(SECRET, plane)
+        before = plane.status.operator_token_secret_ref
+        if made or before is None:
+            return made
+        found = await self._children.look(SECRET, Key(plane.metadata.namespace, before.name), expected=True)
+        return [found] if found and found.controller and found.controller.uid == plane.metadata.uid else []
 
     async def _issue(self, plane: CoderControlPlane, url: str, current: str) -> str:
         """Keep, renew or make the token. The Secret has the new one before the old one is deleted."""
@@ -171,6 +181,7 @@ class OperatorAccess:
             if made:
                 raise
             return  # the token in use was given, not made
+        await self._children.confirm(plane)
         await access_db.revoke(url, access_db.token_name(plane.metadata.namespace, plane.metadata.name))
         for one in made:
             await self._children.delete(SECRET, one)

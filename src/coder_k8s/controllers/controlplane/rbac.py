@@ -19,7 +19,8 @@ from coder_k8s.controllers.report import Report
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import NotOurs
 from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.kinds import ROLE, ROLE_BINDING
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.kinds import NAMESPACE_METADATA, ROLE, ROLE_BINDING
 from coder_k8s.kube.objects import Child, Glimpse, Key, Kind, Manifest
 
 from .objects import metadata, service_account_name
@@ -70,11 +71,13 @@ class WorkspaceRBAC:
 
     def __init__(
         self,
+        client: Client,
         children: Children,
         namespaces: Cache[Glimpse] | None,
         watched: Sequence[str],
         allowed: Sequence[str],
     ) -> None:
+        self._client = client
         self._children = children
         self._namespaces = namespaces
         self._watched = watched
@@ -153,9 +156,23 @@ class WorkspaceRBAC:
     async def _withdraw(self, plane: CoderControlPlane, keep: Iterable[str]) -> None:
         names = {role_name(plane), binding_name(plane)}
         places = set(keep)
-        for kind, child in self._all(plane.key):
-            if child.metadata.namespace not in places or child.metadata.name not in names:
-                await self._children.delete(kind, child)
+        left = [
+            (kind, child)
+            for kind, child in self._all(plane.key)
+            if child.metadata.namespace not in places or child.metadata.name not in names
+        ]
+        if left:
+            await self._confirm(plane, {child.metadata.namespace for _, child in left})
+        for kind, child in left:
+            await self._children.delete(kind, child)
+
+    async def _confirm(self, plane: CoderControlPlane, namespaces: Iterable[str]) -> None:
+        """Nothing is withdrawn on the word of the past: neither of the spec nor of a namespace that did not agree."""
+        await self._children.confirm(plane)
+        for namespace in sorted(set(namespaces).intersection(wanted_elsewhere(plane))):
+            if self._namespaces is not None:
+                key = Key("", namespace)
+                await self._client.confirm(NAMESPACE_METADATA, key, self._namespaces.get(key))
 
 
 def wanted_elsewhere(plane: CoderControlPlane) -> list[str]:

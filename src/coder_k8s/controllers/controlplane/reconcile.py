@@ -119,6 +119,8 @@ class Reconciler:
         self._access.distrust(key)
         self._license.forget(key)
         self._entitlements.forget(key)
+        if self._rbac.elsewhere(key):
+            await self._client.confirm(CONTROL_PLANE, key, None)
         left = await self._rbac.remove_elsewhere(key)
         if left:
             raise next(iter(left.values()))
@@ -174,6 +176,7 @@ class Reconciler:
         """Remove what garbage collection cannot reach; what cannot be removed in time is told and left."""
         if FINALIZER not in plane.metadata.finalizers:
             return None
+        await self._children.confirm(plane)
         left = await self._rbac.remove_elsewhere(plane.key)
         if left:
             trouble = next(iter(left.values()))

@@ -66,7 +66,7 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
     namespaces = runtime.informer(NAMESPACE_METADATA) if runtime.everywhere else None
     caches = {kind: runtime.informer(kind, labels=MANAGED, optional=kind is HTTP_ROUTE) for kind in CHILDREN}
 
-    children = Children(runtime.client, Applier(runtime.client, NAME, DIGEST), caches)
+    children = Children(runtime.client, Applier(runtime.client, NAME, DIGEST), caches, CONTROL_PLANE)
     client, recorder, now = runtime.client, runtime.recorder, runtime.now
     reconciler = Reconciler(
         client,
@@ -75,7 +75,7 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
         recorder,
         now,
         environment=Sources(client, secrets, config_maps),
-        rbac=WorkspaceRBAC(children, namespaces, runtime.namespaces, allow_workspace_namespaces),
+        rbac=WorkspaceRBAC(client, children, namespaces, runtime.namespaces, allow_workspace_namespaces),
         exposure=Exposure(children),
         access=OperatorAccess(client, children, secrets, runtime.coderd, recorder, now, runtime.rng),
         license=LicenseKeeper(client, secrets, recorder, now),

@@ -40,16 +40,17 @@ class KeySecret:
 
     async def read(self, provisioner: CoderProvisioner) -> Stored:
         """What we hold, also under the name that the Secret had before."""
-        places = [(secret_name(provisioner), provisioner.spec.key.secret_key)]
-        if (before := provisioner.status.secret_ref) is not None:
-            places.append((before.name, before.key))
-        for name, field in places:
-            where = Key(provisioner.metadata.namespace, name)
+        for where, field in _places(provisioner):
             found = await self._children.look(SECRET, where, expected=self._secrets.get(where) is not None)
             if found is not None and _is_ours(found, provisioner) and (key := value(found, field)):
                 annotations = found.metadata.annotations
                 return Stored(key, annotations.get(ORIGIN, ""), annotations.get(ROTATE, ""))
         return Stored()
+
+    async def confirm(self, provisioner: CoderProvisioner) -> None:
+        """`Conflict` unless the Secret is as we know it: a key that is made anew ends the one in it."""
+        for where in {where for where, _ in _places(provisioner)}:
+            await self._children.confirm_child(SECRET, where)
 
     async def write(self, provisioner: CoderProvisioner, stored: Stored) -> None:
         await self._children.apply(SECRET, secret(provisioner, *stored))
@@ -68,6 +69,14 @@ class KeySecret:
             if recorded is not None:
                 return recorded
         return await coderd.look_up_provisioner_key(stored.key)
+
+
+def _places(provisioner: CoderProvisioner) -> list[tuple[Key, str]]:
+    """Where the key is kept, and where it was before."""
+    places = [(Key(provisioner.metadata.namespace, secret_name(provisioner)), provisioner.spec.key.secret_key)]
+    if (before := provisioner.status.secret_ref) is not None:
+        places.append((Key(provisioner.metadata.namespace, before.name), before.key))
+    return places
 
 
 def _origin(provisioner: CoderProvisioner, plane: str, stored: Stored) -> str:

@@ -245,6 +245,7 @@ class Reconciler:
         """Delete the keys that the status says exist; coderd may be away, but not for ever."""
         if FINALIZER not in provisioner.metadata.finalizers:
             return None
+        await self._children.confirm(provisioner)  # a namesake that followed it has keys of the same names
         if not await self._retirement.clean_up(provisioner):
             return DELETION_RETRY
         await finalizers.remove(self._client, PROVISIONER, provisioner, FINALIZER)

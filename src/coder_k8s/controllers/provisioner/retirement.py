@@ -7,6 +7,7 @@ from coder_k8s.api import PROVISIONER, CoderProvisioner
 from coder_k8s.api.provisioner import RetiringKey
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
+from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube.events import Recorder
 
@@ -22,7 +23,15 @@ BOUND = timedelta(minutes=5)
 class Retirement:
     """Waits until coderd shows no connected daemon on a key, or its pods and their grace period are gone."""
 
-    def __init__(self, credentials: Credentials, views: Views, recorder: Recorder, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        children: Children,
+        credentials: Credentials,
+        views: Views,
+        recorder: Recorder,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._children = children
         self._credentials = credentials
         self._views = views
         self._recorder = recorder
@@ -69,6 +78,7 @@ class Retirement:
             waiting = pods_left or key.since is None or self._now() < key.since + grace
             if waiting and await self._in_use(coderd, key):
                 return False
+            await self._children.confirm(provisioner)  # the name of a key that retired may be in use again
             await _delete(coderd, key)
         except coderd_errors.RateLimited:
             raise

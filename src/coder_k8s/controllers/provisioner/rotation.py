@@ -5,7 +5,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderControlPlane, CoderProvisioner
 from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.api.provisioner import RetiringKey
 from coder_k8s.api.shared import SecretKey, seconds
@@ -17,6 +17,7 @@ from coder_k8s.controllers.refusals import NAME_TAKEN_POLL
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube import errors as kube_errors
+from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
 
 from . import keys
@@ -36,6 +37,7 @@ class Rotation:
 
     def __init__(
         self,
+        client: Client,
         secret: KeySecret,
         status: StatusWriter[CoderProvisioner],
         views: Views,
@@ -43,6 +45,7 @@ class Rotation:
         metrics: ProvisionerMetrics,
         now: Callable[[], datetime],
     ) -> None:
+        self._client = client
         self._secret = secret
         self._status = status
         self._views = views
@@ -63,6 +66,7 @@ class Rotation:
             max_age = INTERVAL
             if not (checked or isinstance(step, keys.Keep | keys.Wait)):
                 max_age, checked = timedelta(), True  # decide on nothing but the present
+                await self._confirm(provisioner, plane)
                 continue
             match step:
                 case keys.Keep() | keys.Wait() | keys.Blocked():
@@ -83,6 +87,14 @@ class Rotation:
                     self._tell(provisioner, name, cause)
                     max_age = timedelta()
         raise coderd_errors.Unavailable("the key changes faster than it can be recorded")
+
+    async def _confirm(self, provisioner: CoderProvisioner, plane: CoderControlPlane) -> None:
+        """`Conflict` if we look at the past, which may ask for a rotation that is long done. Before the first key there
+        is nothing to lose."""
+        if provisioner.status.provisioner_key_name:
+            await self._client.confirm(PROVISIONER, provisioner.key, provisioner)
+            await self._client.confirm(CONTROL_PLANE, plane.key, plane)
+            await self._secret.confirm(provisioner)
 
     def _is_homeless(self, provisioner: CoderProvisioner, report: Report) -> bool:
         """Whether somebody else's Secret would swallow the secret of every key that we make."""

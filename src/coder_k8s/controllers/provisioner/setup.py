@@ -50,7 +50,7 @@ def build(runtime: Runtime) -> Controller:
     caches[POD] = runtime.informer(POD, labels=PODS)
 
     client, recorder, now = runtime.client, runtime.recorder, runtime.now
-    children = Children(client, Applier(client, NAME, DIGEST), caches)
+    children = Children(client, Applier(client, NAME, DIGEST), caches, PROVISIONER)
     reader = SecretReader(client, secrets)
     credentials = Credentials(Planes(planes, reader, runtime.coderd), reader, runtime.coderd)
     status = StatusWriter(client, PROVISIONER, provisioners, recorder, NAME, now)
@@ -63,8 +63,8 @@ def build(runtime: Runtime) -> Controller:
         now,
         credentials=credentials,
         gate=EntitlementGate(now),
-        rotation=Rotation(KeySecret(children, secrets), status, views, recorder, metrics, now),
-        retirement=Retirement(credentials, views, recorder, now),
+        rotation=Rotation(client, KeySecret(children, secrets), status, views, recorder, metrics, now),
+        retirement=Retirement(children, credentials, views, recorder, now),
         views=views,
         status=status,
         metrics=metrics,

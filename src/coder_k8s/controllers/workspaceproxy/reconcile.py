@@ -177,6 +177,7 @@ class Reconciler:
         """Deregister what the status says we registered; coderd may be away, but not for ever."""
         if FINALIZER not in proxy.metadata.finalizers:
             return None
+        await self._children.confirm(proxy)  # a namesake that followed it has a proxy of the same name
         if not await self._retirement.clean_up(proxy):
             return DELETION_RETRY
         await self._let_go(proxy)

@@ -44,6 +44,7 @@ class Retirement:
             if made.proxy_id and made.proxy_id == proxy_of(token):
                 left.append(made)  # the pods use it still, whoever wrote its token down for them
                 continue
+            await self._client.confirm(WORKSPACE_PROXY, proxy.key, proxy)  # what retired may be in use again
             try:
                 await self._deregister(proxy, made)
             except coderd_errors.CoderdError:

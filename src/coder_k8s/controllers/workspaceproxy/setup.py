@@ -56,7 +56,7 @@ def build(runtime: Runtime) -> Controller:
         proxies.written(held, NAME)
         return held
 
-    children = Children(client, Applier(client, NAME, DIGEST), caches)
+    children = Children(client, Applier(client, NAME, DIGEST), caches, WORKSPACE_PROXY)
     reader = SecretReader(client, secrets)
     places = Places(Planes(planes, reader, runtime.coderd), reader, runtime.coderd)
     tokens = Tokens(children, secrets)

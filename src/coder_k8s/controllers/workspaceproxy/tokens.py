@@ -54,6 +54,11 @@ class Tokens:
     async def store(self, proxy: CoderWorkspaceProxy, token: str) -> None:
         await self._children.apply(SECRET, secret(proxy, token))
 
+    async def confirm(self, proxy: CoderWorkspaceProxy) -> None:
+        """`Conflict` unless the object and its Secret are as we know them: a token that is replaced works no more."""
+        await self._children.confirm(proxy)
+        await self._children.confirm_child(SECRET, Key(proxy.metadata.namespace, secret_name(proxy)))
+
     async def prune(self, proxy: CoderWorkspaceProxy, keep: str) -> None:
         """Remove the Secrets that nobody reads any more."""
         await self._children.prune(SECRET, proxy, keep=[keep])

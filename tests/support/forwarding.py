@@ -1,0 +1,121 @@
+"""Somebody before an API server who understands what is asked, and may answer it otherwise."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+import aiohttp
+import yaml
+from aiohttp import web
+
+from coder_k8s.dev.cluster import ClusterAccess
+
+HOP_BY_HOP = {"connection", "content-length", "host", "transfer-encoding"}
+
+
+class Forwarder:
+    """Passes requests on as they are; those who inherit do worse."""
+
+    def __init__(self, cluster: ClusterAccess) -> None:
+        self._url = cluster.url
+        self._trust = ssl.create_default_context(cafile=cluster.ca_path)
+        self._stack = AsyncExitStack()
+        self._session: aiohttp.ClientSession
+        self._port = 0
+
+    async def __aenter__(self) -> Self:
+        timeout = aiohttp.ClientTimeout(total=None)
+        session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
+        self._session = await self._stack.enter_async_context(session)
+        application = web.Application(client_max_size=2**24)
+        application.router.add_route("*", "/{path:.*}", self.answer)
+        # The watches of an operator that is gone must not hold connections to the server.
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+        await runner.setup()
+        self._stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self._port = runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def kubeconfig(self, original: Path, path: Path) -> Path:
+        """The same identity, by this way."""
+        config = yaml.safe_load(original.read_text())
+        for each in config["clusters"]:
+            each["cluster"] = {"server": f"http://127.0.0.1:{self._port}"}
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        return await self.forward(request, request.raw_path)
+
+    def events(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """What whoever watches is told, line by line."""
+        return lines
+
+    async def forward(self, request: web.Request, path: str) -> web.StreamResponse:
+        body = await request.read()
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
+        watching = is_watch(request)
+        if watching:
+            headers["Accept-Encoding"] = "identity"
+        async with self._session.request(
+            request.method, self._url + path, headers=headers, data=body or None, ssl=self._trust
+        ) as answer:
+            kept = {name: value for name, value in answer.headers.items() if name.lower() not in HOP_BY_HOP}
+            stream = web.StreamResponse(status=answer.status, headers=kept)
+            try:
+                await stream.prepare(request)
+                chunks = answer.content if not watching else self.events(aiter(answer.content))
+                async for chunk in chunks:
+                    await stream.write(chunk)
+            except (ConnectionError, aiohttp.ClientPayloadError):
+                hang_up(request)
+            finally:
+                _abort(answer)
+            return stream
+
+
+def is_watch(request: web.Request) -> bool:
+    return request.query.get("watch") == "true"
+
+
+def is_list(request: web.Request) -> bool:
+    return "limit" in request.query
+
+
+def hang_up(request: web.Request) -> None:
+    """End a connection without a word."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
+def _abort(answer: aiohttp.ClientResponse) -> None:
+    """End an answer that nobody hears to its end, without a farewell that might outlive the test."""
+    if answer.connection is not None and answer.connection.transport is not None:
+        answer.connection.transport.abort()
+
+
+class Past(Forwarder):
+    """Shows lists as they were at a version, and no news after it, until told to catch up. Writes go through."""
+
+    def __init__(self, cluster: ClusterAccess, version: str) -> None:
+        super().__init__(cluster)
+        self._version = version
+        self._present = asyncio.Event()
+
+    def catch_up(self) -> None:
+        self._present.set()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if is_watch(request):
+            await self._present.wait()
+        elif is_list(request) and not self._present.is_set():
+            then = {"resourceVersion": self._version, "resourceVersionMatch": "Exact"}
+            return await self.forward(request, str(request.rel_url.update_query(then)))
+        return await super().answer(request)
