@@ -124,6 +124,6 @@ class LeastPrivilege:
 
 def _all_tests(config: pytest.Config) -> bool:
     """Whether nothing was left out."""
-    chosen = (config.option.keyword, config.option.deselect, config.getoption("lf"), config.option.collectonly)
+    chosen = (config.option.keyword, config.option.deselect, config.getoption("lf", False), config.option.collectonly)
     everywhere = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     return everywhere and config.option.markexpr == "not campaign" and not any(chosen)
