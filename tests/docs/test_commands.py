@@ -26,6 +26,7 @@ async def test_commands(postgres: Postgres, tmp_path: Path) -> None:
         async with world(cluster, postgres, tmp_path) as reader:
             try:
                 await read(reader)
+                assert not reader.defects
             finally:
                 for seconds, place in sorted(reader.took, reverse=True):
                     print(f"{seconds:6.1f} s  {place}")  # noqa: T201

@@ -51,6 +51,11 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
+def test_ci_runs_what_the_readme_says() -> None:
+    assert "make test\n" in [block.text for block in blocks(ROOT / "README.md")]
+    assert (ROOT / ".ci" / "run").read_text().rstrip().endswith("make test")
+
+
 def test_claims_name_tests_that_exist() -> None:
     named = re.findall(r"`(tests/[^`]+)`", (ROOT / "README.md").read_text())
     assert named

@@ -93,6 +93,12 @@ class World:
         told = subprocess.run(["bash", "-c", look], env=self._env, capture_output=True, text=True, check=False)
         return told.stdout + told.stderr + (tail(self._operator.log) if self._operator else "no operator is installed")
 
+    @property
+    def defects(self) -> list[str]:
+        """What the operator said that no operator should ever have to say."""
+        said = self._operator.log.read_text().splitlines() if self._operator else []
+        return [line for line in said if "Traceback" in line]
+
     def stop(self) -> None:
         if self._operator is not None:
             self._operator.kill()
