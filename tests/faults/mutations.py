@@ -1,0 +1,81 @@
+"""Values for every field of a schema: some that are fine, some at the edge, some that cannot be."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+Schema = Mapping[str, Any]
+
+WRONG: dict[str, Any] = {"string": 7, "integer": "seven", "boolean": "yes", "array": {"a": 1}, "object": ["a"]}
+"""What no field of a type takes."""
+STRINGS = ("", "x", "x" * 300, "ä b\nc/../d")
+INTEGERS = (-1, 0, 1, 2**31 - 1)
+
+
+class Mutation(NamedTuple):
+    """A field of the spec, the one below it that is meant, and a value for the former."""
+
+    field: str
+    path: str
+    value: Any
+
+    def __str__(self) -> str:
+        return f"{self.path} = {str(self.value)[:120]}"
+
+
+def mutations(spec: Schema) -> list[Mutation]:
+    """All that can be done to a spec, one field at a time. `None` removes a field."""
+    return [
+        Mutation(field, path, value)
+        for field, schema in spec["properties"].items()
+        for path, value in [(field, None), *_values(schema, field)]
+    ]
+
+
+def _values(schema: Schema, path: str) -> Iterator[tuple[str, Any]]:
+    """Values for a field, each with the place that it is about."""
+    if schema.get("x-kubernetes-int-or-string"):
+        yield from ((path, value) for value in (1, "1", "10Mi", "x"))
+        return
+    kind = schema.get("type", "object")
+    yield path, WRONG[kind]
+    if "enum" in schema:
+        yield from ((path, value) for value in (*schema["enum"], "bogus"))
+    elif kind == "string":
+        yield from ((path, value) for value in STRINGS)
+    elif kind == "integer":
+        yield from ((path, value) for value in INTEGERS)
+    elif kind == "boolean":
+        yield from ((path, value) for value in (True, False))
+    elif kind == "array":
+        yield path, []
+        yield from ((place, [value]) for place, value in _values(schema["items"], f"{path}[]"))
+        yield path, [_least(schema["items"])] * 2
+    else:
+        yield from _objects(schema, path)
+
+
+def _objects(schema: Schema, path: str) -> Iterator[tuple[str, Any]]:
+    yield path, {}
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from ((place, {"a": value}) for place, value in _values(schema["additionalProperties"], f"{path}.*"))
+    for name, inner in schema.get("properties", {}).items():
+        for place, value in _values(inner, f"{path}.{name}"):
+            yield place, {**_least(schema), name: value}
+
+
+def _least(schema: Schema) -> Any:
+    """The least that the schema takes."""
+    if schema.get("x-kubernetes-int-or-string"):
+        return 1
+    if "enum" in schema:
+        return schema["enum"][0]
+    match schema.get("type", "object"):
+        case "string":
+            return "x"
+        case "integer":
+            return schema.get("minimum", 1)
+        case "boolean":
+            return True
+        case "array":
+            return []
+    return {name: _least(schema["properties"][name]) for name in schema.get("required", ())}
