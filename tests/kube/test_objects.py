@@ -51,6 +51,6 @@ def test_of_a_stranger_next_to_nothing_is_kept() -> None:
     metadata = {"name": "one", "namespace": "space", "uid": "u-2", "resourceVersion": "7", "annotations": {"a": "b"}}
     one, other = (Glimpse.decode(msgspec.json.encode({"metadata": metadata})).metadata for _ in range(2))
     assert (one.name, one.namespace, one.resource_version) == ("one", "space", "7")
-    assert not (one.uid or one.annotations or one.labels or one.owner_references or one.managed_fields)
+    assert not any((one.uid, one.annotations, one.labels, one.owner_references, one.managed_fields))
     assert one.labels is other.labels
     assert one.owner_references is other.owner_references
