@@ -5,6 +5,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
+from random import Random
 from typing import Self
 
 import aiohttp
@@ -119,3 +120,32 @@ class Past(Forwarder):
             then = {"resourceVersion": self._version, "resourceVersionMatch": "Exact"}
             return await self.forward(request, str(request.rel_url.update_query(then)))
         return await super().answer(request)
+
+
+class Faulty(Forwarder):
+    """Fails a share of all requests in every way there is: throttled, broken, away, cut off, or never answered."""
+
+    def __init__(self, cluster: ClusterAccess, rng: Random, share: float, hang: float = 3.0) -> None:
+        super().__init__(cluster)
+        self.share = share
+        self.failed = 0
+        self._rng = rng
+        self._hang = hang
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if self._rng.random() >= self.share:
+            return await super().answer(request)
+        self.failed += 1
+        match self._rng.choice(("throttled", "broken", "away", "cut", "after", "silent")):
+            case "throttled":
+                return web.Response(status=429, headers={"Retry-After": "1"})
+            case "broken":
+                return web.Response(status=500, text="etcdserver: request timed out")
+            case "away":
+                return web.Response(status=503, text="<html>no healthy upstream</html>", content_type="text/html")
+            case "after" if not is_watch(request):  # it was done, and nobody hears of that
+                await self.forward(request, request.raw_path)
+            case "silent":
+                await asyncio.sleep(self._hang)
+        hang_up(request)
+        return web.Response(status=504)

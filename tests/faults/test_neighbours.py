@@ -1,0 +1,166 @@
+"""What the operator depends on fails; it keeps what it can, recovers alone, and its probes tell the truth."""
+
+import asyncio
+import os
+import resource
+import signal
+import time
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import aiohttp
+import pytest
+
+from coder_k8s.dev.cluster import Cluster, ClusterAccess
+from coder_k8s.dev.postgres import Postgres
+from coder_k8s.dev.processes import Process, free_port
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.kinds import DEPLOYMENT
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Key
+from tests.e2e.conftest import admin, launch, lease_namespace, proxied_kubeconfig, proxy, start
+from tests.e2e.operator_process import COMMAND, OperatorProcess, Start
+from tests.e2e.planes import ALONE, exists, make
+from tests.support import eventually
+from tests.support.coderd import Site, assert_one_token, env, site
+from tests.support.databases import CoderdDatabase, create_database
+from tests.support.forwarding import Faulty
+from tests.support.operator import install_crds, write_operator_kubeconfig
+from tests.support.proxy import Proxy
+
+__all__ = ["admin", "launch", "lease_namespace", "proxied_kubeconfig", "proxy", "start"]
+
+PATIENCE = 60.0
+
+
+async def deployed(client: Client, namespace: str, *names: str) -> None:
+    """Wait until control planes have what they ask for."""
+    for name in names:
+        await eventually(partial(exists, client, DEPLOYMENT, Key(namespace, name)), PATIENCE)
+
+
+async def test_a_third_of_all_requests_may_fail(
+    cluster: ClusterAccess, start: Start, admin: Client, namespace: str, operator_kubeconfig: Path, tmp_path: Path
+) -> None:
+    names = [f"demo-{number}" for number in range(8)]
+    async with Faulty(cluster, Random(5), share=0.3) as faulty:  # noqa: S311 - the same in every run
+        operator = start("--no-leader-elect", kubeconfig=faulty.kubeconfig(operator_kubeconfig, tmp_path / "faulty"))
+        for name in names:
+            await make(admin, Key(namespace, name), **ALONE)
+        await deployed(admin, namespace, *names)
+        await eventually(lambda: faulty.failed >= 30, PATIENCE)
+        assert (await operator.get("health", "/healthz"))[0] == 200
+        faulty.share = 0.0
+        await eventually(operator.is_ready, PATIENCE)
+        await make(admin, Key(namespace, "later"), **ALONE)
+        await deployed(admin, namespace, "later")
+        operator.kill()
+
+
+async def test_nobody_can_write_its_log(
+    operator_kubeconfig: Path, crds: None, admin: Client, namespace: str, tmp_path: Path
+) -> None:
+    port = free_port()
+    flags = ["--kubeconfig", str(operator_kubeconfig), "--watch-namespaces", namespace, "--no-leader-elect"]
+    flags += ["--health-probe-bind-address", f"127.0.0.1:{port}", "--metrics-bind-address", "0"]
+    script = 'exec "$@" > /dev/full 2>&1'
+    operator = Process(
+        ["sh", "-c", script, "sh", *COMMAND, "controller", *flags], tmp_path / "log", env=dict(os.environ)
+    )
+    operator.start()
+    try:
+        await make(admin, Key(namespace, "demo"), **ALONE)
+        await deployed(admin, namespace, "demo")
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+            assert answer.status == 200
+        operator.child.terminate()
+        await asyncio.to_thread(operator.child.wait, PATIENCE)
+    finally:
+        operator.kill()
+
+
+async def test_no_file_descriptor_is_left_for_a_while(
+    start: Start, admin: Client, namespace: str, proxy: Proxy, proxied_kubeconfig: Path
+) -> None:
+    operator = start("--no-leader-elect", kubeconfig=proxied_kubeconfig)
+    await eventually(operator.is_ready, PATIENCE)
+    before = resource.prlimit(operator.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(operator.pid, resource.RLIMIT_NOFILE, (3, before[1]))
+    proxy.reset()  # whoever lost its connections needs new ones
+    await make(admin, Key(namespace, "meanwhile"), **ALONE)
+    await eventually(lambda: operator.heard("Too many open files"), PATIENCE)
+    assert operator.running
+    resource.prlimit(operator.pid, resource.RLIMIT_NOFILE, before)
+    await deployed(admin, namespace, "meanwhile")
+    await eventually(operator.is_ready, PATIENCE)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(300)
+async def test_etcd_stands_still_for_twenty_seconds(launch: Start, fresh_cluster: Cluster, tmp_path: Path) -> None:
+    install_crds(fresh_cluster)
+    kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
+    fresh_cluster.kubectl("create", "namespace", "place")
+    operator = launch(kubeconfig, "--no-leader-elect")
+    await eventually(operator.is_ready, PATIENCE)
+    os.kill(fresh_cluster.etcd.pid, signal.SIGSTOP)
+    try:
+        await still(operator, 20)
+    finally:
+        os.kill(fresh_cluster.etcd.pid, signal.SIGCONT)
+    async with Http(load(fresh_cluster.kubeconfig), "user", Metrics()) as http:
+        client = Client(http, "user")
+        await make(client, Key("place", "demo"), **ALONE)
+        await deployed(client, "place", "demo")
+    await eventually(operator.is_ready, PATIENCE)
+
+
+async def still(operator: OperatorProcess, seconds: float) -> None:
+    """See that an operator whose API server hangs stays alive: its watches are not silent for too long yet."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        assert (await operator.get("health", "/healthz"))[0] == 200
+        await asyncio.sleep(1)
+
+
+@pytest.fixture
+async def database(postgres: Postgres) -> CoderdDatabase:
+    return await create_database(postgres, "2.36.1")
+
+
+@pytest.fixture
+async def demo(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
+) -> AsyncIterator[Site]:
+    async with site(cluster.kubeconfig, operator_kubeconfig, namespace, database_url=database.url) as place:
+        yield place
+
+
+@pytest.mark.parametrize(
+    ("trouble", "mend"),
+    [
+        ("ALTER DATABASE {} SET default_transaction_read_only = on", "ALTER DATABASE {} RESET ALL"),
+        ("ALTER ROLE {} CONNECTION LIMIT 0", "ALTER ROLE {} CONNECTION LIMIT -1"),
+    ],
+    ids=["read-only", "out of connections"],
+)
+async def test_the_database_takes_no_token_for_a_while(
+    demo: Site, database: CoderdDatabase, trouble: str, mend: str
+) -> None:
+    role = database.name
+    await database.server.execute(f"CREATE ROLE {role} LOGIN")
+    await database.server.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}", database.name)
+    await database.server.execute(trouble.format(database.name))
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(database.server.url(database.name, role)))
+        await demo.told("OperatorAccessReady", "DatabaseUnreachable", "False")
+        assert await demo.find(DEPLOYMENT, "demo"), "what needs no database is there"
+        await operator.settle()
+        await database.server.execute(mend.format(database.name))
+        await operator.later(seconds=31)
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await assert_one_token(demo, database)
