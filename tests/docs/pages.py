@@ -16,7 +16,7 @@ DOCS = ROOT / "docs"
 
 EXCUSES = {
     "registry": "needs a container engine and a registry",
-    "instead": "does the same as the block before it in another way; tests/install applies all of them",
+    "instead": "does in another way what a block that is run does; tests/install installs in every way",
     "interactive": "does not end by itself",
     "dev": "is run by tests/dev",
     "make": "is what runs these tests, or a part of it",
