@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -55,7 +56,7 @@ class Forwarder:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         return await self.forward(request, request.raw_path)
 
-    def events(self, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    def events(self, request: web.Request, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """What whoever watches is told, line by line."""
         return lines
 
@@ -72,7 +73,7 @@ class Forwarder:
             stream = web.StreamResponse(status=answer.status, headers=kept)
             try:
                 await stream.prepare(request)
-                chunks = answer.content if not watching else self.events(aiter(answer.content))
+                chunks = answer.content if not watching else self.events(request, aiter(answer.content))
                 async for chunk in chunks:
                     await stream.write(chunk)
             except (ConnectionError, aiohttp.ClientPayloadError):
@@ -88,6 +89,11 @@ def is_watch(request: web.Request) -> bool:
 
 def is_list(request: web.Request) -> bool:
     return "limit" in request.query
+
+
+def _subject(request: web.Request) -> tuple[str, ...]:
+    """What a watch is about: some of a kind, and whether with its content."""
+    return request.path, request.query.get("labelSelector", ""), request.headers.get("Accept", "")
 
 
 def hang_up(request: web.Request) -> None:
@@ -149,3 +155,70 @@ class Faulty(Forwarder):
                 await asyncio.sleep(self._hang)
         hang_up(request)
         return web.Response(status=504)
+
+
+class Gossip(Forwarder):
+    """Tells whoever watches some things late, twice, in another order or not at all, and breaks off at random.
+
+    A real API server owes a watch every event, in order. One that has lost some says so by `Gone` when the watch is
+    taken up again, and so does this: what it dropped or mixed up is followed by a cut, and by `Gone` after it.
+    """
+
+    def __init__(self, cluster: ClusterAccess, rng: Random, share: float = 0.1, pause: float = 0.3) -> None:
+        super().__init__(cluster)
+        self.share = share
+        self.done: Counter[str] = Counter()
+        self._rng = rng
+        self._pause = pause
+        self._lost: set[tuple[str, ...]] = set()
+        self._watching: dict[int, web.Request] = {}
+
+    def cut(self) -> None:
+        """Break off every watch; what was to be told with the next event of one would never be."""
+        for request in self._watching.values():
+            self._lost.add(_subject(request))
+            hang_up(request)
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if is_watch(request) and _subject(request) in self._lost:
+            self._lost.discard(_subject(request))
+            gone = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "lost events"}
+            return web.json_response(gone, status=410)
+        try:
+            return await super().answer(request)
+        finally:
+            self._watching.pop(id(request), None)
+
+    async def events(self, request: web.Request, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        held, last = b"", False
+        self._watching[id(request)] = request
+        async for line in lines:
+            what = self._choose()
+            self.done[what] += 1
+            if what in ("drop", "swap"):
+                self._lost.add(_subject(request))
+                held, last = (line if what == "swap" else b""), True
+                continue
+            if what == "delay":
+                await asyncio.sleep(self._rng.uniform(0, self._pause))
+            yield line * 2 if what == "twice" else line
+            if held:
+                yield held
+            if last or what == "cut":
+                break
+        raise ConnectionError("cut off")
+
+    def _choose(self) -> str:
+        if self._rng.random() >= self.share:
+            return "tell"
+        return self._rng.choice(("drop", "swap", "delay", "twice", "cut"))
+
+
+class Storm(Gossip):
+    """Also refuses requests."""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if self._rng.random() < self.share / 2:
+            self.done["refuse"] += 1
+            return web.Response(status=self._rng.choice((429, 500, 503)), headers={"Retry-After": "1"})
+        return await super().answer(request)

@@ -1,0 +1,103 @@
+"""What a watch tells late, twice, in another order or not at all changes nothing about where everything ends."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from coder_k8s import kube
+from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
+from coder_k8s.dev.cluster import ClusterAccess
+from tests.controllers.controlplane.planes import observing, writes
+from tests.controllers.controlplane.test_fields import rolling_out
+from tests.support import eventually
+from tests.support.controllers import running
+from tests.support.forwarding import Gossip
+from tests.support.idle import idle
+from tests.support.rotations import Site, site
+
+from .workload import Workload
+
+PATIENCE = 90.0
+PRODUCT = Path(kube.__file__).parents[1]
+BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build)
+
+
+@pytest.fixture
+async def place(cluster: ClusterAccess, crds: None, namespace: str) -> AsyncIterator[Site]:
+    """A namespace in which every Deployment is rolled out at once."""
+    async with (
+        site(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place,
+        observing(cluster.kubeconfig, [namespace]) as observer,
+        rolling_out(observer),
+    ):
+        yield place
+
+
+async def gossip(
+    cluster: ClusterAccess, place: Site, kubeconfig: Path, folder: Path, seed: int, seconds: float
+) -> None:
+    """Let people work while the operator hears only part of it; then compare with an operator that knows all."""
+    print(f"seed {seed}")  # noqa: T201
+    work = Workload(place, Random(seed))  # noqa: S311 - the same in every run
+    namespaces, routes = [place.namespace], place.routes
+    async with Gossip(cluster, Random(seed)) as proxy:  # noqa: S311 - the same in every run
+        lied_to = proxy.kubeconfig(kubeconfig, folder / "gossip")
+        async with running(lied_to, namespaces, *BUILDERS, connect_to=routes) as runtime:
+            await idle(runtime)
+            before = tasks()
+            await work.run(seconds)
+            proxy.share = 0.0
+            proxy.cut()
+            await eventually(lambda: at_rest(work), PATIENCE)
+            await idle(runtime)
+            await eventually(lambda: tasks() == before, PATIENCE)
+    print(f"{work.done} changes, watches: {dict(proxy.done)}")  # noqa: T201
+    assert {"drop", "swap", "delay", "twice", "cut"} <= proxy.done.keys()
+    async with running(kubeconfig, namespaces, *BUILDERS, connect_to=routes) as fresh:
+        await idle(fresh)
+        assert writes(fresh) == 0, "an operator that starts anew finds something to do"
+
+
+def tasks() -> int:
+    """How many tasks the operator has."""
+    code = [getattr(task.get_coro(), "cr_code", None) for task in asyncio.all_tasks()]
+    return sum(each is not None and PRODUCT in Path(each.co_filename).parents for each in code)
+
+
+async def at_rest(work: Workload) -> bool:
+    flaws = await work.flaws()
+    assert not flaws, flaws
+    return True
+
+
+async def test_ten_seconds_of_gossip(
+    cluster: ClusterAccess,
+    place: Site,
+    operator_kubeconfig: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        await gossip(cluster, place, operator_kubeconfig, tmp_path, seed=3, seconds=8)
+    assert not [record.getMessage() for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(100, 103))
+async def test_five_minutes_of_gossip(
+    cluster: ClusterAccess,
+    place: Site,
+    operator_kubeconfig: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    seed: int,
+) -> None:
+    with caplog.at_level(logging.ERROR):
+        await gossip(cluster, place, operator_kubeconfig, tmp_path, seed, seconds=300)
+    assert not [record.getMessage() for record in caplog.records if record.exc_info]

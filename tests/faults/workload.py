@@ -1,0 +1,107 @@
+"""People who change their minds: objects of every kind come, change and go at random."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.objects import Key, Kind, Manifest
+from tests.support.rotations import Site
+
+NUMBER = 3
+"""How many objects of each kind there may be."""
+
+Choice = Callable[[Random], Any]
+INGRESS = {"ingress": {"host": "coder.example.com"}}
+CHANGES: dict[Kind[Any], dict[str, Choice]] = {
+    CONTROL_PLANE: {
+        "replicas": lambda rng: rng.randint(1, 4),
+        "image": lambda rng: f"coder:v2.{rng.randint(30, 36)}.0",
+        "expose": lambda rng: rng.choice((None, INGRESS)),
+        "serviceAccount": lambda rng: rng.choice((None, {"name": f"account-{rng.randint(1, 3)}"})),
+        "rbac": lambda rng: rng.choice((None, {"workspacePerms": False})),
+        "extraArgs": lambda rng: rng.choice((None, ["--verbose"])),
+    },
+    PROVISIONER: {
+        "replicas": lambda rng: rng.randint(1, 4),
+        "tags": lambda rng: {"round": str(rng.randint(1, 9))},
+        "workspacePermissions": lambda rng: rng.choice((True, False)),
+        "key": lambda rng: rng.choice((None, {"secretName": f"key-{rng.randint(1, 9**6)}"})),
+    },
+    WORKSPACE_PROXY: {
+        "replicas": lambda rng: rng.randint(1, 4),
+        "image": lambda rng: f"coder:v2.{rng.randint(30, 36)}.0",
+        "derpOnly": lambda rng: rng.choice((True, False)),
+    },
+}
+SPECS: dict[Kind[Any], Manifest] = {
+    CONTROL_PLANE: {"operatorAccess": {"disabled": True}},
+    PROVISIONER: {"controlPlaneRef": {"name": "one"}},
+    WORKSPACE_PROXY: {"controlPlaneRef": {"name": "one"}},
+}
+
+
+@dataclass
+class Workload:
+    """What is done to a namespace. A seed makes it the same again, as far as the operator lets it."""
+
+    site: Site
+    rng: Random
+    done: int = 0
+    made: dict[Kind[Any], list[str]] = field(default_factory=lambda: {kind: [] for kind in SPECS})
+    """The names of the objects that are there. None comes back: nobody collects the garbage of the one before."""
+
+    @property
+    def client(self) -> Client:
+        return self.site.client
+
+    async def run(self, seconds: float, pause: float = 0.2) -> None:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        while loop.time() < end:
+            await self.act()
+            await asyncio.sleep(self.rng.uniform(0, pause))
+
+    async def act(self) -> None:
+        """Create an object, change one, or now and then delete one."""
+        kind = self.rng.choice(list(SPECS))
+        names = self.made[kind]
+        self.done += 1
+        if len(names) < NUMBER:
+            names.append(f"demo-{self.done}")
+            metadata = {"namespace": self.site.namespace, "name": names[-1]}
+            await self.client.create(kind, {"metadata": metadata, "spec": SPECS[kind]})
+            return
+        key = Key(self.site.namespace, self.rng.choice(names))
+        if self.rng.random() < 0.05:
+            await self.client.delete(kind, await self.client.get(kind, key), unchanged=False)
+            names.remove(key.name)
+            return
+        what = self.rng.choice(list(CHANGES[kind]))
+        await self.client.merge(kind, key, {"spec": {what: CHANGES[kind][what](self.rng)}})
+
+    async def flaws(self) -> list[str]:
+        """What is not at rest yet."""
+        found = []
+        for kind in SPECS:
+            async for page in self.client.list(kind, self.site.namespace):
+                found += [flaw for item in page.items for flaw in self._flaws(kind, kind.type.decode(item))]
+        keys, provisioners = self.site.found(), self.made[PROVISIONER]
+        if len(keys) != len(provisioners):
+            found.append(f"{len(keys)} keys for {len(provisioners)} provisioners")
+        proxies = self.site.coderds["one"].state.proxies
+        if len(proxies) != len(self.made[WORKSPACE_PROXY]):
+            found.append(f"{len(proxies)} registered for {len(self.made[WORKSPACE_PROXY])} workspace proxies")
+        return found
+
+    def _flaws(self, kind: Kind[Any], live: Any) -> list[str]:
+        if live.metadata.name in ("one", "two"):
+            return []  # the control planes that the others belong to, which are paused
+        if live.metadata.name not in self.made[kind]:
+            return [f"{kind.name} {live.key} is not gone"]
+        if live.status.observed_generation != live.metadata.generation:
+            return [f"{kind.name} {live.key} is not told of"]
+        return []
