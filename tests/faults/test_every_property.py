@@ -38,7 +38,7 @@ MOST_PASSES = 40
 """More than any change of a spec needs; a loop without a pause makes thousands."""
 VOLATILE = re.compile(
     r"\.metadata\.(uid|resourceVersion|generation|creationTimestamp|labels\.coder\.com/applied-digest)\b"
-    r"|\.(status|apiVersion|kind)\b|checksum|\.data\b"
+    r"|\.(status|apiVersion|kind)\b|checksum|\.data\b|clusterIP|nodePort"
 )
 
 SPECS: dict[Kind[Any], Manifest] = {

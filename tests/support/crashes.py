@@ -2,7 +2,8 @@
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -122,6 +123,40 @@ class MortalConnections(Connections):
     async def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
         exchange = super().exchange
         return await self._fate.meet(f"{method} {url}", lambda: exchange(method, url, headers, body))
+
+
+@asynccontextmanager
+async def mortal(
+    kubeconfig: Path,
+    namespace: str,
+    routes: Mapping[Endpoint, Endpoint],
+    now: Callable[[], datetime],
+    fate: Fate,
+    build: Callable[[Runtime], Controller],
+) -> AsyncIterator[Controller]:
+    """A controller that ends without a word when it has met its fate."""
+    metrics = Metrics()
+    async with (
+        MortalHttp(kubeconfig, metrics, fate) as http,
+        MortalConnections(routes, fate) as coderd,
+        asyncio.TaskGroup() as group,
+    ):
+        client = Client(http, "coder-k8s")
+        recorder = Recorder(client, "coder-k8s", "test", metrics)
+        runtime = Runtime(
+            client=client, coderd=coderd, recorder=recorder, metrics=metrics, namespaces=[namespace], now=now
+        )
+        controller = build(runtime)
+        tasks: list[asyncio.Task[None]] = [group.create_task(each.run()) for each in runtime.informers.values()]
+        for informer in runtime.informers.values():
+            await informer.synced.wait()
+        tasks.append(group.create_task(controller.run(asyncio.Event())))
+        try:
+            yield controller
+        finally:
+            fate.dead.set()
+            for task in tasks:
+                task.cancel()
 
 
 class Operator:

@@ -1,20 +1,13 @@
 """Whatever request an operator dies at, the next one finishes the work: no proxy is lost, none is left behind."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import pytest
 
 from coder_k8s.api import WORKSPACE_PROXY
-from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.workspaceproxy import setup
-from coder_k8s.kube.client import Client
-from coder_k8s.kube.controller import Controller
-from coder_k8s.kube.events import Recorder
-from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
-from tests.support.crashes import Fate, MortalConnections, MortalHttp
+from tests.support.crashes import Fate, mortal
 
 from .world import NAME, World
 
@@ -22,42 +15,11 @@ MOST = 14
 """More requests than a registration takes."""
 
 
-@asynccontextmanager
-async def mortal(place: World, fate: Fate) -> AsyncIterator[Controller]:
-    """An operator that ends without a word when it has met its fate."""
-    metrics = Metrics()
-    async with (
-        MortalHttp(place.kubeconfig, metrics, fate) as http,
-        MortalConnections(place.routes, fate) as coderd,
-        asyncio.TaskGroup() as group,
-    ):
-        client = Client(http, "coder-k8s")
-        runtime = Runtime(
-            client=client,
-            coderd=coderd,
-            recorder=Recorder(client, "coder-k8s", "test", metrics),
-            metrics=metrics,
-            namespaces=[place.namespace],
-            now=place.clock,
-        )
-        controller = setup.build(runtime)
-        tasks: list[asyncio.Task[None]] = [group.create_task(each.run()) for each in runtime.informers.values()]
-        for informer in runtime.informers.values():
-            await informer.synced.wait()
-        tasks.append(group.create_task(controller.run(asyncio.Event())))
-        try:
-            yield controller
-        finally:
-            fate.dead.set()
-            for task in tasks:
-                task.cancel()
-
-
 async def live(place: World, at: int, before: bool, done: Callable[[], object]) -> list[str]:
     """Let an operator work until it dies or has nothing left to do; the requests that it made."""
     fate = Fate()
     fate.decide(at, before=before)
-    async with mortal(place, fate) as controller:
+    async with mortal(place.kubeconfig, place.namespace, place.routes, place.clock, fate, setup.build) as controller:
         queue = controller.queue
         await eventually(lambda: fate.dead.is_set() or (done() and not len(queue) and not queue._busy))
     return fate.seen
