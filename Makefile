@@ -26,7 +26,7 @@ lint: $(STAMP) ## style, types and layers
 unit: $(STAMP) ## the tests alone (ARGS="-k name" chooses)
 	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
 
-campaign: binaries ## every crash and many rotations, with their figures; takes most of an hour
+campaign: binaries ## every crash, mutation and storm, with their figures; takes hours
 	$(BIN)/pytest -n 2 --dist worksteal -m campaign -rP $(ARGS)
 
 binaries: $(STAMP) ## build the Go programs that the tests run, once

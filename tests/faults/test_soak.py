@@ -83,7 +83,7 @@ async def soak(
     print(f"seed {seed}")  # noqa: T201
     work = Workload(place, Random(seed))  # noqa: S311 - the same in every run
     routes = ",".join(f"{at.host}:{at.port}={to.host}:{to.port}" for at, to in place.routes.items())
-    async with Storm(cluster, Random(seed)) as storm:  # noqa: S311 - the same in every run
+    async with Storm(cluster, Random(seed), share=0.1) as storm:  # noqa: S311 - the same in every run
         flags = ("--no-leader-elect", f"--coderd-connect-to={routes}")
         operator = start(*flags, kubeconfig=storm.kubeconfig(kubeconfig, folder / "storm"))
         await eventually(operator.is_ready, PATIENCE)

@@ -164,7 +164,7 @@ class Gossip(Forwarder):
     taken up again, and so does this: what it dropped or mixed up is followed by a cut, and by `Gone` after it.
     """
 
-    def __init__(self, cluster: ClusterAccess, rng: Random, share: float = 0.1, pause: float = 0.3) -> None:
+    def __init__(self, cluster: ClusterAccess, rng: Random, share: float = 0.2, pause: float = 0.3) -> None:
         super().__init__(cluster)
         self.share = share
         self.done: Counter[str] = Counter()

@@ -27,9 +27,7 @@ from coder_k8s.kube.waiting import first_of
 
 log = logging.getLogger(__name__)
 
-RULES = (
-    Rule(groups=("coordination.k8s.io",), resources=("leases",), verbs=("get", "watch", "create", "update")),
-)
+RULES = (Rule(groups=("coordination.k8s.io",), resources=("leases",), verbs=("get", "watch", "create", "update")),)
 """Needed in the namespace of the Lease alone."""
 
 
