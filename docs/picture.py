@@ -80,6 +80,7 @@ def run(command: list[str], until: str) -> Screen:
     """What the command has on its screen at the end, or when a text is there."""
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a command inherits it if it is ignored, as by nohup
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
     process = subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=environment)  # noqa: S603
     os.close(child)

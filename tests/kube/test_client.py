@@ -177,7 +177,7 @@ async def test_a_glimpse_brings_no_secret_over_the_wire(cluster: ClusterAccess, 
         proxy.answers.clear()
 
         seen = await client.get(SECRET_METADATA, made.key)
-        assert (seen.key, seen.metadata.uid) == (made.key, made.metadata.uid)
+        assert (seen.key, seen.metadata.resource_version) == (made.key, made.metadata.resource_version)
         assert await listed(client, SECRET_METADATA, namespace) == ["one"]
         version = str(int(made.metadata.resource_version) - 1)
         watch = client.watch(SECRET_METADATA, namespace, version, seconds=1, silence=5)
