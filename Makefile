@@ -24,7 +24,7 @@ lint: $(STAMP) ## style, types and layers
 	$(BIN)/lint-imports --no-cache
 
 unit: $(STAMP) ## the tests alone (ARGS="-k name" chooses)
-	$(BIN)/pytest -n 2 --dist worksteal $(ARGS)
+	$(BIN)/pytest -n 3 --dist worksteal $(ARGS)
 
 campaign: binaries ## every crash, mutation and storm, with their figures; takes hours
 	$(BIN)/pytest -n 2 --dist worksteal -m campaign -rP $(ARGS)
