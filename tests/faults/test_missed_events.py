@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -12,13 +10,12 @@ import pytest
 from coder_k8s import kube
 from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
 from coder_k8s.dev.cluster import ClusterAccess
-from tests.controllers.controlplane.planes import observing, writes
-from tests.controllers.controlplane.test_fields import rolling_out
+from tests.controllers.controlplane.planes import writes
 from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.forwarding import Gossip
 from tests.support.idle import idle
-from tests.support.rotations import Site, site
+from tests.support.rotations import Site
 
 from .workload import Workload
 
@@ -26,17 +23,6 @@ PATIENCE = 90.0
 RUDENESS = {"drop", "swap", "delay", "twice", "cut"}
 PRODUCT = Path(kube.__file__).parents[1]
 BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build)
-
-
-@pytest.fixture
-async def place(cluster: ClusterAccess, crds: None, namespace: str) -> AsyncIterator[Site]:
-    """A namespace in which every Deployment is rolled out at once."""
-    async with (
-        site(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place,
-        observing(cluster.kubeconfig, [namespace]) as observer,
-        rolling_out(observer),
-    ):
-        yield place
 
 
 async def gossip(

@@ -5,7 +5,6 @@ import os
 import resource
 import signal
 import time
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -14,7 +13,6 @@ import aiohttp
 import pytest
 
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
-from coder_k8s.dev.postgres import Postgres
 from coder_k8s.dev.processes import Process, free_port
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
@@ -26,8 +24,8 @@ from tests.e2e.conftest import admin, launch, lease_namespace, proxied_kubeconfi
 from tests.e2e.operator_process import COMMAND, OperatorProcess, Start
 from tests.e2e.planes import ALONE, exists, make
 from tests.support import eventually
-from tests.support.coderd import Site, assert_one_token, env, site
-from tests.support.databases import CoderdDatabase, create_database
+from tests.support.coderd import Site, assert_one_token, env
+from tests.support.databases import CoderdDatabase
 from tests.support.forwarding import Faulty
 from tests.support.operator import install_crds, write_operator_kubeconfig
 from tests.support.proxy import Proxy
@@ -125,19 +123,6 @@ async def still(operator: OperatorProcess, seconds: float) -> None:
     while time.monotonic() < deadline:
         assert (await operator.get("health", "/healthz"))[0] == 200
         await asyncio.sleep(1)
-
-
-@pytest.fixture
-async def database(postgres: Postgres) -> CoderdDatabase:
-    return await create_database(postgres, "2.36.1")
-
-
-@pytest.fixture
-async def demo(
-    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
-) -> AsyncIterator[Site]:
-    async with site(cluster.kubeconfig, operator_kubeconfig, namespace, database_url=database.url) as place:
-        yield place
 
 
 @pytest.mark.parametrize(

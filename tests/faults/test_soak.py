@@ -3,8 +3,6 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -13,13 +11,11 @@ from typing import NamedTuple
 import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
-from tests.controllers.controlplane.planes import observing
-from tests.controllers.controlplane.test_fields import rolling_out
 from tests.e2e.conftest import launch, lease_namespace, start
 from tests.e2e.operator_process import OperatorProcess, Start
 from tests.support import eventually
 from tests.support.forwarding import Storm
-from tests.support.rotations import Site, site
+from tests.support.rotations import Site
 
 from .workload import Workload
 
@@ -64,16 +60,6 @@ async def observe(operator: OperatorProcess, seconds: float) -> list[Sample]:
 
 def middle(samples: list[Sample]) -> Sample:
     return Sample(*(median(values) for values in zip(*samples, strict=True)))
-
-
-@pytest.fixture
-async def place(cluster: ClusterAccess, crds: None, namespace: str) -> AsyncIterator[Site]:
-    async with (
-        site(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place,
-        observing(cluster.kubeconfig, [namespace]) as observer,
-        rolling_out(observer),
-    ):
-        yield place
 
 
 async def soak(

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client import generate_latest
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
@@ -15,7 +16,9 @@ from coder_k8s.coderd.access_db import USERNAME, token_name
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.controlplane import setup
 from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import CoderdServer
+from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import Condition, find
@@ -27,7 +30,7 @@ from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest
 from tests.support import eventually
 from tests.support.controllers import running
-from tests.support.databases import CoderdDatabase
+from tests.support.databases import CoderdDatabase, create_database
 
 EVENT = Kind("events.k8s.io", "v1", "Event", "events", Child)
 LICENSES = "/api/v2/licenses"
@@ -258,3 +261,18 @@ async def assert_one_token(demo: Site, database: CoderdDatabase) -> str:
     found = [identifier for identifier, name in await operator_tokens(database) if name in (own, f"{own}-2")]
     assert found == [token.partition("-")[0]]
     return token
+
+
+@pytest.fixture
+async def database(postgres: Postgres) -> CoderdDatabase:
+    """A database with coderd's tables."""
+    return await create_database(postgres, "2.36.1")
+
+
+@pytest.fixture
+async def demo(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
+) -> AsyncIterator[Site]:
+    """A control plane whose coderd has that database."""
+    async with site(cluster.kubeconfig, operator_kubeconfig, namespace, database_url=database.url) as place:
+        yield place

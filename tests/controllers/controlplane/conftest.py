@@ -1,4 +1,4 @@
-"""A cluster for operators that care for all of it."""
+"""A cluster for operators that care for all of it, and a control plane with a database."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 from coder_k8s.dev.cluster import Cluster
+from tests.support.coderd import database, demo
 
 from .administrator import own_cluster
+
+__all__ = ["database", "demo"]
 
 
 @pytest.fixture(scope="session")

@@ -1,35 +1,18 @@
 """The operator's way into coderd: by a user of its own in coderd's database, or by a token that it is given."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from random import SystemRandom
 
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.coderd.access_db import USERNAME, ensure_token, token_name
-from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube.kinds import SECRET
 from tests.support import eventually
-from tests.support.coderd import Site, assert_one_token, env, operator_tokens, site
-from tests.support.databases import CoderdDatabase, create_database
+from tests.support.coderd import Site, assert_one_token, env, operator_tokens
+from tests.support.databases import CoderdDatabase
 
 SECRET_NAME = "demo-operator-token"
-
-
-@pytest.fixture
-async def database(postgres: Postgres) -> CoderdDatabase:
-    return await create_database(postgres, "2.36.1")
-
-
-@pytest.fixture
-async def demo(
-    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
-) -> AsyncIterator[Site]:
-    async with site(cluster.kubeconfig, operator_kubeconfig, namespace, database_url=database.url) as place:
-        yield place
 
 
 async def test_a_fresh_database_gets_a_system_user_and_a_token(demo: Site, database: CoderdDatabase) -> None:

@@ -1,7 +1,6 @@
 """What can stand between the operator and a token in coderd's database."""
 
 import logging
-from collections.abc import AsyncIterator
 from pathlib import Path
 from random import SystemRandom
 from typing import Any
@@ -35,19 +34,6 @@ class Issued(SystemRandom):
         if k == SECRET_LENGTH:
             self.secrets.append("".join(chosen))
         return chosen
-
-
-@pytest.fixture
-async def database(postgres: Postgres) -> CoderdDatabase:
-    return await create_database(postgres, "2.36.1")
-
-
-@pytest.fixture
-async def demo(
-    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
-) -> AsyncIterator[Site]:
-    async with site(cluster.kubeconfig, operator_kubeconfig, namespace, database_url=database.url) as place:
-        yield place
 
 
 async def test_access_waits_for_the_migrations(demo: Site, postgres: Postgres) -> None:

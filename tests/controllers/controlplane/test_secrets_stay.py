@@ -2,39 +2,22 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane.setup import CHILDREN
-from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import make_license
-from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Child
-from tests.support.coderd import Operator, Site, site
-from tests.support.databases import CoderdDatabase, create_database
+from tests.support.coderd import Operator, Site
+from tests.support.databases import CoderdDatabase
 
 PASSWORD = "correct-horse-battery"
 WRONG_PASSWORD = "staple-of-the-horse"
 GARBAGE = "not-a-licence-but-secret"
 REJECTED = "AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB"
-
-
-@pytest.fixture
-async def database(postgres: Postgres) -> CoderdDatabase:
-    return await create_database(postgres, "2.36.1")
-
-
-@pytest.fixture
-async def demo(
-    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
-) -> AsyncIterator[Site]:
-    async with site(cluster.kubeconfig, operator_kubeconfig, namespace, database_url=database.url) as place:
-        yield place
 
 
 async def told(demo: Site, operator: Operator, caplog: pytest.LogCaptureFixture) -> str:

@@ -1,0 +1,25 @@
+"""Places in which everything works, until something goes wrong."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+
+from coder_k8s.dev.cluster import ClusterAccess
+from tests.controllers.controlplane.planes import observing
+from tests.controllers.controlplane.test_fields import rolling_out
+from tests.support.coderd import database, demo
+from tests.support.rotations import Site, site
+
+__all__ = ["database", "demo"]
+
+
+@pytest.fixture
+async def place(cluster: ClusterAccess, crds: None, namespace: str) -> AsyncIterator[Site]:
+    """A namespace in which every Deployment is rolled out at once."""
+    async with (
+        site(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place,
+        observing(cluster.kubeconfig, [namespace]) as observer,
+        rolling_out(observer),
+    ):
+        yield place
