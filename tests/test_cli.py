@@ -170,7 +170,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
     assert url in line
     assert "cannot connect" in line
     assert "check the kubeconfig" in line
-    assert time.monotonic() - began >= 10, "an API server that restarts is waited for"
+    assert 10 <= time.monotonic() - began < 20, "an API server that restarts is waited for"
 
 
 def test_a_certificate_that_is_not_trusted(cluster: ClusterAccess, tmp_path: Path) -> None:
@@ -178,8 +178,10 @@ def test_a_certificate_that_is_not_trusted(cluster: ClusterAccess, tmp_path: Pat
     config = kubeconfigs.write(
         tmp_path / "config", {"server": cluster.url, "certificate-authority": str(tmp_path / "other.crt")}
     )
+    began = time.monotonic()
     line = the_line(run("controller", *NO_SERVERS, KUBECONFIG=str(config)))
     assert "is not trusted: check certificate-authority" in line
+    assert time.monotonic() - began < 5, "waiting would not help"
 
 
 def test_credentials_that_are_not_accepted(cluster: ClusterAccess, tmp_path: Path) -> None:

@@ -104,4 +104,6 @@ class Workload:
             return [f"{kind.name} {live.key} is not gone"]
         if live.status.observed_generation != live.metadata.generation:
             return [f"{kind.name} {live.key} is not told of"]
+        if live.status.ready_replicas != live.spec.replicas:
+            return [f"{kind.name} {live.key} does not tell of its pods"]
         return []
