@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.kube.objects import Key, Kind, Manifest, Object
+from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object
+from tests.support import eventually
+from tests.support.operator import CONFIG
 
 from .admission import KINDS, altered, minimal, submit
 
@@ -53,6 +56,7 @@ DEFAULTS = {
 }
 
 NAME = "such as coder-token"
+IN_A_SECRET = "credentials belong in a Secret"
 SECRET = {"name": "s"}
 INGRESS = {"host": "coder.example.com"}
 GATEWAY = {"host": "coder.example.com", "parentRefs": [{"name": "gw"}]}
@@ -135,6 +139,12 @@ REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
     (WORKSPACE_PROXY, "spec.primaryAccessURL", "coder.example.com", "such as https://coder.example.com"),
     (WORKSPACE_PROXY, "spec.primaryAccessURL", "ftp://coder.example.com", "such as https://coder.example.com"),
     (WORKSPACE_PROXY, "spec.primaryAccessURL", "https:///path", "such as https://coder.example.com"),
+    (WORKSPACE_PROXY, "spec.primaryAccessURL", "https://user:password@coder.example.com", IN_A_SECRET),
+    (WORKSPACE_PROXY, "spec.primaryAccessURL", "https://token@coder.example.com", IN_A_SECRET),
+    (WORKSPACE_PROXY, "spec.primaryAccessURL", "https://@coder.example.com", IN_A_SECRET),
+    (WORKSPACE_PROXY, "spec.primaryAccessURL", "https://a%40b:c@d@coder.example.com:8443/x", IN_A_SECRET),
+    (WORKSPACE_PROXY, "spec", {"bootstrap": BOOTSTRAP | {"coderURL": "http://a:b@coder"}}, IN_A_SECRET),
+    (WORKSPACE_PROXY, "spec", {"bootstrap": BOOTSTRAP | {"icon": "https://a:b@icons.example/x.png"}}, IN_A_SECRET),
     (WORKSPACE_PROXY, "spec", {"bootstrap": BOOTSTRAP | {"coderURL": "coder"}}, "such as https://coder.example.com"),
     (WORKSPACE_PROXY, "spec", {"bootstrap": BOOTSTRAP | {"coderURL": ""}}, "at least 1 chars"),
     (WORKSPACE_PROXY, "spec", {"bootstrap": BOOTSTRAP | {"proxyName": "primary"}}, "choose another name"),
@@ -155,7 +165,9 @@ ACCEPTED: list[tuple[Kind[Object], str, Any]] = [
     (PROVISIONER, "spec.key.name", ""),
     (PROVISIONER, "spec.key.rotation.interval", "1h30m"),
     (WORKSPACE_PROXY, "spec.primaryAccessURL", "http://[::1]:8080/sub"),
+    (WORKSPACE_PROXY, "spec.primaryAccessURL", "https://coder.example.com/@me?to=a@b"),
     (WORKSPACE_PROXY, "spec", {"bootstrap": BOOTSTRAP}),
+    (WORKSPACE_PROXY, "spec", {"bootstrap": BOOTSTRAP | {"icon": "/emojis/@2x/1f1e6.png"}}),
 ]
 
 
@@ -195,6 +207,37 @@ def test_a_bad_object_is_refused_with_a_hint(
 def test_a_sensible_object_is_accepted(cluster: ClusterAccess, kind: Kind[Object], path: str, value: Any) -> None:
     status, answer = submit(cluster, "default", altered(minimal(kind), path, value), keep=False)
     assert status == 201, answer
+
+
+async def test_an_object_from_before_a_rule_can_still_be_changed(cluster: ClusterAccess, namespace: str) -> None:
+    """But for the very field that breaks the rule: the API server asks about a value when it changes."""
+    group = f"{namespace}.example.com"
+    definition = yaml.safe_load((CONFIG / "crd" / f"{WORKSPACE_PROXY.plural}.yaml").read_text())
+    definition["metadata"]["name"] = f"{WORKSPACE_PROXY.plural}.{group}"
+    definition["spec"]["group"] = group
+    url = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    rules = url["primaryAccessURL"].pop("x-kubernetes-validations")
+    cluster.kubectl("apply", "--server-side", "--filename=-", input=yaml.safe_dump(definition))
+    old = Kind(group, WORKSPACE_PROXY.version, WORKSPACE_PROXY.name, WORKSPACE_PROXY.plural, Child)
+    spec = {"controlPlaneRef": {"name": "coder"}, "primaryAccessURL": "https://user:password@coder.example.com"}
+    manifest = {"apiVersion": old.api_version, "kind": old.name, "metadata": {"name": "demo"}, "spec": spec}
+    collection = old.path(Key(namespace, ""))
+    await eventually(lambda: cluster.request("POST", collection, manifest)[0] == 201, 30)
+
+    url["primaryAccessURL"]["x-kubernetes-validations"] = rules
+    cluster.kubectl("apply", "--server-side", "--filename=-", input=yaml.safe_dump(definition))
+    again = altered(manifest, "metadata.name", "another")
+    await eventually(lambda: cluster.request("POST", f"{collection}?dryRun=All", again)[0] == 422, 30)
+
+    def change(**spec: Any) -> int:
+        patch = {"metadata": {"labels": {"changed": "yes"}}, "spec": spec}
+        content_type = "application/merge-patch+json"
+        return cluster.request("PATCH", old.path(Key(namespace, "demo")), patch, content_type=content_type)[0]
+
+    assert change(replicas=2) == 200
+    assert change(primaryAccessURL="https://another:password@coder.example.com") == 422
+    assert change(primaryAccessURL="https://coder.example.com") == 200
+    cluster.kubectl("delete", "crd", definition["metadata"]["name"], "--wait=false")
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda item: item["metadata"]["name"])

@@ -161,7 +161,7 @@ class Fixture:
     def _others(self) -> None:
         self.put(PROVISIONER, provisioner("gpu", "prod", told(READY), {**self._pods(), "tags": {"gpu": "yes"}}))
         bootstrap = {
-            "coderURL": f"https://user:{self.canary.plain('coderurl')}@far.example",
+            "coderURL": f"https://far.example/?key={self.canary.plain('coderurl')}",
             "credentialsSecretRef": {"name": "database", "key": "other"},
             "displayName": self.canary("display"),
             "icon": f"https://icons.example/?signature={self.canary('icon')}",

@@ -68,6 +68,10 @@ WildcardHost = Annotated[
     Schema(maxLength=253),
     _matches(rf"\*\.{DNS_NAME}", "must be '*.' and a host name, such as *.coder.example.com"),
 ]
+# A spec is read by many, and status, events and logs repeat its URLs.
+NoCredentials = Check(
+    "!self.matches('^[^/?#]*//[^/?#]*@')", "must be without user and password: credentials belong in a Secret"
+)
 URL = Annotated[
     str,
     Schema(maxLength=2048),
@@ -75,6 +79,7 @@ URL = Annotated[
         "self == '' || (isURL(self) && url(self).getScheme() in ['http', 'https'] && url(self).getHostname() != '')",
         "must be an http or https URL with a host, such as https://coder.example.com",
     ),
+    NoCredentials,
 ]
 Duration = Annotated[
     str,

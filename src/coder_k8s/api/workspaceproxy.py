@@ -13,6 +13,7 @@ from .shared import (
     URL,
     VERSION,
     ControlPlaneRef,
+    NoCredentials,
     NotEmpty,
     ObjectName,
     Part,
@@ -42,7 +43,7 @@ class ProxyBootstrap(Part, kw_only=True, frozen=True):
     """Name of the proxy in Coder. Default: the name of the object."""
     display_name: Text = ""
     """Name that people see. Without it, the name of the proxy until somebody chooses another one in Coder."""
-    icon: Text = ""
+    icon: Annotated[Text, NoCredentials] = ""
     """Icon that people see, by its path or URL. Without it, `/emojis/1f5fa.png` until somebody chooses another one in
     Coder."""
     generated_token_secret_name: ObjectName = ""
