@@ -16,11 +16,15 @@ from tests.support.proxy import Proxy
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Start]:
-    """Starts operators that end with the test: `launch(kubeconfig, *flags)`. None may stumble over a defect."""
+    """Starts operators that end with the test and keep nothing to themselves: `launch(kubeconfig, *flags)`.
+
+    None may stumble over a defect.
+    """
     operators: list[OperatorProcess] = []
 
     def launch(kubeconfig: Path, *flags: str) -> OperatorProcess:
-        operator = OperatorProcess(f"operator-{len(operators)}", tmp_path, kubeconfig, *flags)
+        name = f"operator-{len(operators)}"
+        operator = OperatorProcess(name, tmp_path, kubeconfig, "--log-level=debug", *flags)
         operators.append(operator)
         operator.start()
         return operator

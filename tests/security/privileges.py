@@ -5,19 +5,18 @@ there, so a rule that is missing fails some test. A rule that nothing uses fails
 tell. So does a right that it has from somewhere else.
 """
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 import pytest
 import yaml
 
 from coder_k8s.controllers.permissions import everything
-from tests.support.operator import CONFIG, NAMESPACE, SERVICE_ACCOUNT
+from tests.support.operator import CONFIG
 
-OPERATOR = f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"
+from .audit import entries, is_operators, resource
+
 ROLES = ("operator.yaml", "leader-election.yaml", "namespaced/operator.yaml")
 TO_PASS_ON = (everything("", "pods", "persistentvolumeclaims"), everything("apps", "deployments"))
 """What Coder gets for its workspaces: the API server lets nobody grant what they do not hold."""
@@ -36,41 +35,17 @@ class Right(NamedTuple):
         return f"{self.verb} {self.resource}" + (f".{self.group}" if self.group else "")
 
 
-def auditing(folder: Path) -> list[str]:
-    """Arguments by which an API server writes the operator's requests into a file of its own in this folder."""
-    folder.mkdir(exist_ok=True)
-    name = uuid4().hex
-    policy = folder / f"{name}.yaml"
-    rules = [{"level": "Metadata", "users": [OPERATOR]}, {"level": "None"}]
-    written = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
-    policy.write_text(yaml.safe_dump(written))
-    return [f"--audit-policy-file={policy}", f"--audit-log-path={folder / name}.log"]
-
-
-def requests(folder: Path) -> Iterator[dict[str, Any]]:
-    """What the operator asked for, as the API servers wrote it down; a killed one may leave half a line."""
-    for log in folder.glob("*.log"):
-        for line in log.read_text().splitlines():
-            try:
-                yield json.loads(line)
-            except ValueError:
-                continue
-
-
-def used(entries: Iterable[dict[str, Any]]) -> set[Right]:
-    """The rights that some request made use of."""
+def used(requests: Iterable[dict[str, Any]]) -> set[Right]:
+    """The rights that some request of the operator made use of."""
     allowed = (
         entry["objectRef"] | {"verb": entry["verb"]}
-        for entry in entries
-        if "objectRef" in entry
+        for entry in requests
+        if is_operators(entry)
+        and "objectRef" in entry
         and entry["annotations"].get("authorization.k8s.io/decision") == "allow"
         and not entry["userAgent"].startswith("kubectl/")  # a person who asks what the operator may do
     )
-    return {Right(each["verb"], each.get("apiGroup", ""), _resource(each)) for each in allowed}
-
-
-def _resource(reference: dict[str, Any]) -> str:
-    return "/".join(reference[part] for part in ("resource", "subresource") if reference.get(part))
+    return {Right(each["verb"], each.get("apiGroup", ""), resource(each)) for each in allowed}
 
 
 def granted(rules: Iterable[dict[str, Any]]) -> set[Right]:
@@ -109,7 +84,7 @@ class LeastPrivilege:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         if exitstatus != pytest.ExitCode.OK or not _all_tests(session.config):
             return
-        found = used(requests(self._folder))
+        found = used(entries(self._folder))
         held = {name: of_role(name) for name in ROLES}
         self._told = [f"{name}: {right}" for name in ROLES for right in sorted(needless(held[name], found))]
         self._told += [f"in no role: {right}" for right in sorted(found - set().union(*held.values()))]

@@ -17,8 +17,9 @@ from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import SERVICE_ACCOUNT
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind
+from tests.security.audit import OPERATOR, auditing, entries
 from tests.security.people import client_of, introduce, rule
-from tests.security.privileges import ROLES, Right, auditing, needless, of_role, requests, used
+from tests.security.privileges import ROLES, Right, needless, of_role, used
 from tests.support import eventually
 from tests.support.operator import install_crds
 
@@ -30,20 +31,24 @@ SPECS: dict[str, dict[str, Any]] = {
 }
 
 
-def entry(verb: str, decision: str = "allow", agent: str = "coder-k8s/1", **reference: str) -> dict[str, Any]:
+def entry(
+    verb: str, decision: str = "allow", agent: str = "coder-k8s/1", user: str = OPERATOR, **reference: str
+) -> dict[str, Any]:
     annotations = {"authorization.k8s.io/decision": decision}
-    return {"verb": verb, "objectRef": reference, "annotations": annotations, "userAgent": agent}
+    known = {"verb": verb, "annotations": annotations, "userAgent": agent, "user": {"username": user}}
+    return {**known, "objectRef": reference} if reference else known
 
 
 def test_what_counts_as_used() -> None:
-    entries = [
+    requests = [
         entry("get", resource="secrets"),
         entry("patch", apiGroup="coder.com", resource="codercontrolplanes", subresource="status"),
         entry("delete", "forbid", resource="secrets"),
         entry("create", agent="kubectl/v1", resource="secrets"),
-        {"verb": "get", "requestURI": "/version", "annotations": {}, "userAgent": "coder-k8s/1"},
+        entry("update", user="admin", resource="secrets"),
+        entry("get"),
     ]
-    assert used(entries) == {GET, Right("patch", "coder.com", "codercontrolplanes/status")}
+    assert used(requests) == {GET, Right("patch", "coder.com", "codercontrolplanes/status")}
 
 
 def test_what_is_needless() -> None:
@@ -72,7 +77,7 @@ async def test_a_status_that_somebody_changed_is_read_again(
         writer = StatusWriter(operator, kind, Cache(), recorder, "test", now=lambda: datetime.now(UTC))
         await writer.write(seen, Report(), frozenset())
     assert Right("get", kind.group, kind.plural) in used(
-        each for each in requests(audit) if each.get("objectRef", {}).get("namespace") == namespace
+        each for each in entries(audit) if each.get("objectRef", {}).get("namespace") == namespace
     )
 
 

@@ -21,7 +21,7 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import HTTP_ROUTE, ROLE, ROLE_BINDING
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest
-from tests.security.privileges import auditing
+from tests.security.audit import auditing
 from tests.support import eventually
 from tests.support.operator import install_crds, write_operator_kubeconfig
 

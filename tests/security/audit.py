@@ -1,0 +1,54 @@
+"""What the API servers of a run write down: for those who judge the whole run at its end."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import yaml
+
+from tests.support.operator import NAMESPACE, SERVICE_ACCOUNT
+
+OPERATOR = f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"
+WRITES = ["create", "update", "patch"]
+RULES = [
+    {"level": "Request", "verbs": WRITES, "resources": [{"group": "", "resources": ["secrets"]}]},
+    {"level": "Request", "verbs": WRITES, "users": [OPERATOR]},
+    {"level": "Metadata", "users": [OPERATOR]},
+    {"level": "None"},
+]
+"""Every Secret that anybody writes, and all that the operator asks for, with the bodies of its writes."""
+LIMIT = 1 << 14
+"""A larger entry is written without its body: Secrets that are there for their size would fill the disk."""
+
+
+def auditing(folder: Path) -> list[str]:
+    """Arguments by which an API server writes this into a file of its own in the folder."""
+    folder.mkdir(exist_ok=True)
+    name = uuid4().hex
+    policy = folder / f"{name}.yaml"
+    written = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": RULES}
+    policy.write_text(yaml.safe_dump(written))
+    truncation = ["--audit-log-truncate-enabled", f"--audit-log-truncate-max-event-size={LIMIT}"]
+    return [f"--audit-policy-file={policy}", f"--audit-log-path={folder / name}.log", *truncation]
+
+
+def entries(folder: Path) -> Iterator[dict[str, Any]]:
+    """What was written down; an API server that is killed may leave half a line."""
+    for log in folder.glob("*.log"):
+        for line in log.read_bytes().splitlines():
+            try:
+                yield msgspec.json.decode(line)
+            except msgspec.DecodeError:
+                continue
+
+
+def is_operators(entry: dict[str, Any]) -> bool:
+    by: str = entry["user"]["username"]
+    return by == OPERATOR
+
+
+def resource(reference: dict[str, Any]) -> str:
+    """What a request is about, with its subresource."""
+    return "/".join(reference[part] for part in ("resource", "subresource") if reference.get(part))

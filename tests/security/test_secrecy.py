@@ -1,0 +1,156 @@
+"""How secrets are found where none belongs, and that the API servers of a run write down what this needs."""
+
+import base64
+import json
+import logging
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.kinds import SECRET, SERVICE_ACCOUNT
+from coder_k8s.kube.objects import Key
+from coder_k8s.logs import JsonFormatter
+from tests.security.audit import OPERATOR, entries, is_operators
+from tests.security.people import client_of, post
+from tests.security.secrecy import Records, findings, given_away_by, logs, shown, values, words
+
+TOKEN = "Ab3dEf6hIj-Kl3nOp6rStUvWx9zAb3dEf"
+PASSWORD = "correct-horse-battery"
+UUID = "01234567-89ab-cdef-0123-456789abcdef"
+
+
+def encoded(value: str) -> str:
+    return base64.b64encode(value.encode()).decode()
+
+
+def entry(resource: str, body: Any, user: str = OPERATOR, **rest: str) -> dict[str, Any]:
+    reference = {"resource": resource, "namespace": "place", "name": "demo"}
+    return {"verb": "patch", "user": {"username": user}, "objectRef": reference, "requestObject": body, **rest}
+
+
+PLANTED = entry("secrets", {"data": {"token": encoded(TOKEN)}}, "admin")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (TOKEN, f"refused {TOKEN}."),
+        (TOKEN, f"refused '{TOKEN.partition('-')[2]}'"),
+        (TOKEN, f"path /keys/{TOKEN}/x"),
+        (TOKEN, json.dumps({"msg": f"first\n{TOKEN}\tlast"})),
+        (TOKEN, f"data: {encoded(TOKEN)}"),
+        (f"{UUID}:{PASSWORD}", f"login by {PASSWORD}"),
+        (f"postgres://coder:{PASSWORD}@db.example.com/coder", f"login by {PASSWORD}"),
+        ("postgres://coder:correct%2Fhorse-battery-staple@db/coder", "login by correct/horse-battery-staple"),
+        (f"first line\n{PASSWORD}\n", f"login by {PASSWORD}"),
+    ],
+)
+def test_a_value_is_known_by_its_words(value: str, text: str) -> None:
+    assert given_away_by(value.encode()) & words(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (TOKEN, "refused Ab3dEf6hIj"),
+        (f"{UUID}:short", f"proxy {UUID}"),
+        (f"postgres://coder:{PASSWORD}@database.example.com/coder", "cannot reach database.example.com"),
+        ("https://coder.example.com/a-path-of-its-own", "https://coder.example.com/a-path-of-its-own"),
+        ("provisioner-key", "the Secret provisioner-key"),
+    ],
+)
+def test_names_and_short_words_are_no_secrets(value: str, text: str) -> None:
+    assert not given_away_by(value.encode()) & words(text.encode())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"data": {"a": encoded(TOKEN)}},
+        {"stringData": {"a": TOKEN}},
+        {"data": {"broken": "?", "missing": None, "a": encoded(TOKEN)}, "stringData": None},
+    ],
+)
+def test_what_was_written_into_a_secret(body: Any) -> None:
+    assert TOKEN.encode() in set(values(entry("secrets", body)))
+    assert not list(values(entry("configmaps", body)))
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        entry("codercontrolplanes", {"status": {"conditions": [{"message": f"coderd refuses {TOKEN}"}]}}),
+        entry("events", {"note": f"refused: {TOKEN}"}),
+        entry("secrets", {"metadata": {"annotations": {"last": TOKEN}}, "data": {"token": encoded(TOKEN)}}),
+        entry("secrets", None, requestURI=f"/api/v1/namespaces/place/secrets/{TOKEN}"),
+    ],
+)
+def test_a_request_that_shows_a_secret_is_told_without_it(seen: dict[str, Any]) -> None:
+    [told] = findings([PLANTED, seen], [])
+    assert told == f"patch {seen['objectRef']['resource']} place/demo"
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        entry("secrets", {"data": {"token": encoded(TOKEN)}}),
+        entry("codercontrolplanes", {"spec": {"image": TOKEN}}, "admin"),
+    ],
+)
+def test_a_secret_may_be_in_a_secret_and_people_may_do_as_they_like(seen: dict[str, Any]) -> None:
+    assert findings([PLANTED, seen], []) == []
+
+
+def test_a_line_that_shows_a_secret_is_told_without_it(tmp_path: Path) -> None:
+    place = tmp_path / "test_something0"
+    place.mkdir()
+    (place / "operator-0.log").write_text(f'{{"ts":"1","msg":"a"}}\n{{"ts":"2","msg":"got {TOKEN}"}}\n')
+    (place / "operator-0.metrics").write_text(f'errors{{cause="{TOKEN}"}} 1\n')
+    (place / "console.log").write_text(f"2026-01-01T00:00:00.000Z INFO    app: {TOKEN}\n")
+    (place / "kube-apiserver.log").write_text(f"I1116 {TOKEN}\n")
+    told = findings([PLANTED], sorted(logs(tmp_path)))
+    assert told == [
+        "test_something0/console.log:1: ",
+        "test_something0/operator-0.log:2: ",
+        "test_something0/operator-0.metrics:1: ",
+    ]
+
+
+def test_a_record_is_told_with_its_test(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    handler = Records(tmp_path / "worker.log")
+    handler.emit(logging.makeLogRecord({"msg": f"got {TOKEN}", "levelno": logging.DEBUG}))
+    handler.close()
+    [told] = findings([PLANTED], [tmp_path / "worker.log"])
+    assert request.node.nodeid in told
+    assert TOKEN not in told
+
+
+def test_whatever_our_code_logs_is_recorded() -> None:
+    logger = logging.getLogger("coder_k8s")
+    assert logger.level == logging.DEBUG
+    assert any(isinstance(handler, Records) for handler in logger.handlers)
+    assert any(isinstance(handler.formatter, JsonFormatter) for handler in logger.handlers)
+
+
+async def test_api_servers_write_down_every_secret_and_all_that_the_operator_writes(
+    cluster: ClusterAccess, operator_kubeconfig: Path, namespace: str, audit: Path
+) -> None:
+    created, merged, applied, typed = (uuid4().hex for _ in range(4))
+    metadata = {"namespace": namespace, "name": "demo"}
+    post(cluster, f"/api/v1/namespaces/{namespace}/secrets", {"metadata": metadata, "data": {"a": encoded(created)}})
+    async with client_of(cluster.kubeconfig) as admin:
+        await admin.merge(SECRET, Key(namespace, "demo"), {"data": {"a": encoded(merged)}})
+        await admin.apply(SECRET, {"metadata": {**metadata, "name": "other"}, "data": {"a": encoded(applied)}})
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {**metadata, "name": "third"}}
+    cluster.kubectl("apply", "--filename=-", input=json.dumps({**secret, "stringData": {"a": typed}}))
+    async with client_of(operator_kubeconfig) as operator:
+        await operator.create(SERVICE_ACCOUNT, {"metadata": {**metadata, "annotations": {"marker": "a-marker"}}})
+    here = [each for each in entries(audit) if each.get("objectRef", {}).get("namespace") == namespace]
+    written = {value.decode() for each in here for value in values(each)}
+    assert {created, merged, applied, typed} <= written
+    [account] = [each for each in here if each["objectRef"]["resource"] == "serviceaccounts"]
+    assert is_operators(account)
+    assert b"a-marker" in shown(account)
