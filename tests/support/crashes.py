@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -128,7 +128,7 @@ class MortalConnections(Connections):
 @asynccontextmanager
 async def mortal(
     kubeconfig: Path,
-    namespace: str,
+    namespaces: Sequence[str],
     routes: Mapping[Endpoint, Endpoint],
     now: Callable[[], datetime],
     fate: Fate,
@@ -144,10 +144,11 @@ async def mortal(
         client = Client(http, "coder-k8s")
         recorder = Recorder(client, "coder-k8s", "test", metrics)
         runtime = Runtime(
-            client=client, coderd=coderd, recorder=recorder, metrics=metrics, namespaces=[namespace], now=now
+            client=client, coderd=coderd, recorder=recorder, metrics=metrics, namespaces=namespaces, now=now
         )
         controller = build(runtime)
-        tasks: list[asyncio.Task[None]] = [group.create_task(each.run()) for each in runtime.informers.values()]
+        tasks: list[asyncio.Task[None]] = [group.create_task(recorder.run())]
+        tasks += [group.create_task(each.run()) for each in runtime.informers.values()]
         for informer in runtime.informers.values():
             await informer.synced.wait()
         tasks.append(group.create_task(controller.run(asyncio.Event())))
@@ -203,30 +204,13 @@ class Operator:
             raise RuntimeError("the operator has ended") from self._life.exception()
 
     async def _live(self) -> None:
-        metrics = Metrics()
-        async with (
-            MortalHttp(self._kubeconfig, metrics, self.fate) as http,
-            MortalConnections(self._site.routes, self.fate) as coderd,
-            asyncio.TaskGroup() as group,
-        ):
-            client = Client(http, "coder-k8s")
-            runtime = Runtime(
-                client=client,
-                coderd=coderd,
-                recorder=Recorder(client, "coder-k8s", "test", metrics),
-                metrics=metrics,
-                namespaces=[self._site.namespace],
-                workers=2,
-                now=self._clock,
-            )
-            self._controller = setup.build(runtime)
-            group.create_task(runtime.recorder.run())
-            for informer in runtime.informers.values():
-                group.create_task(informer.run())
-            for informer in runtime.informers.values():
-                await informer.synced.wait()
-            group.create_task(self._controller.run(asyncio.Event()))
+        site = self._site
+        async with mortal(
+            self._kubeconfig, [site.namespace], site.routes, self._clock, self.fate, setup.build
+        ) as controller:
+            self._controller = controller
             self._ready.set()
+            await asyncio.get_running_loop().create_future()
 
 
 class Pods:

@@ -1,19 +1,20 @@
-"""The operator as a process, and somebody on its way to its servers who kills it at a chosen kind of request."""
+"""The operator as a process, and somebody on its way to its servers who kills it at a chosen request."""
 
 import re
 import ssl
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import yaml
 from aiohttp import web
 
+from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.dev.processes import Process
+from coder_k8s.dev.processes import Process, ProcessFailed, tail
 from tests.support import eventually
 from tests.support.crashes import Pods
 from tests.support.rotations import Site
@@ -27,6 +28,7 @@ NAMES = (
     (re.compile(r"^/apis?/(.*/)?namespaces/[^/]+/([^/]+)"), r"\2"),
     (re.compile(r"organizations/[^/]+"), "organizations/*"),
     (re.compile(r"provisionerkeys/[^/]+"), "provisionerkeys/*"),
+    (re.compile(r"workspaceproxies/[^/]+"), "workspaceproxies/*"),
 )
 
 
@@ -37,29 +39,40 @@ def kind_of(method: str, path: str) -> str:
     return f"{method} {path}"
 
 
-class Execution:
-    """Forwards the requests of an operator, and kills it right before or right after the first of a kind.
+class Executioner:
+    """Forwards the requests of operators, and kills the one at work right before or right after a chosen request.
 
     Right after means when the server has answered, and before the operator hears of that.
     """
 
-    def __init__(self, site: Site, cluster: ClusterAccess, kubeconfig: Path, folder: Path) -> None:
-        self.site = site
-        self.pods = Pods(site)
-        self.seen: set[str] = set()
-        """The kinds of request to coderd, and of writes to Kubernetes about provisioners."""
+    def __init__(
+        self,
+        cluster: ClusterAccess,
+        kubeconfig: Path,
+        folder: Path,
+        routes: Mapping[Endpoint, Endpoint],
+        beside: Sequence[str],
+        *flags: str,
+    ) -> None:
+        self.seen: list[str] = []
+        """The requests to coderd, and the writes to Kubernetes but for those beside, by their kind."""
         self._cluster = cluster
         self._identity = kubeconfig
         self._folder = folder
-        self._routes: list[str] = []
         self._kubeconfig = folder / "forwarded"
-        self._victim: Process
-        self._chosen = ""
+        self._routes = routes
+        self._beside = beside
+        flags = (*flags, "--kubeconfig", str(self._kubeconfig), "--no-leader-elect")
+        flags = (*flags, "--health-probe-bind-address=0", "--metrics-bind-address=0")
+        self._command = [sys.executable, "-m", "coder_k8s", "controller", *flags]
+        self._victim = Process(self._command, folder / "operator.log")
+        self._chosen: Callable[[str], bool] = _nothing
         self._before = False
+        self._killed = False
         self._lives = 0
 
     @asynccontextmanager
-    async def ready(self) -> AsyncIterator["Execution"]:
+    async def ready(self) -> AsyncIterator[Self]:
         """Stand before the API server and every coderd."""
         async with AsyncExitStack() as stack:
             trust = ssl.create_default_context(cafile=self._cluster.ca_path)
@@ -68,58 +81,47 @@ class Execution:
             for each in config["clusters"]:
                 each["cluster"] = {"server": f"http://127.0.0.1:{port}"}
             self._kubeconfig.write_text(yaml.safe_dump(config))
-            for service, coderd in self.site.routes.items():
+            routes = []
+            for service, coderd in self._routes.items():
                 port = await stack.enter_async_context(self._before_server(f"http://127.0.0.1:{coderd.port}", None))
-                self._routes.append(f"{service.host}:{service.port}=127.0.0.1:{port}")
-            self.start()
+                routes.append(f"{service.host}:{service.port}=127.0.0.1:{port}")
+            self._command.append(f"--coderd-connect-to={','.join(routes)}")
             try:
                 yield self
             finally:
-                self._victim.kill()
+                self.stop()
+
+    def killed(self) -> bool:
+        """Whether the operator is dead; none may end in another way."""
+        if not (self._killed or self._victim.running):
+            raise ProcessFailed(tail(self._victim.log))
+        return self._killed
 
     def start(self) -> None:
         """Have an operator at work."""
+        self._killed = False
         self._lives += 1
-        flags = ["--kubeconfig", str(self._kubeconfig), "--watch-namespaces", self.site.namespace]
-        flags += ["--coderd-connect-to", ",".join(self._routes), "--no-leader-elect"]
-        flags += ["--health-probe-bind-address", "0", "--metrics-bind-address", "0"]
-        command = [sys.executable, "-m", "coder_k8s", "controller", *flags]
-        self._victim = Process(command, self._folder / f"operator-{self._lives}.log")
+        self._victim = Process(self._command, self._folder / f"operator-{self._lives}.log")
         self._victim.start()
 
-    def choose(self, kind: str, *, before: bool) -> None:
-        """Kill the operator at the next request of this kind."""
-        self._chosen, self._before = kind, before
+    def stop(self) -> None:
+        """Have none any more."""
+        self._victim.kill()
+        self.spare()
 
-    async def done(self) -> bool:
-        """Wait until the operator is dead, or has come to rest without such a request; whether it is dead."""
+    def choose(self, chosen: Callable[[str], bool], *, before: bool) -> None:
+        """Kill the operator at the next request of which this is true; those that were seen are forgotten."""
+        self.seen.clear()
+        self._chosen, self._before = chosen, before
 
-        async def over() -> bool:
-            await self.pods.move_on()
-            return not self._victim.running or not await self._flaws()
-
-        await eventually(over, PATIENCE)
-        self._chosen = ""
-        return not self._victim.running
-
-    async def rest(self) -> None:
-        """Wait until all is as it must be."""
-
-        async def rests() -> bool:
-            await self.pods.move_on()
-            flaws = await self._flaws()
-            assert not flaws, flaws
-            return True
-
-        await eventually(rests, PATIENCE)
-
-    async def _flaws(self) -> list[str]:
-        """What is not as it must be, but for what is seen only some time later: that all daemons are there."""
-        return [flaw for flaw in await self.site.flaws() if not flaw.startswith("Ready ")]
+    def spare(self) -> None:
+        """Kill nobody any more."""
+        self._chosen = _nothing
 
     def _kill(self) -> web.Response:
+        self._killed = True
         self._victim.kill()
-        self._chosen = ""
+        self.spare()
         return web.Response(status=503)
 
     @asynccontextmanager
@@ -143,16 +145,17 @@ class Execution:
     async def _forward(
         self, request: web.Request, session: aiohttp.ClientSession, url: str, trust: ssl.SSLContext | None
     ) -> web.StreamResponse:
-        kind = kind_of(request.method, request.path)
-        if trust is None or (request.method != "GET" and kind not in BESIDE):
-            self.seen.add(kind)
+        kind, last = kind_of(request.method, request.path), False
+        if trust is None or (request.method != "GET" and kind not in self._beside):
+            self.seen.append(kind)
+            last = self._chosen(kind)
         body = await request.read()
-        if kind == self._chosen and self._before:
+        if last and self._before:
             return self._kill()
         async with session.request(
             request.method, url + request.raw_path, headers=_kept(request.headers), data=body or None, ssl=trust or True
         ) as answer:
-            if kind == self._chosen:
+            if last:
                 await answer.read()
                 return self._kill()
             stream = web.StreamResponse(status=answer.status, headers=_kept(answer.headers))
@@ -165,6 +168,45 @@ class Execution:
             finally:
                 _hang_up(answer)
             return stream
+
+
+class Execution(Executioner):
+    """The same to the operator of a provisioner."""
+
+    def __init__(self, site: Site, cluster: ClusterAccess, kubeconfig: Path, folder: Path) -> None:
+        super().__init__(cluster, kubeconfig, folder, site.routes, BESIDE, f"--watch-namespaces={site.namespace}")
+        self.site = site
+        self.pods = Pods(site)
+
+    async def done(self) -> bool:
+        """Wait until the operator is dead, or has come to rest without such a request; whether it is dead."""
+
+        async def over() -> bool:
+            await self.pods.move_on()
+            return self.killed() or not await self._flaws()
+
+        await eventually(over, PATIENCE)
+        self.spare()
+        return self.killed()
+
+    async def rest(self) -> None:
+        """Wait until all is as it must be."""
+
+        async def rests() -> bool:
+            await self.pods.move_on()
+            flaws = await self._flaws()
+            assert not flaws, flaws
+            return True
+
+        await eventually(rests, PATIENCE)
+
+    async def _flaws(self) -> list[str]:
+        """What is not as it must be, but for what is seen only some time later: that all daemons are there."""
+        return [flaw for flaw in await self.site.flaws() if not flaw.startswith("Ready ")]
+
+
+def _nothing(kind: str) -> bool:
+    return False
 
 
 def _hang_up(answer: aiohttp.ClientResponse) -> None:

@@ -149,6 +149,7 @@ async def execution(
     async with site(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place:
         await place.forget_entitlements()
         async with Execution(place, cluster, operator_kubeconfig, tmp_path).ready() as execution:
+            execution.start()
             yield execution
 
 
@@ -159,7 +160,7 @@ async def kill(execution: Execution, cause: str, turn: int, kind: str, *, before
     """
     await prepare(execution, cause, turn)
     await execution.rest()
-    execution.choose(kind, before=before)
+    execution.choose(kind.__eq__, before=before)
     await CAUSES[cause](execution, turn)
     if not await execution.done():
         return False
@@ -186,7 +187,7 @@ async def test_sigkill_at_every_kind_of_request_is_survived(execution: Execution
     execution.seen.clear()
     await CAUSES[cause](execution, 0)
     await execution.rest()
-    kinds, survived = sorted(execution.seen), set()
+    kinds, survived = sorted(set(execution.seen)), set()
     for turn, (kind, before) in enumerate(product(kinds, (True, False)), start=1):
         if await kill(execution, cause, turn, kind, before=before):
             survived.add(kind)

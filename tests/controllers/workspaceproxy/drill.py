@@ -1,0 +1,190 @@
+"""A workspace proxy with two deployments of Coder to be registered at, for operators that crash."""
+
+import base64
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY, CoderWorkspaceProxy
+from coder_k8s.coderd.connections import Endpoint
+from coder_k8s.controllers.labels import PAUSED
+from coder_k8s.controllers.names import fnv1a32
+from coder_k8s.controllers.workspaceproxy import setup
+from coder_k8s.controllers.workspaceproxy.objects import checksum_of
+from coder_k8s.dev.coderd_server import CoderdServer
+from coder_k8s.kube.conditions import find
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.objects import Child, Key
+from tests.support.drills import Drill, Event, Ground, State, lines, managed
+
+from .world import CREDENTIALS, NAME, PLANE, World
+
+HOME, ELSEWHERE = "home.example.com", "elsewhere.example.com"
+REGISTERED = {"coderURL": f"http://{HOME}", "credentialsSecretRef": {"name": CREDENTIALS}}
+NAMES = {"displayName": "Sydney", "icon": "/1.png"}
+SECRET_NAME = f"{NAME}-proxy-token"
+
+
+class ProxyDrill(Drill):
+    """One workspace proxy."""
+
+    late = frozenset(("Ready", "Reconciling", "Stalled", "ProxyHealthy"))
+
+    def __init__(self, ground: Ground, place: World, other: CoderdServer) -> None:
+        super().__init__(ground)
+        self.place = place
+        self.other = other
+        self._changes = 0
+
+    async def make(self) -> None:
+        self._changes = self.place.changes()
+        await self.place.make(NAME, bootstrap={**REGISTERED, **NAMES})
+
+    async def delete(self) -> None:
+        assert self.place.changes() - self._changes <= 1, "more than one token was made anew"
+        await self.place.delete(WORKSPACE_PROXY, NAME)
+
+    async def lose_proxy(self) -> None:
+        """Somebody deletes it in Coder."""
+        del self.place.proxies[NAME]
+
+    async def state(self) -> State:
+        proxy: CoderWorkspaceProxy | None = await self.place.find(WORKSPACE_PROXY, NAME)
+        children = await self._children()
+        return {
+            "children": lines(children, proxy.metadata.uid if proxy else "nobody"),
+            "conditions": await self.place.conditions() if proxy else {},
+            "finalizers": proxy.metadata.finalizers if proxy else None,
+            "told": proxy.status.observed_generation == proxy.metadata.generation if proxy else None,
+            "status": self._recorded(proxy) if proxy else None,
+            "registered": [self._registered(coderd, children) for coderd in (self.place.coderd, self.other)],
+            "pods": await self._pods(proxy) if proxy else None,
+        }
+
+    async def flaws(self) -> list[str]:
+        proxy: CoderWorkspaceProxy | None = await self.place.find(WORKSPACE_PROXY, NAME)
+        if proxy is None:
+            return []
+        ready, told = find(proxy.status.conditions, "Ready"), proxy.status.observed_generation
+        if not proxy.deleting and told == proxy.metadata.generation and ready is not None and ready.status == "True":
+            return []
+        return [f"{told} of {proxy.metadata.generation}: {ready}"]
+
+    async def move_on(self) -> bool:
+        if await self.place.find(WORKSPACE_PROXY, NAME) is None:
+            return await self._collect_garbage()
+        states = (self.place.coderd.state, self.other.state)
+        new = [(state, name) for state in states for name, proxy in state.proxies.items() if proxy.status != "ok"]
+        for state, name in new:
+            state.set_proxy(name, "ok")
+        live: Child | None = await self.place.find(DEPLOYMENT, f"wsproxy-{NAME}")
+        if live is None or (live.manifest.get("status") or {}).get("observedGeneration") == live.metadata.generation:
+            return bool(new)
+        await self.place.roll_out(ready=live.manifest["spec"]["replicas"])
+        return True
+
+    def pass_time(self) -> None:
+        self.place.clock.time += timedelta(seconds=61)
+
+    async def _children(self) -> list[tuple[str, Child]]:
+        return await managed(self.place.client, setup.CHILDREN, [self.place.namespace])
+
+    async def _collect_garbage(self) -> bool:
+        orphans = await self._children()
+        for name, child in orphans:
+            kind = next(kind for kind in setup.CHILDREN if kind.name == name)
+            await self.place.client.delete(kind, child, unchanged=False)
+        return bool(orphans)
+
+    def _recorded(self, proxy: CoderWorkspaceProxy) -> tuple[object, ...]:
+        status = proxy.status
+        stored = [*self.place.proxies.values(), *self.other.state.proxies.values()]
+        exists = status.proxy_id in {each.id for each in stored}
+        where = (status.coder_url, status.control_plane_ref_name, status.credentials_secret_ref)
+        token = status.proxy_token_secret_ref
+        return status.registered, status.proxy_name, exists, where, token, status.retiring_proxies
+
+    def _registered(self, coderd: CoderdServer, children: list[tuple[str, Child]]) -> list[tuple[object, ...]]:
+        """Every proxy of a deployment, and whether a Secret of ours holds its token."""
+        held = {_token(child) for kind, child in children if kind == "Secret"}
+        return [(each.name, each.display_name, each.icon, each.token in held) for each in coderd.state.proxies.values()]
+
+    async def _pods(self, proxy: CoderWorkspaceProxy) -> bool:
+        """Whether the pods run with the token that they are to run with."""
+        reference = proxy.status.proxy_token_secret_ref
+        secret: Child | None = await self.place.find(SECRET, reference.name) if reference else None
+        live: Child | None = await self.place.find(DEPLOYMENT, f"wsproxy-{NAME}")
+        return secret is not None and live is not None and checksum_of(live) == fnv1a32(_token(secret).encode())
+
+
+def _token(secret: Child) -> str:
+    return base64.b64decode((secret.manifest.get("data") or {}).get("token", "")).decode()
+
+
+@asynccontextmanager
+async def drilling(place: World) -> AsyncIterator[ProxyDrill]:
+    """A workspace proxy at rest, and a control plane with a Coder of its own."""
+    async with CoderdServer(now=place.clock) as other:
+        other.state.install_license()
+        service = f"{PLANE}.{place.namespace}.svc.cluster.local"
+        ports = {HOME: place.coderd.port, ELSEWHERE: other.port, service: other.port}
+        ground = Ground(
+            kubeconfig=place.kubeconfig,
+            namespaces=[place.namespace],
+            routes={Endpoint(host, 80): Endpoint("127.0.0.1", port) for host, port in ports.items()},
+            now=place.clock,
+            build=setup.build,
+            key=place.key,
+        )
+        await place.make_plane()
+        paused = {"metadata": {"annotations": {PAUSED: "true"}}}
+        await place.client.merge(CONTROL_PLANE, Key(place.namespace, PLANE), paused)
+        for name in (f"{PLANE}-operator-token", "other-session"):
+            await place.put_secret(name, token=other.state.token)
+        await place.put_secret("given", token="somebody:else")
+        drill = ProxyDrill(ground, place, other)
+        await drill.take(ProxyDrill.make)
+        yield drill
+
+
+def change(**spec: Any) -> Callable[[ProxyDrill], Awaitable[None]]:
+    return lambda drill: drill.place.change(NAME, **spec)
+
+
+async def register(drill: ProxyDrill) -> None:
+    """Have it registered with given credentials, and by nothing else."""
+    others = dict.fromkeys(("controlPlaneRef", "proxySessionTokenSecretRef", "primaryAccessURL"))
+    await drill.place.change(NAME, bootstrap={**REGISTERED, **NAMES}, **others)
+
+
+EVENTS = {
+    "life": Event(ProxyDrill.delete, ProxyDrill.make),
+    "pods": Event(
+        change(replicas=2, image="coder:v2.36.1", derpOnly=True), change(replicas=None, image=None, derpOnly=None)
+    ),
+    "service": Event(change(service={"annotations": {"a": "b"}}), change(service=None)),
+    "names": Event(
+        change(bootstrap={"displayName": "Down under", "icon": "/2.png", "proxyName": "Oceania"}),
+        change(bootstrap={**NAMES, "proxyName": None}),
+    ),
+    "secret renamed": Event(
+        change(bootstrap={"generatedTokenSecretName": "moved"}), change(bootstrap={"generatedTokenSecretName": None})
+    ),
+    "token lost": Event(
+        lambda drill: drill.place.delete(SECRET, SECRET_NAME),
+        lambda drill: drill.place.put_secret(SECRET_NAME, token="spoiled"),
+    ),
+    "deleted in Coder": Event(ProxyDrill.lose_proxy, ProxyDrill.lose_proxy),
+    "given a token": Event(
+        change(
+            bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL="https://coder.example.com"
+        ),
+        register,
+    ),
+    "moved to another Coder": Event(
+        change(bootstrap={"coderURL": f"http://{ELSEWHERE}", "credentialsSecretRef": {"name": "other-session"}}),
+        register,
+    ),
+    "moved to a control plane": Event(change(bootstrap=None, controlPlaneRef={"name": PLANE}), register),
+}

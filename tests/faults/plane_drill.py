@@ -1,0 +1,212 @@
+"""A control plane with a database, a licence and rights in another namespace, for operators that crash."""
+
+import base64
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.coderd.access_db import token_name
+from coder_k8s.coderd.connections import Endpoint
+from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.controlplane.rbac import OPT_IN
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.coderd_server import make_license
+from coder_k8s.dev.postgres import Postgres
+from coder_k8s.kube import errors
+from coder_k8s.kube.conditions import find
+from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, NAMESPACE_METADATA
+from coder_k8s.kube.objects import Child, Key
+from tests.support.coderd import Clock, Site, env, operator_tokens, site
+from tests.support.databases import CoderdDatabase, create_database
+from tests.support.drills import Drill, Event, Ground, State, lines, managed
+
+GATEWAY = {"host": "coder.example.com", "parentRefs": [{"name": "public"}]}
+INGRESS = {"host": "coder.example.com"}
+PORTS = (80, 8000)
+ENVIRONMENT, LICENCE = "environment", "licence"
+
+
+class PlaneDrill(Drill):
+    """One control plane."""
+
+    def __init__(self, ground: Ground, demo: Site, database: CoderdDatabase) -> None:
+        super().__init__(ground)
+        self.demo = demo
+        self.away, self.other = (f"{demo.key.namespace}-{name}" for name in ("away", "other"))
+        self.licences = [make_license(demo.clock(), trial=trial) for trial in (False, True)]
+        self._database = database
+        self._kinds = [kind for kind in setup.CHILDREN if "" in ground.namespaces or kind is not HTTP_ROUTE]
+
+    async def make(self) -> None:
+        """A control plane whose coderd has never seen an operator."""
+        await self._database.server.execute("TRUNCATE users CASCADE", self._database.name)
+        self.demo.coderd.state.licenses.clear()
+        await self.demo.put_secret(LICENCE, license=self.licences[0])
+        await self.demo.put_secret(ENVIRONMENT, COLOUR="red")
+        await self.demo.make(
+            extraEnv=env(self._database.url),
+            envFrom=[{"secretRef": {"name": ENVIRONMENT}}],
+            licenseSecretRef={"name": LICENCE},
+            rbac={"workspaceNamespaces": [self.away]},
+        )
+
+    async def state(self) -> State:
+        plane = await self._plane()
+        children = await self._children()
+        return {
+            "children": lines(children, plane.metadata.uid if plane else "nobody"),
+            "conditions": await self.demo.conditions() if plane else {},
+            "finalizers": plane.metadata.finalizers if plane else None,
+            "told": plane.status.observed_generation == plane.metadata.generation if plane else None,
+            "licences": sorted(each.jwt for each in self.demo.coderd.state.licenses),
+            "tokens": await self._tokens([child for kind, child in children if kind == "Secret"]),
+        }
+
+    async def flaws(self) -> list[str]:
+        plane = await self._plane()
+        if plane is None:
+            return []
+        ready, told = find(plane.status.conditions, "Ready"), plane.status.observed_generation
+        stalled = find(plane.status.conditions, "Stalled")
+        if plane.deleting or ready is None or stalled is None or told != plane.metadata.generation:
+            return [f"{told} of {plane.metadata.generation}: {ready}"]
+        return [] if "True" in (ready.status, stalled.status) else [str(ready)]
+
+    async def move_on(self) -> bool:
+        if await self._plane() is None:
+            return await self._collect_garbage()
+        live = await self.demo.find(DEPLOYMENT, self.demo.key.name)
+        if live is None or (live.manifest.get("status") or {}).get("observedGeneration") == live.metadata.generation:
+            return False
+        await self.demo.serve(live.manifest["spec"]["replicas"])
+        return True
+
+    def pass_time(self) -> None:
+        self.demo.clock.advance(seconds=31)
+
+    async def agree(self, namespace: str, whom: str | None) -> None:
+        """Let a namespace agree to workspaces from there, or no more."""
+        labels = {"metadata": {"labels": {OPT_IN: whom}}}
+        await self.demo.client.merge(NAMESPACE_METADATA, Key("", namespace), labels)
+
+    async def _plane(self) -> CoderControlPlane | None:
+        try:
+            return await self.demo.plane()
+        except errors.NotFound:
+            return None
+
+    async def _children(self) -> list[tuple[str, Child]]:
+        namespaces = (self.demo.key.namespace, self.away, self.other)
+        return await managed(self.demo.client, self._kinds, namespaces)
+
+    async def _collect_garbage(self) -> bool:
+        """Remove what had an owner; the rest is for the operator to remove."""
+        orphans = [(kind, child) for kind, child in await self._children() if child.controller is not None]
+        for name, child in orphans:
+            kind = next(kind for kind in self._kinds if kind.name == name)
+            await self.demo.client.delete(kind, child, unchanged=False)
+        return bool(orphans)
+
+    async def _tokens(self, secrets: list[Child]) -> list[bool]:
+        """Of every token in the database whether a Secret of ours holds it."""
+        values = [(child.manifest.get("data") or {}).get("token", "") for child in secrets]
+        held = {base64.b64decode(value).decode().partition("-")[0] for value in values}
+        own = token_name(*self.demo.key)
+        found = await operator_tokens(self._database)
+        return [identifier in held for identifier, name in found if name in (own, f"{own}-2")]
+
+
+@asynccontextmanager
+async def drilling(
+    cluster: ClusterAccess, kubeconfig: Path, postgres: Postgres, home: str, *, everywhere: bool
+) -> AsyncIterator[PlaneDrill]:
+    """A control plane at rest, in a namespace that has two others beside it."""
+    neighbours = [f"{home}-away", f"{home}-other"]
+    for name in neighbours:
+        metadata = {"name": name, "labels": {OPT_IN: home}}
+        cluster.request("POST", "/api/v1/namespaces", {"metadata": metadata})
+    database = await create_database(postgres, "2.36.1")
+    clock = Clock()
+    clock.time = datetime.now(UTC)
+    async with site(cluster.kubeconfig, kubeconfig, home, database_url=database.url, clock=clock) as demo:
+        service = f"{demo.key.name}.{home}.svc.cluster.local"
+        ground = Ground(
+            kubeconfig=kubeconfig,
+            namespaces=[""] if everywhere else [home, *neighbours],
+            routes={Endpoint(service, port): Endpoint("127.0.0.1", demo.coderd.port) for port in PORTS},
+            now=clock,
+            build=setup.build if everywhere else partial(setup.build, allow_workspace_namespaces=[f"{home}-*"]),
+            key=demo.key,
+        )
+        drill = PlaneDrill(ground, demo, database)
+        await demo.put_secret("given", token=demo.coderd.state.token)
+        await drill.take(PlaneDrill.make)
+        yield drill
+    for name in neighbours:
+        cluster.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+def change(**spec: Any) -> Callable[[PlaneDrill], Awaitable[None]]:
+    return lambda drill: drill.demo.change(**spec)
+
+
+def put(secret: str, **values: str) -> Callable[[PlaneDrill], Awaitable[None]]:
+    return lambda drill: drill.demo.put_secret(secret, **values)
+
+
+async def delete(drill: PlaneDrill) -> None:
+    await drill.demo.delete(CONTROL_PLANE, drill.demo.key.name)
+
+
+async def renew(drill: PlaneDrill) -> None:
+    await drill.demo.put_secret(LICENCE, license=drill.licences[1])
+
+
+async def take_back(drill: PlaneDrill) -> None:
+    """The licence of before is in coderd still, beside the later one: only people delete licences."""
+    drill.demo.coderd.state.licenses.clear()
+    await drill.demo.put_secret(LICENCE, license=drill.licences[0])
+
+
+EVENTS = {
+    "life": Event(delete, PlaneDrill.make),
+    "pods": Event(
+        change(
+            replicas=3, image="coder:v2.36.1", extraArgs=["--verbose"], certs={"secrets": [{"name": "a", "key": "b"}]}
+        ),
+        change(replicas=None, image=None, certs=None),
+    ),
+    "environment": Event(put(ENVIRONMENT, COLOUR="blue"), put(ENVIRONMENT, COLOUR="red")),
+    "service": Event(change(service={"port": PORTS[1], "annotations": {"a": "b"}}), change(service=None)),
+    "tls": Event(change(tls={"secretNames": ["certificate"]}), change(tls=None)),
+    "exposure": Event(change(expose={"ingress": INGRESS}), change(expose=None)),
+    "exposure switched": Event(
+        change(expose={"ingress": None, "gateway": GATEWAY}), change(expose={"ingress": INGRESS, "gateway": None})
+    ),
+    "account": Event(change(serviceAccount={"name": "other"}), change(serviceAccount=None)),
+    "account released": Event(change(serviceAccount={"disableCreate": True}), change(serviceAccount=None)),
+    "rights": Event(change(rbac={"workspacePerms": False}), change(rbac={"workspacePerms": None})),
+    "workspaces moved": Event(
+        lambda drill: drill.demo.change(rbac={"workspaceNamespaces": [drill.other]}),
+        lambda drill: drill.demo.change(rbac={"workspaceNamespaces": [drill.away]}),
+    ),
+    "consent": Event(
+        lambda drill: drill.agree(drill.away, None), lambda drill: drill.agree(drill.away, drill.demo.key.namespace)
+    ),
+    "token moved": Event(
+        change(operatorAccess={"generatedTokenSecretName": "moved"}),
+        change(operatorAccess={"generatedTokenSecretName": None}),
+    ),
+    "access": Event(
+        change(operatorAccess={"disabled": True}, licenseSecretRef=None),
+        change(operatorAccess=None, licenseSecretRef={"name": LICENCE}),
+    ),
+    "access given": Event(
+        change(operatorAccess={"tokenSecretRef": {"name": "given"}}), change(operatorAccess={"tokenSecretRef": None})
+    ),
+    "licence": Event(renew, take_back),
+}

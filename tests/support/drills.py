@@ -1,0 +1,203 @@
+"""An object whose operator crashes anywhere on the way to another state and back, and must end where none crashed."""
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from coder_k8s.coderd.connections import Endpoint
+from coder_k8s.controllers.labels import MANAGED
+from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.controller import Controller
+from coder_k8s.kube.objects import Child, Key, Kind
+from tests.controllers.controlplane.test_fields import flat
+from tests.support import eventually
+from tests.support.crashes import Fate, mortal
+from tests.support.executions import Executioner
+
+PATIENCE = 60.0
+LOOKS = 12
+"""Passes that are more than enough for anything."""
+VOLATILE = re.compile(
+    r"\.metadata\.(uid|resourceVersion|generation|creationTimestamp|labels\.coder\.com/applied-digest)\b"
+    r"|\.(status|apiVersion|kind|data)\b|clusterIP|nodePort|checksum/proxy-token"
+)
+
+State = dict[str, Any]
+Step = Callable[[Any], Awaitable[None]]
+
+
+class Event(NamedTuple):
+    """What leads to another state, and what leads back."""
+
+    there: Step
+    back: Step
+
+
+@dataclass(frozen=True)
+class Ground:
+    """Where operators work, on what, and how they are made."""
+
+    kubeconfig: Path
+    namespaces: Sequence[str]
+    routes: Mapping[Endpoint, Endpoint]
+    now: Callable[[], datetime]
+    build: Callable[[Runtime], Controller]
+    key: Key
+
+
+class Drill(ABC):
+    """One object, operators that crash, and what must be the same in spite of them."""
+
+    late: frozenset[str] = frozenset()
+    """Conditions that only time changes, which nobody can advance for a process."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+
+    @abstractmethod
+    async def state(self) -> State:
+        """All that the operator decides, in Kubernetes and in coderd, and nothing else."""
+
+    @abstractmethod
+    async def flaws(self) -> list[str]:
+        """Why the object is not at rest."""
+
+    @abstractmethod
+    async def move_on(self) -> bool:
+        """Play the pods and the controllers of Kubernetes; whether there was something to do."""
+
+    @abstractmethod
+    def pass_time(self) -> None:
+        """Let it be time for another look."""
+
+    async def live(self, at: int = 0, *, before: bool = False) -> list[str] | None:
+        """Let an operator work until all is at rest, or it dies; the requests that it made if it lives."""
+        fate, place = Fate(), self.ground
+        fate.decide(at, before=before)
+        async with mortal(place.kubeconfig, place.namespaces, place.routes, place.now, fate, place.build) as controller:
+            queue = controller.queue
+            for _ in range(LOOKS):
+                await eventually(lambda: fate.dead.is_set() or not (len(queue) or queue._busy), PATIENCE)
+                if fate.dead.is_set():
+                    return None
+                if not await self.move_on() and not await self.flaws():
+                    return fate.seen
+                self.pass_time()
+                queue.add(place.key)
+        raise AssertionError(await self.flaws())
+
+    async def take(self, step: Step) -> list[str]:
+        """Let something happen, and an operator deal with it undisturbed; the requests that it made."""
+        await step(self)
+        seen = await self.live()
+        assert seen is not None
+        return seen
+
+
+async def crash(drill: Drill, step: Step, at: int, *, before: bool, expected: State) -> bool:
+    """Crash at a request of what follows from a step, and see that the next operator finishes it.
+
+    Whether there was such a request.
+    """
+    await step(drill)
+    seen = await drill.live(at, before=before)
+    if seen is None:
+        assert await drill.live() is not None
+    compare(await drill.state(), expected, f"{'before' if before else 'after'} request {at}")
+    return seen is None
+
+
+async def crash_everywhere(drill: Drill, event: Event, size: int | None = None) -> int:
+    """Crash before and after every request on the way there and back, or at some of them; how often."""
+    there, end = await drill.take(event.there), await drill.state()
+    back, begin = await drill.take(event.back), await drill.state()
+    assert all(any(not request.startswith("GET ") for request in way) for way in (there, back)), "nothing was written"
+    moments = [(at, before) for at in range(1, max(len(there), len(back)) + 1) for before in (True, False)]
+    if size is not None:
+        moments = Random(0).sample(moments, size)  # noqa: S311 - the same in every run
+    crashes = 0
+    for at, before in moments:
+        crashes += await crash(drill, event.there, at, before=before, expected=end)
+        crashes += await crash(drill, event.back, at, before=before, expected=begin)
+    return crashes
+
+
+async def execute(drill: Drill, executioner: Executioner, step: Step, at: int, expected: State) -> bool:
+    """Kill the process right after a request of what follows from a step, and see that the next one finishes it.
+
+    Whether there was such a request.
+    """
+
+    async def rests() -> bool:
+        executioner.killed()
+        await drill.move_on()
+        compare(_soon(drill, await drill.state()), _soon(drill, expected), f"killed after request {at}")
+        return True
+
+    async def over() -> bool:
+        return executioner.killed() or await rests()
+
+    await step(drill)
+    executioner.choose(lambda _: len(executioner.seen) == at, before=False)
+    executioner.start()
+    await eventually(over, PATIENCE)
+    killed = executioner.killed()
+    if killed:
+        executioner.start()
+        await eventually(rests, PATIENCE)
+    executioner.stop()
+    return killed
+
+
+async def execute_everywhere(drill: Drill, executioner: Executioner, event: Event, most: int | None = None) -> int:
+    """Kill the process after every request on the way there and back, or after the first of them; how often."""
+    await drill.take(event.there)
+    end = await drill.state()
+    await drill.take(event.back)
+    begin = await drill.state()
+    at = kills = 0
+    while at != most:
+        at += 1
+        there = await execute(drill, executioner, event.there, at, end)
+        back = await execute(drill, executioner, event.back, at, begin)
+        if not (there or back):
+            break
+        kills += there + back
+    return kills
+
+
+def _soon(drill: Drill, state: State) -> State:
+    """What is true without any time passing."""
+    told = {name: said for name, said in state["conditions"].items() if name not in drill.late}
+    return {**state, "conditions": told}
+
+
+def compare(found: State, expected: State, where: str) -> None:
+    lines, wanted = found["children"], expected["children"]
+    assert (lines - wanted, wanted - lines) == (set(), set()), where
+    assert found == expected, where
+
+
+async def managed(client: Client, kinds: Sequence[Kind[Child]], namespaces: Sequence[str]) -> list[tuple[str, Child]]:
+    """All that operators made there, with its kind."""
+    return [
+        (kind.name, kind.type.decode(item))
+        for kind in kinds
+        for namespace in namespaces
+        async for page in client.list(kind, namespace, labels=MANAGED)
+        for item in page.items
+    ]
+
+
+def lines(children: Sequence[tuple[str, Child]], uid: str) -> set[tuple[str, str]]:
+    """All that an operator decides about children, whichever object of that name they are of."""
+    manifests = [(kind, child, json.loads(json.dumps(child.manifest).replace(uid, "uid"))) for kind, child in children]
+    entries = (entry for kind, child, manifest in manifests for entry in flat(manifest, f"{kind} {child.key}"))
+    return {entry for entry in entries if not VOLATILE.search(entry[0])}
