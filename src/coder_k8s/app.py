@@ -63,6 +63,7 @@ async def run(settings: Settings, config: Config, identity: str) -> None:
     stop_on_signals(stopping)
     metrics = Metrics()
     ProcessCollector(registry=metrics.registry)
+    metrics.tasks.set_function(lambda: len(asyncio.all_tasks()))
     routes = parse_connect_to(settings.coderd_connect_to)
     user_agent = f"{NAME}/{metadata.version(NAME)}"
     async with Http(config, user_agent, metrics) as http, Connections(routes) as coderd:

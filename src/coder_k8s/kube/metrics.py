@@ -59,6 +59,7 @@ class Metrics:
         self.leader = Gauge(
             "leader_election_master_status", "Whether this process holds the Lease.", ["name"], registry=registry
         )
+        self.tasks = Gauge("coder_k8s_tasks", "Tasks on the event loop.", registry=registry)
         self.watch_age = Gauge(
             "coder_k8s_watch_age_seconds", "Time since a watch last gave a sign of life.", ["kind"], registry=registry
         )
