@@ -149,6 +149,20 @@ async def test_no_secret_gets_out(caplog: pytest.LogCaptureFixture) -> None:
         assert TOKEN not in repr(client)
 
 
+async def test_what_somebody_else_answers_was_not_done() -> None:
+    """A page that says OK to everything has deleted nothing."""
+    async with scripted(http("200 OK", b"<html>welcome</html>")) as url, Connections() as connections:
+        client = Client(connections, url, TOKEN)
+        for call in (
+            client.delete_provisioner_key("default", "key"),
+            client.delete_workspace_proxy("proxy"),
+            client.delete_license(1),
+            client.refresh_entitlements(),
+        ):
+            with pytest.raises(errors.Unavailable, match="cannot be read"):
+                await call
+
+
 async def test_health_is_what_coderd_says() -> None:
     async with scripted(http("200 OK", b"<html>welcome</html>")) as url, Connections() as connections:
         with pytest.raises(errors.Unavailable):

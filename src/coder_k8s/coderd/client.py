@@ -189,8 +189,9 @@ class Client:
         return _decode(kind, route, _checked(route, reply, (self._token,)))
 
     async def _do(self, method: str, route: str, *names: str) -> None:
-        """Make a call whose answer says nothing of interest."""
-        _checked(route, await self._send(method, route, *names), (self._token,))
+        """Make a call whose answer says nothing of interest, but must be coderd's: what it did not hear is not done."""
+        if body := _checked(route, await self._send(method, route, *names), (self._token,)):
+            _decode(object, route, body)
 
     async def _send(
         self,
