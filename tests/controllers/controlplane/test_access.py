@@ -8,6 +8,7 @@ import pytest
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.coderd.access_db import USERNAME, ensure_token, token_name
 from coder_k8s.kube.kinds import SECRET
+from coder_k8s.kube.objects import Key
 from tests.support import eventually
 from tests.support.coderd import Site, assert_one_token, env, operator_tokens
 from tests.support.databases import CoderdDatabase
@@ -211,6 +212,25 @@ async def test_another_name_for_the_secret_moves_the_token(demo: Site, database:
         reference = (await demo.plane()).status.operator_token_secret_ref
         assert reference is not None
         assert reference.name == "moved"
+
+
+async def test_a_secret_that_was_left_behind_is_removed(demo: Site, database: CoderdDatabase) -> None:
+    """As when the token was moved and the API server took no more requests."""
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(database.url))
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        token = await demo.token()
+        made = await demo.client.get_manifest(SECRET, Key(demo.key.namespace, SECRET_NAME))
+        same = {name: made["metadata"][name] for name in ("labels", "ownerReferences")}
+        left = {"namespace": demo.key.namespace, "name": "left", **same}
+        await demo.client.create(SECRET, {"metadata": left, "data": made["data"]})
+
+        async def removed() -> bool:
+            return await demo.find(SECRET, "left") is None
+
+        await eventually(removed, 30)
+        await operator.settle()
+        assert await assert_one_token(demo, database) == token
 
 
 async def test_two_control_planes_share_a_database(demo: Site, database: CoderdDatabase) -> None:

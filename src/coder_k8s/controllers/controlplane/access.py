@@ -110,6 +110,7 @@ class OperatorAccess:
         current = made.get(name) or next(iter(made.values()), "")  # under the name that it had before
         known = self._standing.get(plane.key, current)
         if known is not None and name in made:
+            await self._prune(plane)  # the pass that moved the token may have failed right after
             return current, known
         try:
             url = await connection_url(self._client, plane)
@@ -156,9 +157,12 @@ class OperatorAccess:
         if grant.new:
             issued = f"a token is in Secret {secret_name(plane)}"
             self._recorder.normal(CONTROL_PLANE, plane, "OperatorTokenIssued", issued)
-        await self._children.prune(SECRET, plane, keep=[secret_name(plane)])
+        await self._prune(plane)
         self._standing.keep(plane.key, grant.token, WORKS, TRUST)
         return grant.token
+
+    async def _prune(self, plane: CoderControlPlane) -> None:
+        await self._children.prune(SECRET, plane, keep=[secret_name(plane)])
 
     async def _disable(self, plane: CoderControlPlane, report: Report) -> None:
         """Revoke what was made. Its Secret goes last, and status names it until then: there is something to revoke."""
