@@ -47,14 +47,14 @@ SCENARIOS: Mapping[str, Scenario] = {
     "restart": Scenario(
         restart.Figures, restart.tell, each(restart.run, 100, 300, 1000, 3000), partial(restart.run, 20)
     ),
-    "repair": Scenario(repair.Figures, repair.tell, each(repair.run, 100, 300, 1000), partial(repair.run, 20, 10)),
+    "repair": Scenario(repair.Figures, repair.tell, each(repair.run, 100, 300, 1000), partial(repair.run, 20, 40)),
     "idle": Scenario(
         idle.Figures,
         idle.tell,
         [*each(partial(idle.run, seconds=30), 100, 300), partial(idle.run, 1000, seconds=300)],
         partial(idle.run, 20, seconds=5),
     ),
-    "noise": Scenario(noise.Figures, noise.tell, each(noise.run, 300), partial(noise.run, 20, 100, 5)),
+    "noise": Scenario(noise.Figures, noise.tell, each(noise.run, 100, 300, 1000), partial(noise.run, 20, 100, 5)),
     "storm": Scenario(storm.Figures, storm.tell, each(storm.run, 100, 300, 1000), partial(storm.run, 20, 10)),
     "coderd": Scenario(coderd.Figures, coderd.tell, [coderd.run], partial(coderd.run, 2, 6, 10)),
     "startup": Scenario(startup.Figures, startup.tell, [startup.run], partial(startup.run, 2)),

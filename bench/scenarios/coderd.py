@@ -18,6 +18,7 @@ from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Child, Key
 from tests.support import eventually
+from tests.support.rotations import secret_of
 
 PLANES = 20
 PROVISIONERS = 500
@@ -103,36 +104,34 @@ async def _make_plane(here: Place, name: str, coderd: CoderdServer) -> None:
 
 @asynccontextmanager
 async def pods(here: Place, coderds: Coderds, seen: Informer[CoderProvisioner]) -> AsyncIterator[None]:
-    """Lets every Deployment roll out at once; a provisioner's daemon connects with the key that it has then."""
+    """Lets every Deployment roll out at once; a provisioner's daemon logs in with the key that its Secret has then."""
     waiting: asyncio.Queue[Child] = asyncio.Queue()
 
     async def work() -> None:
         while True:
             deployment = await waiting.get()
-            await here.roll_out(deployment.key)
             name = deployment.metadata.name.removeprefix("provisioner-")
             if (provisioner := seen.get(Key(MANY, name))) is not None:
-                _connect(coderds[provisioner.spec.control_plane_ref.name], provisioner)
+                await _log_in(here, coderds[provisioner.spec.control_plane_ref.name], deployment)
+            await here.roll_out(deployment.key)
 
-    async with here.informer(DEPLOYMENT) as deployments:
+    async with here.informer(DEPLOYMENT) as deployments, asyncio.TaskGroup() as group:
         deployments.listen(
             lambda change: waiting.put_nowait(change.new) if change.new and not _rolled_out(change.new) else None
         )
-        workers = [asyncio.create_task(work()) for _ in range(4)]
-        try:
-            yield
-        finally:
-            for worker in workers:
-                worker.cancel()
-            await asyncio.wait(workers)
+        workers = [group.create_task(work()) for _ in range(4)]
+        yield
+        for worker in workers:
+            worker.cancel()
 
 
-def _connect(coderd: CoderdServer, provisioner: CoderProvisioner) -> None:
-    name = f"{provisioner.metadata.name}-0"
-    for daemon in list(coderd.state.daemons.values()):
-        if daemon.name == name:
-            coderd.state.disconnect_daemon(daemon.id)
-    coderd.state.connect_daemon(name, provisioner.status.provisioner_key_name)
+async def _log_in(here: Place, coderd: CoderdServer, deployment: Child) -> None:
+    """The new daemon comes, the old one goes."""
+    secret = await here.admin.get(SECRET, Key(MANY, secret_of(deployment.manifest["spec"]["template"])))
+    old = [daemon.id for daemon in coderd.state.daemons.values() if daemon.name == deployment.metadata.name]
+    coderd.state.log_in(deployment.metadata.name, base64.b64decode(secret.manifest["data"]["key"]).decode())
+    for daemon in old:
+        coderd.state.disconnect_daemon(daemon)
 
 
 def _rolled_out(deployment: Child) -> bool:

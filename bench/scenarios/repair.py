@@ -9,13 +9,17 @@ from random import Random
 import msgspec
 
 from bench import samples
-from bench.place import CHILDREN, Place, at_rate, at_rest, leads, place, planes
+from bench.place import CHILDREN, MANY, at_rate, at_rest, leads, place, planes
 from bench.report import Section, Verdict, table
 from coder_k8s.controllers.labels import MANAGED
 from coder_k8s.kube.cache import Change
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import load
 from coder_k8s.kube.containment import contains
+from coder_k8s.kube.http import Http
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
+from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest
 
 TIMES = 200
@@ -31,25 +35,35 @@ EDITS: dict[Kind[Child], Manifest] = {
     ROLE_BINDING: {"subjects": []},
     DEPLOYMENT: {"spec": {"replicas": 7}},
 }
+PLAIN = (SERVICE_ACCOUNT.name, DEPLOYMENT.name, SERVICE.name)
+RIGHTS = (ROLE.name, ROLE_BINDING.name)
 Caches = dict[Kind[Child], Informer[Child]]
 
 
-class Figures(msgspec.Struct, kw_only=True):
+class Repair(msgspec.Struct, kw_only=True):
     """Milliseconds each."""
 
+    kind: str
+    edited: bool
+    """Else it was deleted."""
+    took: float
+    """From the event of the harm to that of the repair."""
+    round_trip: float
+    """How long the API server takes to judge a create of the same kind by the operator, just afterwards."""
+
+
+class Figures(msgspec.Struct, kw_only=True):
     number: int
-    deleted: list[float]
-    """From the event of the deletion to that of the new object."""
-    edited: list[float]
-    """From the event of the edit to that of its repair."""
-    round_trips: list[float]
-    """How long the writes took that did the harm."""
+    repairs: list[Repair]
 
     @property
     def beyond(self) -> float:
-        """The 99th percentile of all repairs, without two round trips."""
-        repairs = [*self.deleted, *self.edited]
-        return samples.percentile(repairs, 99) - 2 * samples.percentile(self.round_trips, 50)
+        """The 99th percentile of all repairs, without two round trips of the kind."""
+        usual = {kind: self.usual(kind) for kind in {repair.kind for repair in self.repairs}}
+        return samples.percentile([repair.took - 2 * usual[repair.kind] for repair in self.repairs], 99)
+
+    def usual(self, kind: str) -> float:
+        return samples.percentile([repair.round_trip for repair in self.repairs if repair.kind == kind], 50)
 
 
 class Watcher:
@@ -87,75 +101,94 @@ async def run(number: int, times: int = TIMES, seed: int = 1) -> Figures:
             await here.converge(planes(number))
             await at_rest(operator, number)
             caches = {kind: await stack.enter_async_context(here.informer(kind, MANAGED)) for kind in CHILDREN}
-            return await measure(here, caches, number, times, Random(seed))  # noqa: S311 - no secret
+            http = await stack.enter_async_context(Http(load(here.kubeconfig), "bench", Metrics()))
+            harm = Harm(here.admin, http, Watcher(caches))
+            return Figures(number=number, repairs=await measure(harm, caches, times, Random(seed)))  # noqa: S311
 
 
-async def measure(here: Place, caches: Caches, number: int, times: int, rng: Random) -> Figures:
-    figures = Figures(number=number, deleted=[], edited=[], round_trips=[])
-    watcher = Watcher(caches)
-
+async def measure(harm: "Harm", caches: Caches, times: int, rng: Random) -> list[Repair]:
     async def disturb() -> None:
         chosen = rng.choice(list(caches[DEPLOYMENT]))
         counts = dict.fromkeys(("replicas", "readyReplicas"), rng.randrange(3))
-        await here.admin.merge(DEPLOYMENT, chosen.key, {"status": counts}, "status")
+        await harm.admin.merge(DEPLOYMENT, chosen.key, {"status": counts}, "status")
 
-    load = asyncio.create_task(at_rate(LOAD, disturb))
+    disturbance = asyncio.create_task(at_rate(LOAD, disturb))
+    repairs = []
     try:
         for count in range(times):
             kind = rng.choice([kind for kind in CHILDREN if count % 2 or kind is not DEPLOYMENT])
             chosen = rng.choice(list(caches[kind]))
-            edit = EDITS[kind] if count % 2 else None
-            repair = await _harm(here, watcher, kind, chosen, edit, figures)
-            (figures.deleted if edit is None else figures.edited).append(repair)
+            repairs.append(await harm.do(kind, chosen, EDITS[kind] if count % 2 else None))
     finally:
-        load.cancel()
-        await asyncio.wait([load])
-    if load.done() and not load.cancelled():
-        load.result()
-    return figures
+        disturbance.cancel()
+        await asyncio.wait([disturbance])
+    if not disturbance.cancelled():
+        disturbance.result()
+    return repairs
 
 
-async def _harm(
-    here: Place, watcher: Watcher, kind: Kind[Child], chosen: Child, edit: Manifest | None, figures: Figures
-) -> float:
-    """How long it took until the object was whole again."""
-    watcher.begin(kind, chosen.key)
-    began = time.monotonic()
-    if edit is None:
-        await here.admin.delete(kind, chosen, unchanged=False)
-    else:
-        await here.admin.merge(kind, chosen.key, edit)
-    figures.round_trips.append((time.monotonic() - began) * 1000)
-    harmed = await watcher.until(True, edit)
-    return (await watcher.until(False, edit) - harmed) * 1000
+class Harm:
+    """Deletes and edits children, and sees how long it takes until they are whole again."""
+
+    def __init__(self, admin: Client, operator: Http, watcher: Watcher) -> None:
+        self.admin = admin
+        self._operator = operator
+        self._watcher = watcher
+
+    async def do(self, kind: Kind[Child], chosen: Child, edit: Manifest | None) -> Repair:
+        self._watcher.begin(kind, chosen.key)
+        if edit is None:
+            await self.admin.delete(kind, chosen, unchanged=False)
+        else:
+            await self.admin.merge(kind, chosen.key, edit)
+        harmed = await self._watcher.until(True, edit)
+        took = (await self._watcher.until(False, edit) - harmed) * 1000
+        return Repair(kind=kind.name, edited=edit is not None, took=took, round_trip=await self._try(kind, chosen))
+
+    async def _try(self, kind: Kind[Child], like: Child) -> float:
+        """Ask for another such object, in the operator's name, without making it."""
+        names = {"namespace": MANY, "name": f"{like.metadata.name}-again"}
+        wanted = {name: value for name, value in like.manifest.items() if name not in ("spec", "status", "metadata")}
+        if "spec" in like.manifest:
+            spec = like.manifest["spec"]
+            wanted["spec"] = {name: value for name, value in spec.items() if not name.startswith("clusterIP")}
+        body = msgspec.json.encode({**wanted, "apiVersion": kind.api_version, "kind": kind.name, "metadata": names})
+        began = time.monotonic()
+        path, headers = kind.path(Key(MANY, "")), {"Content-Type": "application/json", "Accept": "application/json"}
+        await self._operator.send("POST", path, {"dryRun": "All"}, headers, body)
+        return (time.monotonic() - began) * 1000
 
 
 def tell(runs: Sequence[Figures]) -> Section:
-    header = ["control planes", "deleted p50", "p99", "edited p50", "p99", "round trip p50", "p99"]
+    header = ["control planes", "kinds", "deleted p50", "p99", "edited p50", "p99", "round trip p50", "p99"]
     rows = [
-        (
-            run.number,
-            *(
-                f"{samples.percentile(values, share):.0f}"
-                for values in (run.deleted, run.edited, run.round_trips)
-                for share in (50, 99)
-            ),
-        )
+        (run.number, ", ".join(kinds), *(f"{value:.0f}" for value in _percentiles(run, kinds)))
         for run in runs
+        for kinds in (PLAIN, RIGHTS)
     ]
     worst = max(runs, key=lambda run: run.beyond)
     text = (
         "A child is deleted or edited at random, again and again, while Deployments report "
         f"{LOAD:g} status changes per second. Milliseconds from the API server's event of the harm to its event of the "
-        "repair, beside how long the harmful write itself took. The first edit of an object takes three round trips to "
-        "repair: the fields of its create move to server-side apply.\n\n"
+        "repair. The round trip is that of a create of the same kind by the operator's ServiceAccount, as a dry run. "
+        "A Role or a RoleBinding takes longer: before the API server lets somebody write one who may not `escalate`, "
+        "it lists all bindings and waits until its cache is known to be current, which it asks etcd for every 100 ms. "
+        "The first edit of an object takes three round trips to repair: the fields of its create move to server-side "
+        "apply.\n\n"
     )
-    tail = samples.percentile(worst.round_trips, 99)
     verdict = Verdict(
         name="repair of a child, p99 beyond two round trips",
         target=f"< {LIMIT:g} ms",
         found=f"{worst.beyond:.0f} ms (N = {worst.number})",
         met=worst.beyond < LIMIT,
-        limit=f"the API server, which the load keeps busy: one round trip alone takes {tail:.0f} ms at p99.",
+        limit="the first edit of an object takes three round trips, and the API server is kept busy by the load.",
     )
     return Section(title="Repair", text=text + table(header, rows), verdicts=[verdict])
+
+
+def _percentiles(run: Figures, kinds: Sequence[str]) -> list[float]:
+    of_kinds = [repair for repair in run.repairs if repair.kind in kinds]
+    deleted = [repair.took for repair in of_kinds if not repair.edited]
+    edited = [repair.took for repair in of_kinds if repair.edited]
+    round_trips = [repair.round_trip for repair in of_kinds]
+    return [samples.percentile(each, share) for each in (deleted, edited, round_trips) for share in (50, 99)]
