@@ -14,14 +14,15 @@ from coder_k8s.dev.cluster import ClusterAccess
 from tests.e2e.conftest import launch, lease_namespace, start
 from tests.e2e.operator_process import OperatorProcess, Start
 from tests.support import eventually
+from tests.support.databases import CoderdDatabase
 from tests.support.forwarding import Storm
 from tests.support.rotations import Site
 
-from .workload import Workload
+from .town import Town, town
 
 __all__ = ["launch", "lease_namespace", "start"]
 
-PATIENCE = 90.0
+PATIENCE = 120.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MEGABYTE = 1 << 20
 
@@ -31,13 +32,15 @@ class Sample(NamedTuple):
 
     memory: float
     """Megabytes of resident memory."""
+    tasks: float
     descriptors: float
     sockets: float
     threads: float
 
 
-def sample(pid: int) -> Sample:
-    process = Path("/proc") / str(pid)
+async def sample(operator: OperatorProcess) -> Sample:
+    tasks = await operator.metric("coder_k8s_tasks")
+    process = Path("/proc") / str(operator.pid)
     links = []
     for descriptor in (process / "fd").iterdir():
         try:
@@ -46,13 +49,13 @@ def sample(pid: int) -> Sample:
             continue  # closed meanwhile
     resident = int((process / "statm").read_text().split()[1]) * PAGE / MEGABYTE
     sockets = sum(link.startswith("socket:") for link in links)
-    return Sample(resident, len(links), sockets, len(list((process / "task").iterdir())))
+    return Sample(resident, tasks, len(links), sockets, len(list((process / "task").iterdir())))
 
 
 async def observe(operator: OperatorProcess, seconds: float) -> list[Sample]:
     samples, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
-        samples.append(sample(operator.pid))
+        samples.append(await sample(operator))
         assert (await operator.get("health", "/healthz"))[0] == 200
         await asyncio.sleep(0.5)
     return samples
@@ -62,49 +65,79 @@ def middle(samples: list[Sample]) -> Sample:
     return Sample(*(median(values) for values in zip(*samples, strict=True)))
 
 
-async def soak(
-    cluster: ClusterAccess, place: Site, start: Start, kubeconfig: Path, folder: Path, seed: int, seconds: float
-) -> None:
+class Span(NamedTuple):
+    """For how many seconds there is a storm, and trouble with neighbours in it, and how long one of those lasts.
+
+    Who did not answer is asked again after 30 s. So the storm outlasts the troubles, and rest comes soon after it.
+    """
+
+    storm: float
+    troubles: float
+    longest: float
+
+
+async def soak(cluster: ClusterAccess, around: Town, start: Start, kubeconfig: Path, folder: Path, span: Span) -> None:
     """Work in a storm, and compare what the operator takes in the second quarter with what it takes in the last."""
-    print(f"seed {seed}")  # noqa: T201
-    work = Workload(place, Random(seed))  # noqa: S311 - the same in every run
-    routes = ",".join(f"{at.host}:{at.port}={to.host}:{to.port}" for at, to in place.routes.items())
-    async with Storm(cluster, Random(seed), share=0.1) as storm:  # noqa: S311 - the same in every run
+    routes = ",".join(f"{at.host}:{at.port}={to.host}:{to.port}" for at, to in around.routes.items())
+    rng = Random(around.rng.random())  # noqa: S311 - the same in every run
+    async with Storm(cluster, rng, share=0.1) as storm:
         flags = ("--no-leader-elect", f"--coderd-connect-to={routes}")
         operator = start(*flags, kubeconfig=storm.kubeconfig(kubeconfig, folder / "storm"))
-        await eventually(operator.is_ready, PATIENCE)
-        working = asyncio.create_task(work.run(seconds))
-        samples = await observe(operator, seconds)
-        await working
+        await eventually(lambda: at_rest(around), PATIENCE)
+        before = await sample(operator)
+        living = asyncio.create_task(around.live(*span))
+        samples = await observe(operator, span.storm)
+        await living
         quarter = len(samples) // 4
         early, late = middle(samples[quarter : 2 * quarter]), middle(samples[-quarter:])
-        print(f"{work.done} changes, {dict(storm.done)}, from {early} to {late}")  # noqa: T201
+        print(f"{around.work.done} + {around.home.done} changes, {dict(storm.done)}")  # noqa: T201
+        print(f"{dict(around.suffered)}, from {early} to {late}")  # noqa: T201
         assert late.memory <= early.memory * 1.05 + 2
+        assert late.tasks <= early.tasks + 5
         assert late.descriptors <= early.descriptors + 5
         assert late.sockets <= early.sockets + 5
         assert late.threads <= early.threads
         storm.share = 0.0
         storm.cut()
-        await eventually(lambda: at_rest(work), PATIENCE)
+        await eventually(lambda: at_rest(around), PATIENCE)
+        await eventually(lambda: has_tasks(operator, before.tasks), PATIENCE)
+        print(f"at rest, from {before} to {await sample(operator)}")  # noqa: T201
         operator.kill()
 
 
-async def at_rest(work: Workload) -> bool:
-    flaws = await work.flaws()
+async def has_tasks(operator: OperatorProcess, number: float) -> bool:
+    assert (await sample(operator)).tasks == number
+    return True
+
+
+async def at_rest(around: Town) -> bool:
+    flaws = await around.flaws()
     assert not flaws, flaws
     return True
 
 
 @pytest.mark.timeout(300)
 async def test_a_minute_in_a_storm(
-    cluster: ClusterAccess, place: Site, start: Start, operator_kubeconfig: Path, tmp_path: Path
+    cluster: ClusterAccess,
+    place: Site,
+    database: CoderdDatabase,
+    start: Start,
+    operator_kubeconfig: Path,
+    tmp_path: Path,
 ) -> None:
-    await soak(cluster, place, start, operator_kubeconfig, tmp_path, seed=6, seconds=50)
+    async with town(place, database, operator_kubeconfig, seed=6) as around:
+        await soak(cluster, around, start, operator_kubeconfig, tmp_path, Span(30, 12, 2))
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 async def test_half_an_hour_in_a_storm(
-    cluster: ClusterAccess, place: Site, start: Start, operator_kubeconfig: Path, tmp_path: Path
+    cluster: ClusterAccess,
+    place: Site,
+    database: CoderdDatabase,
+    start: Start,
+    operator_kubeconfig: Path,
+    tmp_path: Path,
 ) -> None:
-    await soak(cluster, place, start, operator_kubeconfig, tmp_path, seed=60, seconds=1800)
+    async with town(place, database, operator_kubeconfig, seed=60) as around:
+        await soak(cluster, around, start, operator_kubeconfig, tmp_path, Span(1800, 1770, 20))

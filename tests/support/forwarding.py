@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
@@ -16,6 +16,8 @@ from aiohttp import web
 from coder_k8s.dev.cluster import ClusterAccess
 
 HOP_BY_HOP = {"connection", "content-length", "host", "transfer-encoding"}
+WAYS = ("drop", "swap", "delay", "twice", "cut")
+DELETED = b'{"type":"DELETED"'
 
 
 class Forwarder:
@@ -92,8 +94,9 @@ def is_list(request: web.Request) -> bool:
 
 
 def _subject(request: web.Request) -> tuple[str, ...]:
-    """What a watch is about: some of a kind, and whether with its content."""
-    return request.path, request.query.get("labelSelector", ""), request.headers.get("Accept", "")
+    """What a list or a watch is about: some of a kind, and whether with its content."""
+    content = request.headers.get("Accept", "").replace("MetadataList", "Metadata")
+    return request.path, request.query.get("labelSelector", ""), content
 
 
 def hang_up(request: web.Request) -> None:
@@ -160,28 +163,35 @@ class Faulty(Forwarder):
 class Gossip(Forwarder):
     """Tells whoever watches some things late, twice, in another order or not at all, and breaks off at random.
 
-    A real API server owes a watch every event, in order. One that has lost some says so by `Gone` when the watch is
-    taken up again, and so does this: what it dropped or mixed up is followed by a cut, and by `Gone` after it.
+    A real API server owes a watch every event, in order. One that has lost some says so by `Gone` to everyone who goes
+    on from before that, and so does this: what it dropped is followed by a cut, and by `Gone` until there was a list.
+    Changes that it mixed up are followed by nothing, as their versions tell which is newer. What is deleted has no
+    version any more, so a deletion that was mixed up counts as lost.
     """
 
     def __init__(self, cluster: ClusterAccess, rng: Random, share: float = 0.2, pause: float = 0.3) -> None:
         super().__init__(cluster)
         self.share = share
+        self.ways: Sequence[str] = WAYS
         self.done: Counter[str] = Counter()
         self._rng = rng
         self._pause = pause
         self._lost: set[tuple[str, ...]] = set()
         self._watching: dict[int, web.Request] = {}
 
-    def cut(self) -> None:
+    def cut(self, *, lost: bool = True) -> None:
         """Break off every watch; what was to be told with the next event of one would never be."""
         for request in self._watching.values():
-            self._lost.add(_subject(request))
+            if lost:
+                self._lost.add(_subject(request))
             hang_up(request)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        if is_watch(request) and _subject(request) in self._lost:
-            self._lost.discard(_subject(request))
+        subject = _subject(request)
+        if is_list(request):
+            self._lost.discard(subject)
+        if is_watch(request) and subject in self._lost:
+            self.done["gone"] += 1
             gone = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "lost events"}
             return web.json_response(gone, status=410)
         try:
@@ -195,23 +205,26 @@ class Gossip(Forwarder):
         async for line in lines:
             what = self._choose()
             self.done[what] += 1
-            if what in ("drop", "swap"):
+            if what == "drop":
                 self._lost.add(_subject(request))
-                held, last = (line if what == "swap" else b""), True
+                last = True
+                continue
+            if what == "swap" and not held:
+                held = line
                 continue
             if what == "delay":
                 await asyncio.sleep(self._rng.uniform(0, self._pause))
-            yield line * 2 if what == "twice" else line
-            if held:
-                yield held
+            if held and any(each.startswith(DELETED) for each in (line, held)):
+                self._lost.add(_subject(request))
+                last = True
+            yield (line * 2 if what == "twice" else line) + held
+            held = b""
             if last or what == "cut":
                 break
         raise ConnectionError("cut off")
 
     def _choose(self) -> str:
-        if self._rng.random() >= self.share:
-            return "tell"
-        return self._rng.choice(("drop", "swap", "delay", "twice", "cut"))
+        return self._rng.choice(self.ways) if self._rng.random() < self.share else "tell"
 
 
 class Storm(Gossip):
