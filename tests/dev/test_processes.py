@@ -14,9 +14,10 @@ from tests.support import alive
 
 # Starts a child as a test would, tells its pid, and waits to be killed.
 PARENT = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from coder_k8s.dev.processes import Process
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background of a shell ignores it
 child = Process(["sleep", "60"], Path(sys.argv[1]))
 child.start()
 print(child.pid, flush=True)
