@@ -85,19 +85,24 @@ def token_name(namespace: str, name: str) -> str:
     return f"{USERNAME}-{digest:016x}"
 
 
+async def keep_token(
+    url: str, name: str, current: str, *, now: datetime, rng: Random, timeouts: Timeouts | None = None
+) -> Grant | None:
+    """The current token, if it is good for a while; the user is made or mended on the way."""
+    async with transaction(url, timeouts or Timeouts()) as connection:
+        _, tokens = await _find(connection, name, now, rng)
+        return _kept(tokens, current, now)
+
+
 async def ensure_token(
     url: str, name: str, current: str, *, now: datetime, rng: Random, timeouts: Timeouts | None = None
 ) -> Grant:
-    """Keep the current token while it is good for a while, else make one; the user is made or mended on the way."""
+    """The same, and where there is none, a new one."""
     async with transaction(url, timeouts or Timeouts()) as connection:
-        await _check_schema(connection)
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-        user = await _ensure_user(connection, now, rng)
-        tokens = await _tokens(connection, user, name)
-        current = current.strip()
+        user, tokens = await _find(connection, name, now, rng)
+        if (kept := _kept(tokens, current, now)) is not None:
+            return kept
         held = _held(tokens, current)
-        if held is not None and held.expires - now >= RENEW_BEFORE:
-            return Grant(current, held.expires, new=False, stale=len(tokens) > 1)
         working = held if held is not None and held.expires > now else None
         place, replaced = _place(tokens, name, working)
         if replaced is not None:
@@ -129,6 +134,14 @@ async def revoke(url: str, name: str, *, timeouts: Timeouts | None = None) -> No
         user = await _find_user(connection)
         if user is not None:
             await _delete(connection, await _tokens(connection, user, name))
+
+
+async def _find(connection: Connection, name: str, now: datetime, rng: Random) -> tuple[UUID, list[_Token]]:
+    """The operator's user, and the tokens of one control plane, which nobody else changes meanwhile."""
+    await _check_schema(connection)
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+    user = await _ensure_user(connection, now, rng)
+    return user, await _tokens(connection, user, name)
 
 
 async def _check_schema(connection: Connection) -> None:
@@ -212,9 +225,16 @@ def _alternate(name: str) -> str:
     return f"{name}-2"
 
 
+def _kept(tokens: list[_Token], current: str, now: datetime) -> Grant | None:
+    held = _held(tokens, current)
+    if held is None or held.expires - now < RENEW_BEFORE:
+        return None
+    return Grant(current.strip(), held.expires, new=False, stale=len(tokens) > 1)
+
+
 def _held(tokens: list[_Token], token: str) -> _Token | None:
     """Which of the tokens this is."""
-    identifier, _, secret = token.partition("-")
+    identifier, _, secret = token.strip().partition("-")
     hashed = hashlib.sha256(secret.encode()).digest()
     return next((each for each in tokens if (each.id, each.hashed_secret) == (identifier, hashed)), None)
 

@@ -104,7 +104,8 @@ class OperatorAccess:
 
     async def _generated(self, plane: CoderControlPlane, serving: bool) -> tuple[str, Verdict]:
         name = secret_name(plane)
-        made = {child.metadata.name: _token(child) for child in await self._made(plane)}
+        secrets = await self._made(plane)
+        made = {child.metadata.name: _token(child) for child in secrets}
         if name not in made and not self._is_free(plane, name):
             return "", Verdict(False, "SecretUnavailable", f"Secret {name} exists and is not ours", stalled=True)
         current = made.get(name) or next(iter(made.values()), "")  # under the name that it had before
@@ -120,7 +121,7 @@ class OperatorAccess:
         if (known := self._standing.get(plane.key, about)) is not None:
             return "", known
         try:
-            return await self._issue(plane, url, current), WORKS
+            return await self._issue(plane, url, current, secrets), WORKS
         except coderd_errors.MigrationsPending as waiting:
             return "", Verdict(None, "Pending", str(waiting))
         except coderd_errors.AccessError as trouble:
@@ -143,10 +144,14 @@ class OperatorAccess:
         found = await self._children.look(SECRET, Key(plane.metadata.namespace, before.name), expected=True)
         return [found] if found and found.controller and found.controller.uid == plane.metadata.uid else []
 
-    async def _issue(self, plane: CoderControlPlane, url: str, current: str) -> str:
+    async def _issue(self, plane: CoderControlPlane, url: str, current: str, made: list[Child]) -> str:
         """Keep, renew or make the token. The Secret has the new one before the old one is deleted."""
         name = access_db.token_name(plane.metadata.namespace, plane.metadata.name)
-        grant = await access_db.ensure_token(url, name, current, now=self._now(), rng=self._rng)
+        now = self._now()
+        grant = await access_db.keep_token(url, name, current, now=now, rng=self._rng) if current else None
+        if grant is None:
+            await self._confirm(plane, made)
+            grant = await access_db.ensure_token(url, name, current, now=now, rng=self._rng)
         try:
             await self._children.apply(SECRET, secret(plane, grant.token))
         except (errors.Forbidden, errors.Invalid):  # nobody will ever hold a new one
@@ -163,6 +168,13 @@ class OperatorAccess:
 
     async def _prune(self, plane: CoderControlPlane) -> None:
         await self._children.prune(SECRET, plane, keep=[secret_name(plane)])
+
+    async def _confirm(self, plane: CoderControlPlane, made: list[Child]) -> None:
+        """A new token ends the one before, so it is not made on the word of a Secret of the past."""
+        wanted = Key(plane.metadata.namespace, secret_name(plane))
+        seen = {wanted: self._secrets.get(wanted)} | {child.key: child for child in made}
+        for key, known in seen.items():
+            await self._client.confirm(SECRET, key, known)
 
     async def _disable(self, plane: CoderControlPlane, report: Report) -> None:
         """Revoke what was made. Its Secret goes last, and status names it until then: there is something to revoke."""
