@@ -1,7 +1,6 @@
 """An operator that is shown the past deletes and rotates nothing that the present still needs."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,36 +16,16 @@ from coder_k8s.kube.objects import Key, newer
 from tests.controllers.controlplane.planes import manifest
 from tests.controllers.workspaceproxy.world import NAME, World, world
 from tests.e2e.conftest import admin
+from tests.faults.past import PATIENCE, Stale, now, stale
 from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.crashes import Clock, Operator, Trial
-from tests.support.forwarding import Past
 from tests.support.idle import idle, passes
 from tests.support.rotations import OURS, REQUEST, change_tags, site
 
-__all__ = ["admin"]
+__all__ = ["admin", "stale"]
 
 EXPOSED: dict[str, Any] = {"expose": {"ingress": {"host": "coder.example.com"}}}
-PATIENCE = 30.0
-
-Stale = Callable[[str], AbstractAsyncContextManager[tuple[Path, Past]]]
-
-
-@pytest.fixture
-def stale(cluster: ClusterAccess, operator_kubeconfig: Path, tmp_path: Path) -> Stale:
-    """`stale(version)`: a kubeconfig by which the operator sees the state of that version, and who shows it."""
-
-    @asynccontextmanager
-    async def stale(version: str) -> AsyncIterator[tuple[Path, Past]]:
-        async with Past(cluster, version) as past:
-            yield past.kubeconfig(operator_kubeconfig, tmp_path / "past"), past
-
-    return stale
-
-
-async def now(client: Client, namespace: str) -> str:
-    """The version of the state of this moment."""
-    return [page async for page in client.list(SECRET, namespace)][-1].resource_version
 
 
 async def collect_garbage(client: Client, namespace: str) -> None:
@@ -204,5 +183,21 @@ async def test_a_proxy_that_followed_its_namesake_stays_registered(place: World,
         assert not place.proxies
         await collect_garbage(place.client, place.namespace)
         await place.make(NAME)
+        await place.ready(operator)
+    await review(place, version, stale)
+
+
+async def test_a_proxy_that_is_wanted_again_does_not_retire(place: World, stale: Stale) -> None:
+    """In the past its pods ran with the token of another one, and it was on its way out."""
+    await place.put_secret("given", token="somebody:else")
+    await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=place.coderd.url)
+    async with place.operator() as operator:
+        await place.told("Registered", "NotManaged")
+        await operator.settle()
+    assert (await place.get()).status.retiring_proxies
+    await place.roll_out()
+    version = await now(place.client, place.namespace)
+    await place.change(bootstrap=place.bootstrap, proxySessionTokenSecretRef=None, primaryAccessURL=None)
+    async with place.operator() as operator:
         await place.ready(operator)
     await review(place, version, stale)

@@ -1,0 +1,126 @@
+"""An operator that is shown the past revokes, renews and withdraws nothing that the present still needs."""
+
+from pathlib import Path
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.controllers import controlplane
+from coder_k8s.controllers.controlplane.rbac import OPT_IN
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.kinds import NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
+from coder_k8s.kube.objects import Glimpse, Key, newer
+from tests.controllers.controlplane.administrator import Administrator, administrator, operator_of, own_cluster
+from tests.faults.past import PATIENCE, Stale, now, stale
+from tests.support import eventually
+from tests.support.coderd import Site, assert_one_token, env, operator_tokens
+from tests.support.controllers import running
+from tests.support.databases import CoderdDatabase
+from tests.support.forwarding import Past
+from tests.support.idle import idle, passes
+from tests.support.rotations import OURS
+
+__all__ = ["stale"]
+
+SECRET_NAME = "demo-operator-token"
+
+
+async def look_back(demo: Site, version: str, stale: Stale, database: CoderdDatabase) -> None:
+    """Let the operator look at the past, then let it catch up; the token must stay in its Secret and in coderd."""
+    token = await assert_one_token(demo, database)
+    demo.clock.advance(minutes=1)
+    async with stale(version) as (kubeconfig, past):
+        demo._kubeconfig = kubeconfig
+        async with demo.operator() as operator:
+            await eventually(lambda: passes(operator.runtime) >= 3, PATIENCE)
+            assert token.partition("-")[0] in dict(await operator_tokens(database))
+            past.catch_up()
+            live = await demo.plane()
+            planes = operator.runtime.informers[CONTROL_PLANE]
+            await eventually(lambda: not newer(live.metadata.resource_version, planes.position(demo.key.namespace)))
+            await operator.settle()
+            await demo.told("OperatorAccessReady", "TokenReady", "True", within=PATIENCE)
+            await operator.settle()
+    assert await assert_one_token(demo, database) == token
+
+
+async def with_access(demo: Site, database: CoderdDatabase) -> None:
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(database.url))
+        await demo.told("OperatorAccessReady", "TokenReady", "True", within=PATIENCE)
+        await operator.settle()
+
+
+async def test_access_that_was_disabled_once_is_not_revoked(demo: Site, database: CoderdDatabase, stale: Stale) -> None:
+    await with_access(demo, database)
+    await demo.change(operatorAccess={"disabled": True})
+    version = await now(demo.client, demo.key.namespace)
+    await demo.change(operatorAccess={"disabled": False})
+    await look_back(demo, version, stale, database)
+
+
+async def test_a_token_that_was_not_made_yet_is_not_made_again(
+    demo: Site, database: CoderdDatabase, stale: Stale
+) -> None:
+    await demo.make(extraEnv=env(database.url))
+    version = await now(demo.client, demo.key.namespace)
+    async with demo.operator() as operator:
+        await demo.told("OperatorAccessReady", "TokenReady", "True", within=PATIENCE)
+        await operator.settle()
+    await look_back(demo, version, stale, database)
+
+
+@pytest.mark.parametrize("lost", ["with its Secret", "in its Secret"])
+async def test_a_token_that_took_the_place_of_another_stays(
+    demo: Site, database: CoderdDatabase, stale: Stale, lost: str
+) -> None:
+    await with_access(demo, database)
+    version, old = await now(demo.client, demo.key.namespace), await demo.token()
+    if lost == "with its Secret":
+        await demo.delete(SECRET, SECRET_NAME)
+    else:
+        await demo.put_secret(SECRET_NAME, token="garbage")
+    async with demo.operator() as operator:
+        await eventually(lambda: is_renewed(demo, old), PATIENCE)
+        await operator.settle()
+    await look_back(demo, version, stale, database)
+
+
+async def is_renewed(demo: Site, old: str) -> bool:
+    return await demo.token() not in ("", "garbage", old)
+
+
+async def test_a_namespace_that_agrees_again_keeps_what_it_has(audit: Path, tmp_path: Path) -> None:
+    with own_cluster(audit) as cluster:
+        async with administrator(cluster.kubeconfig) as admin:
+            home, other = await admin.make_namespace(), await admin.make_namespace()
+            await admin.label_namespace(other, {OPT_IN: home})
+            key = await admin.make(home, rbac={"workspaceNamespaces": [other]})
+            async with running(operator_of(cluster), [""], controlplane.build) as runtime:
+                await admin.told(key, "WorkspaceRBACReady", "Applied", PATIENCE)
+                await idle(runtime)
+            before = await rights(admin, other)
+            await admin.label_namespace(other, {OPT_IN: None})
+            version = await now(admin.client, "")
+            await admin.label_namespace(other, {OPT_IN: home})
+            async with Past(cluster, version) as past:
+                kubeconfig = past.kubeconfig(operator_of(cluster), tmp_path / "past")
+                async with running(kubeconfig, [""], controlplane.build) as runtime:
+                    namespaces = runtime.informers[NAMESPACE_METADATA]
+                    await eventually(lambda: passes(runtime) >= 3, PATIENCE)
+                    assert not agrees(namespaces, other), "this is not the past"
+                    assert await rights(admin, other) == before
+                    past.catch_up()
+                    await eventually(lambda: agrees(namespaces, other), PATIENCE)
+                    await idle(runtime)
+            assert await rights(admin, other) == before
+
+
+def agrees(namespaces: Cache[Glimpse], name: str) -> bool:
+    found = namespaces.get(Key("", name))
+    return found is not None and OPT_IN in found.metadata.labels
+
+
+async def rights(admin: Administrator, namespace: str) -> set[str]:
+    """The very Roles and RoleBindings of a namespace."""
+    return {child.metadata.uid for kind in (ROLE, ROLE_BINDING) for child in await admin.all(kind, namespace, OURS)}
