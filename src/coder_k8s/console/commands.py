@@ -1,6 +1,5 @@
 """The commands for people. What they need is imported when one of them runs."""
 
-import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -44,6 +43,8 @@ def options(*wanted: Callable[[F], F]) -> Callable[[F], F]:
 
 def ask(where: dict[str, Any], work: Callable[["Session"], Awaitable[T]]) -> T:
     """Do something in the cluster that the options name; what keeps it from being done is one line."""
+    import asyncio
+
     from coder_k8s.kube.discovery import NotReachable
     from coder_k8s.kube.errors import KubeError
 

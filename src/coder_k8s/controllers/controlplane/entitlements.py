@@ -116,12 +116,12 @@ class EntitlementWatcher:
         }
         self._metrics.show(plane.key, tier(found), ends, found)
         if before.external_provisioner_daemons_entitlement in USABLE and provisioners not in USABLE:
-            message = "the licence no longer covers external provisioners"
+            message = "the license no longer covers external provisioners"
             self._recorder.warning(CONTROL_PLANE, plane, "EntitlementLost", message)
         new = any(getattr(before, name) != value for name, value in fields.items())
         if ends is not None and is_warning_due(before, ends, now):
             new = True  # the next check goes by the time of this one
-            message = f"the licence runs out on {ends.date().isoformat()}"
+            message = f"the license runs out on {ends.date().isoformat()}"
             self._recorder.warning(CONTROL_PLANE, plane, "LicenseExpiring", message)
         last = before.entitlements_last_checked
         if new or last is None or now - last >= INTERVAL:

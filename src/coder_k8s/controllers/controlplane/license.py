@@ -77,7 +77,7 @@ class LicenseKeeper:
             return known
         jwt = await self._read(secret, reference.key)
         if not jwt:
-            missing = f"there is no licence under key {reference.key} in Secret {reference.name}"
+            missing = f"there is no license under key {reference.key} in Secret {reference.name}"
             return Verdict(False, "SecretMissing", missing, stalled=True)
         licence = read(jwt)
         if refusal := _refusal(plane, licence):
@@ -98,14 +98,14 @@ class LicenseKeeper:
         except coderd_errors.Conflict:
             there = True  # however coderd lists it
         except coderd_errors.Invalid as refusal:
-            message = f"{refusal} (licence {licence.digest[:SHOWN]})"
+            message = f"{refusal} (license {licence.digest[:SHOWN]})"
             self._recorder.warning(CONTROL_PLANE, plane, "LicenseRejected", message)
             return Verdict(False, "Invalid", message, stalled=True), RETRY
         except coderd_errors.CoderdError as trouble:
-            verdict, seconds = explain(trouble, "licences")
+            verdict, seconds = explain(trouble, "licenses")
             return verdict._replace(stalled=verdict.reason == "NotSupported"), seconds
         if not there:
-            self._recorder.normal(CONTROL_PLANE, plane, "LicenseApplied", "the licence was uploaded")
+            self._recorder.normal(CONTROL_PLANE, plane, "LicenseApplied", "the license was uploaded")
         return Verdict(True, "Applied", fields=self._record(plane, licence, uploaded=not there)), CONFIRM
 
     def _record(self, plane: CoderControlPlane, licence: Licence, *, uploaded: bool) -> dict[str, Any]:

@@ -16,7 +16,7 @@ class LicenseMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         names = ["namespace", "name"]
         self._expiry = Gauge(
-            "coder_k8s_license_expiry_timestamp_seconds", "When the licence runs out.", names, registry=registry
+            "coder_k8s_license_expiry_timestamp_seconds", "When the license runs out.", names, registry=registry
         )
         self._tier = Gauge("coder_k8s_license_tier", "1 for the tier that it has.", [*names, "tier"], registry=registry)
         self._entitlement = Gauge(

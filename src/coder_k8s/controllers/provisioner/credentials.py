@@ -101,7 +101,7 @@ class EntitlementGate:
         if known in USABLE:
             report.add(condition, True, "Entitled", "in the grace period" if known == "grace_period" else "")
             return True
-        message = "the licence does not cover external provisioners"
+        message = "the license does not cover external provisioners"
         report.add(condition, False, "NotEntitled", message, stalled=True)
         report.again(RECHECK)
         return False
