@@ -17,12 +17,12 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import make_license
 from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube import errors
-from coder_k8s.kube.conditions import find
-from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, NAMESPACE_METADATA
+from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
 from coder_k8s.kube.objects import Child, Key
 from tests.support.coderd import Clock, Site, env, operator_tokens, site
+from tests.support.crashes import is_rolled_out
 from tests.support.databases import CoderdDatabase, create_database
-from tests.support.drills import Drill, Event, Ground, State, lines, managed
+from tests.support.drills import Children, Drill, Event, Ground, State, collect_garbage, lines, managed
 
 GATEWAY = {"host": "coder.example.com", "parentRefs": [{"name": "public"}]}
 INGRESS = {"host": "coder.example.com"}
@@ -42,7 +42,8 @@ class PlaneDrill(Drill):
         self._kinds = [kind for kind in setup.CHILDREN if "" in ground.namespaces or kind is not HTTP_ROUTE]
 
     async def make(self) -> None:
-        """A control plane whose coderd has never seen an operator."""
+        """A control plane whose coderd has never seen an operator; nothing may be left of the one before."""
+        assert not await self._children()
         await self._database.server.execute("TRUNCATE users CASCADE", self._database.name)
         self.demo.coderd.state.licenses.clear()
         await self.demo.put_secret(LICENCE, license=self.licences[0])
@@ -54,33 +55,28 @@ class PlaneDrill(Drill):
             rbac={"workspaceNamespaces": [self.away]},
         )
 
+    async def subject(self) -> CoderControlPlane | None:
+        try:
+            return await self.demo.plane()
+        except errors.NotFound:
+            return None
+
     async def state(self) -> State:
-        plane = await self._plane()
+        plane = await self.subject()
         children = await self._children()
         return {
             "children": lines(children, plane.metadata.uid if plane else "nobody"),
             "conditions": await self.demo.conditions() if plane else {},
             "finalizers": plane.metadata.finalizers if plane else None,
-            "told": plane.status.observed_generation == plane.metadata.generation if plane else None,
             "licences": sorted(each.jwt for each in self.demo.coderd.state.licenses),
-            "tokens": await self._tokens([child for kind, child in children if kind == "Secret"]),
+            "tokens": await self._tokens([child for kind, child in children if kind is SECRET]),
         }
 
-    async def flaws(self) -> list[str]:
-        plane = await self._plane()
-        if plane is None:
-            return []
-        ready, told = find(plane.status.conditions, "Ready"), plane.status.observed_generation
-        stalled = find(plane.status.conditions, "Stalled")
-        if plane.deleting or ready is None or stalled is None or told != plane.metadata.generation:
-            return [f"{told} of {plane.metadata.generation}: {ready}"]
-        return [] if "True" in (ready.status, stalled.status) else [str(ready)]
-
     async def move_on(self) -> bool:
-        if await self._plane() is None:
-            return await self._collect_garbage()
+        if await self.subject() is None:
+            return await collect_garbage(self.demo.client, await self._children())
         live = await self.demo.find(DEPLOYMENT, self.demo.key.name)
-        if live is None or (live.manifest.get("status") or {}).get("observedGeneration") == live.metadata.generation:
+        if live is None or is_rolled_out(live):
             return False
         await self.demo.serve(live.manifest["spec"]["replicas"])
         return True
@@ -93,23 +89,10 @@ class PlaneDrill(Drill):
         labels = {"metadata": {"labels": {OPT_IN: whom}}}
         await self.demo.client.merge(NAMESPACE_METADATA, Key("", namespace), labels)
 
-    async def _plane(self) -> CoderControlPlane | None:
-        try:
-            return await self.demo.plane()
-        except errors.NotFound:
-            return None
-
-    async def _children(self) -> list[tuple[str, Child]]:
-        namespaces = (self.demo.key.namespace, self.away, self.other)
-        return await managed(self.demo.client, self._kinds, namespaces)
-
-    async def _collect_garbage(self) -> bool:
-        """Remove what had an owner; the rest is for the operator to remove."""
-        orphans = [(kind, child) for kind, child in await self._children() if child.controller is not None]
-        for name, child in orphans:
-            kind = next(kind for kind in self._kinds if kind.name == name)
-            await self.demo.client.delete(kind, child, unchanged=False)
-        return bool(orphans)
+    async def _children(self) -> Children:
+        client = self.demo.client
+        here = await managed(client, self._kinds, [self.demo.key.namespace])
+        return [*here, *await managed(client, (ROLE, ROLE_BINDING), [self.away, self.other])]
 
     async def _tokens(self, secrets: list[Child]) -> list[bool]:
         """Of every token in the database whether a Secret of ours holds it."""

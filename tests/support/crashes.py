@@ -229,7 +229,7 @@ class Pods:
                 state.disconnect_daemon(daemon)
         left, self._leaving = bool(self._leaving), []
         deployment = await self._site.find(DEPLOYMENT, f"provisioner-{self._site.name}")
-        if deployment is None or _is_rolled_out(deployment):
+        if deployment is None or is_rolled_out(deployment):
             return left
         secret = await self._site.find(SECRET, secret_of(deployment.manifest["spec"]["template"]))
         if secret is None:
@@ -258,7 +258,8 @@ class Pods:
                     self._daemons.append((coderd.state, daemon))
 
 
-def _is_rolled_out(deployment: Child) -> bool:
+def is_rolled_out(deployment: Child) -> bool:
+    """Whether its controller has done all that it was told."""
     status = deployment.manifest.get("status") or {}
     return bool(status.get("observedGeneration", 0) >= deployment.metadata.generation)
 

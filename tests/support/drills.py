@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.labels import MANAGED
 from coder_k8s.controllers.runtime import Runtime
@@ -66,8 +67,8 @@ class Drill(ABC):
         """All that the operator decides, in Kubernetes and in coderd, and nothing else."""
 
     @abstractmethod
-    async def flaws(self) -> list[str]:
-        """Why the object is not at rest."""
+    async def subject(self) -> CoderControlPlane | CoderWorkspaceProxy | None:
+        """The object, if it is there."""
 
     @abstractmethod
     async def move_on(self) -> bool:
@@ -76,6 +77,22 @@ class Drill(ABC):
     @abstractmethod
     def pass_time(self) -> None:
         """Let it be time for another look."""
+
+    async def told(self) -> bool:
+        """Whether the operator has spoken about the object as it is."""
+        subject = await self.subject()
+        return subject is None or (
+            not subject.deleting and subject.status.observed_generation == subject.metadata.generation
+        )
+
+    async def flaws(self) -> str:
+        """Why the object is not at rest."""
+        subject = await self.subject()
+        if subject is None:
+            return ""
+        conditions = subject.status.conditions
+        at_rest = any(each.status == "True" for each in conditions if each.type in ("Ready", "Stalled"))
+        return "" if at_rest and await self.told() else str(subject)
 
     async def live(self, at: int = 0, *, before: bool = False) -> list[str] | None:
         """Let an operator work until all is at rest, or it dies; the requests that it made if it lives."""
@@ -137,7 +154,8 @@ async def execute(drill: Drill, executioner: Executioner, step: Step, at: int, e
 
     async def rests() -> bool:
         executioner.killed()
-        await drill.move_on()
+        if await drill.move_on() or not await drill.told():
+            return False
         compare(_soon(drill, await drill.state()), _soon(drill, expected), f"killed after request {at}")
         return True
 
@@ -185,10 +203,13 @@ def compare(found: State, expected: State, where: str) -> None:
     assert found == expected, where
 
 
-async def managed(client: Client, kinds: Sequence[Kind[Child]], namespaces: Sequence[str]) -> list[tuple[str, Child]]:
-    """All that operators made there, with its kind."""
+Children = Sequence[tuple[Kind[Child], Child]]
+
+
+async def managed(client: Client, kinds: Sequence[Kind[Child]], namespaces: Sequence[str]) -> Children:
+    """All that operators made there."""
     return [
-        (kind.name, kind.type.decode(item))
+        (kind, kind.type.decode(item))
         for kind in kinds
         for namespace in namespaces
         async for page in client.list(kind, namespace, labels=MANAGED)
@@ -196,8 +217,16 @@ async def managed(client: Client, kinds: Sequence[Kind[Child]], namespaces: Sequ
     ]
 
 
-def lines(children: Sequence[tuple[str, Child]], uid: str) -> set[tuple[str, str]]:
+async def collect_garbage(client: Client, children: Children) -> bool:
+    """Remove what had an owner, as Kubernetes does; whether there was any. The rest is for the operator to remove."""
+    orphans = [(kind, child) for kind, child in children if child.controller is not None]
+    for kind, child in orphans:
+        await client.delete(kind, child, unchanged=False)
+    return bool(orphans)
+
+
+def lines(children: Children, uid: str) -> set[tuple[str, str]]:
     """All that an operator decides about children, whichever object of that name they are of."""
     manifests = [(kind, child, json.loads(json.dumps(child.manifest).replace(uid, "uid"))) for kind, child in children]
-    entries = (entry for kind, child, manifest in manifests for entry in flat(manifest, f"{kind} {child.key}"))
+    entries = (entry for kind, child, manifest in manifests for entry in flat(manifest, f"{kind.name} {child.key}"))
     return {entry for entry in entries if not VOLATILE.search(entry[0])}

@@ -13,10 +13,10 @@ from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.workspaceproxy import setup
 from coder_k8s.controllers.workspaceproxy.objects import checksum_of
 from coder_k8s.dev.coderd_server import CoderdServer
-from coder_k8s.kube.conditions import find
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Child, Key
-from tests.support.drills import Drill, Event, Ground, State, lines, managed
+from tests.support.crashes import is_rolled_out
+from tests.support.drills import Children, Drill, Event, Ground, State, collect_garbage, lines, managed
 
 from .world import CREDENTIALS, NAME, PLANE, World
 
@@ -38,6 +38,8 @@ class ProxyDrill(Drill):
         self._changes = 0
 
     async def make(self) -> None:
+        """A proxy that is registered; nothing may be left of the one before."""
+        assert (await self._children(), self.place.proxies, self.other.state.proxies) == ([], {}, {})
         self._changes = self.place.changes()
         await self.place.make(NAME, bootstrap={**REGISTERED, **NAMES})
 
@@ -49,37 +51,31 @@ class ProxyDrill(Drill):
         """Somebody deletes it in Coder."""
         del self.place.proxies[NAME]
 
+    async def subject(self) -> CoderWorkspaceProxy | None:
+        found: CoderWorkspaceProxy | None = await self.place.find(WORKSPACE_PROXY, NAME)
+        return found
+
     async def state(self) -> State:
-        proxy: CoderWorkspaceProxy | None = await self.place.find(WORKSPACE_PROXY, NAME)
+        proxy = await self.subject()
         children = await self._children()
         return {
             "children": lines(children, proxy.metadata.uid if proxy else "nobody"),
             "conditions": await self.place.conditions() if proxy else {},
             "finalizers": proxy.metadata.finalizers if proxy else None,
-            "told": proxy.status.observed_generation == proxy.metadata.generation if proxy else None,
             "status": self._recorded(proxy) if proxy else None,
             "registered": [self._registered(coderd, children) for coderd in (self.place.coderd, self.other)],
             "pods": await self._pods(proxy) if proxy else None,
         }
 
-    async def flaws(self) -> list[str]:
-        proxy: CoderWorkspaceProxy | None = await self.place.find(WORKSPACE_PROXY, NAME)
-        if proxy is None:
-            return []
-        ready, told = find(proxy.status.conditions, "Ready"), proxy.status.observed_generation
-        if not proxy.deleting and told == proxy.metadata.generation and ready is not None and ready.status == "True":
-            return []
-        return [f"{told} of {proxy.metadata.generation}: {ready}"]
-
     async def move_on(self) -> bool:
-        if await self.place.find(WORKSPACE_PROXY, NAME) is None:
-            return await self._collect_garbage()
+        if await self.subject() is None:
+            return await collect_garbage(self.place.client, await self._children())
         states = (self.place.coderd.state, self.other.state)
         new = [(state, name) for state in states for name, proxy in state.proxies.items() if proxy.status != "ok"]
         for state, name in new:
             state.set_proxy(name, "ok")
         live: Child | None = await self.place.find(DEPLOYMENT, f"wsproxy-{NAME}")
-        if live is None or (live.manifest.get("status") or {}).get("observedGeneration") == live.metadata.generation:
+        if live is None or is_rolled_out(live):
             return bool(new)
         await self.place.roll_out(ready=live.manifest["spec"]["replicas"])
         return True
@@ -87,15 +83,8 @@ class ProxyDrill(Drill):
     def pass_time(self) -> None:
         self.place.clock.time += timedelta(seconds=61)
 
-    async def _children(self) -> list[tuple[str, Child]]:
+    async def _children(self) -> Children:
         return await managed(self.place.client, setup.CHILDREN, [self.place.namespace])
-
-    async def _collect_garbage(self) -> bool:
-        orphans = await self._children()
-        for name, child in orphans:
-            kind = next(kind for kind in setup.CHILDREN if kind.name == name)
-            await self.place.client.delete(kind, child, unchanged=False)
-        return bool(orphans)
 
     def _recorded(self, proxy: CoderWorkspaceProxy) -> tuple[object, ...]:
         status = proxy.status
@@ -105,9 +94,9 @@ class ProxyDrill(Drill):
         token = status.proxy_token_secret_ref
         return status.registered, status.proxy_name, exists, where, token, status.retiring_proxies
 
-    def _registered(self, coderd: CoderdServer, children: list[tuple[str, Child]]) -> list[tuple[object, ...]]:
+    def _registered(self, coderd: CoderdServer, children: Children) -> list[tuple[object, ...]]:
         """Every proxy of a deployment, and whether a Secret of ours holds its token."""
-        held = {_token(child) for kind, child in children if kind == "Secret"}
+        held = {_token(child) for kind, child in children if kind is SECRET}
         return [(each.name, each.display_name, each.icon, each.token in held) for each in coderd.state.proxies.values()]
 
     async def _pods(self, proxy: CoderWorkspaceProxy) -> bool:
