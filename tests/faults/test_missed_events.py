@@ -94,7 +94,7 @@ async def at_rest(work: Workload) -> bool:
     return True
 
 
-@pytest.mark.campaign
+@pytest.mark.timeout(300)
 async def test_ten_seconds_of_gossip(
     cluster: ClusterAccess,
     place: Site,
