@@ -1,5 +1,6 @@
 """A value of every secret, planted, and then looked for everywhere while things go well and wrong."""
 
+import asyncio
 import base64
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -9,16 +10,24 @@ from typing import Any
 import msgspec
 import pytest
 from aiohttp import web
+from click.testing import CliRunner
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.cli import main
+from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import CoderdServer, make_license
 from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
+from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SERVICE
 from coder_k8s.kube.objects import Key, Kind
+from tests.console.kubelet import node
+from tests.console.manifests import pod
+from tests.console.manifests import put as put_manifest
+from tests.console.test_report import read
 from tests.e2e import planes
 from tests.e2e.operator_process import OperatorProcess, Start
+from tests.security.people import post
 from tests.support import eventually
 from tests.support.coderd import EVENT
 from tests.support.databases import CoderdDatabase, create_database
@@ -103,8 +112,30 @@ async def shown(admin: Client, namespace: str, operator: OperatorProcess) -> str
     return "\n".join((*seen, *arguments, (await operator.get("metrics", "/metrics"))[1], operator.log.read_text()))
 
 
+async def bundle(cluster: ClusterAccess, namespace: str, operator: OperatorProcess, folder: Path) -> str:
+    """All that is in a support bundle, for which the operator is a pod with the log that it has."""
+    state = {"name": "coder-k8s", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
+    manifest = pod("coder-k8s-0", {"containerStatuses": [state]}, {"app.kubernetes.io/name": "coder-k8s"})
+    manifest["spec"] = {"nodeName": namespace, "containers": [{"name": "coder-k8s", "image": "i"}]}
+    post(cluster, f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "default"}})
+    put_manifest(cluster, POD, namespace, manifest)
+    place = ["--kubeconfig", str(cluster.kubeconfig), "--namespace", namespace, "--operator-namespace", namespace]
+    path = folder / "report.zip"
+    async with node(cluster, namespace, folder, {"coder-k8s-0/coder-k8s": operator.log.read_text()}):
+        done = await asyncio.to_thread(CliRunner().invoke, main, ["report", *place, "--output", str(path)])
+    assert done.exit_code == 0, done.output
+    return "\n".join((done.output, *read(path).values()))
+
+
 async def test_canaries_are_seen_nowhere(
-    start: Start, admin: Client, namespace: str, database: CoderdDatabase, coderd: CoderdServer, gossip: Gossip
+    cluster: ClusterAccess,
+    start: Start,
+    admin: Client,
+    namespace: str,
+    database: CoderdDatabase,
+    coderd: CoderdServer,
+    gossip: Gossip,
+    tmp_path: Path,
 ) -> None:
     bootstrap, licence = coderd.state.add_token(coderd.state.owner), make_license(datetime.now(UTC))
     await put(admin, namespace, "database", url=database.server.url(database.name, "admin", PASSWORD))
@@ -130,9 +161,12 @@ async def test_canaries_are_seen_nowhere(
     await admin.delete(SECRET, await admin.get(SECRET, Key(namespace, GENERATED[0])), unchanged=False)
     await planes.told(admin, key, "OperatorAccessReady", "DatabaseUnreachable")
     seen = await eventually(lambda: told_all(admin, namespace, operator), 30)
+    packed = await bundle(cluster, namespace, operator, tmp_path)
+    assert [voice for voice in ("OperatorAccessFailed", "DatabaseUnreachable", "leading") if voice not in packed] == []
     for secret in (PASSWORD, WRONG, bootstrap, licence, *secrets):
         for part in {secret, *(part for part in secret.replace(":", "-").split("-") if len(part) > 15)}:
             assert part not in seen
+            assert part not in packed
 
 
 async def told_all(admin: Client, namespace: str, operator: OperatorProcess) -> str:
