@@ -103,7 +103,7 @@ async def test_ten_seconds_of_gossip(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        await gossip(cluster, place, operator_kubeconfig, tmp_path, seed=3, seconds=8)
+        await gossip(cluster, place, operator_kubeconfig, tmp_path, seed=3, seconds=5)
     assert not [record.getMessage() for record in caplog.records if record.exc_info]
 
 

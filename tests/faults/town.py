@@ -1,22 +1,29 @@
 """All that an operator has to do with: people who want something of it, and neighbours that cause trouble."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import Any
 
+from coder_k8s.api import RESOURCES
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.dev.coderd_server import CoderdServer
-from coder_k8s.kube.objects import Key
+from coder_k8s.kube import errors
+from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT
+from coder_k8s.kube.objects import Key, Kind, Object
 from tests.support import coderd, rotations
 from tests.support.databases import CoderdDatabase
 
 from .home import Home
 from .neighbours import Neighbour, Trouble, refusing, suffer
 from .workload import Workload
+
+CHILDREN = (DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT)
 
 
 @dataclass
@@ -36,9 +43,28 @@ class Town:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.work.run(seconds))
             group.create_task(self.home.run(seconds))
+            group.create_task(self.clean(seconds))
             for each in self.troubles:
                 rng = Random(self.rng.random())  # noqa: S311 - the same in every run
                 group.create_task(suffer(each, rng, troubled, longest, self.suffered))
+
+    async def clean(self, seconds: float, pause: float = 5.0) -> None:
+        """Collect garbage, some seconds old, for a while: no controller of Kubernetes does so here."""
+        end, left = time.monotonic() + seconds, set[str]()
+        while time.monotonic() < end:
+            children = [each for kind in CHILDREN for each in await self._list(kind)]  # owners come before children
+            owners = {owner.metadata.uid for resource in RESOURCES for _, owner in await self._list(resource.kind)}
+            garbage = [each for each in children if each[1].controller and each[1].controller.uid not in owners]
+            for kind, child in garbage:
+                if child.metadata.uid in left:
+                    with suppress(errors.NotFound):
+                        await self.work.client.delete(kind, child, unchanged=False)
+            left = {child.metadata.uid for _, child in garbage}
+            await asyncio.sleep(pause)
+
+    async def _list(self, kind: Kind[Any]) -> list[tuple[Kind[Any], Object]]:
+        pages = self.work.client.list(kind, self.work.site.namespace)
+        return [(kind, kind.type.decode(item)) async for page in pages for item in page.items]
 
     async def flaws(self) -> list[str]:
         """What is not at rest yet."""
