@@ -114,11 +114,11 @@ def fresh_cluster(audit: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="session")
-def full_cluster() -> Iterator[FullCluster]:
+def full_cluster(audit: Path) -> Iterator[FullCluster]:
     """A cluster with our kinds in which pods become Ready, one per worker that needs it."""
     with (
         tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder,
-        FullCluster(Path(folder), prepare=install_crds) as cluster,
+        FullCluster(Path(folder), auditing(audit), prepare=install_crds) as cluster,
     ):
         yield cluster
 

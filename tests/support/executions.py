@@ -63,7 +63,7 @@ class Executioner:
         self._routes = routes
         self._beside = beside
         flags = (*flags, "--kubeconfig", str(self._kubeconfig), "--no-leader-elect")
-        flags = (*flags, "--health-probe-bind-address=0", "--metrics-bind-address=0")
+        flags = (*flags, "--health-probe-bind-address=0", "--metrics-bind-address=0", "--log-level=debug")
         self._command = [sys.executable, "-m", "coder_k8s", "controller", *flags]
         self._victim = Process(self._command, folder / "operator.log")
         self._chosen: Callable[[str], bool] = _nothing
