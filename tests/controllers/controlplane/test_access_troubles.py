@@ -9,6 +9,7 @@ import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.postgres import Postgres
+from coder_k8s.dev.processes import free_port
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Child, Key, Kind
 from tests.support import eventually
@@ -48,6 +49,16 @@ async def test_access_waits_for_the_migrations(demo: Site, postgres: Postgres) -
             await postgres.execute(script.read_text(), empty.name)
         await operator.look()
         await demo.told("OperatorAccessReady", "TokenReady", "True")
+
+
+async def test_a_database_that_is_away_is_asked_again_in_time(demo: Site, database: CoderdDatabase) -> None:
+    """However often something else happens meanwhile."""
+    nobody = database.url.replace(f":{database.server.port}/", f":{free_port()}/")
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(nobody))
+        await demo.told("OperatorAccessReady", "DatabaseUnreachable", "False")
+        await operator.later(seconds=20)
+        assert 0 < (operator.look_again() or 0) <= 10
 
 
 async def test_a_human_of_that_name_is_left_alone(demo: Site, database: CoderdDatabase) -> None:

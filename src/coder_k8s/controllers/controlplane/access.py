@@ -69,7 +69,7 @@ class OperatorAccess:
         token, verdict = await (self._given(plane, given, serving) if given else self._generated(plane, serving))
         report.add(READY, verdict.holds, verdict.reason, verdict.message, stalled=verdict.stalled)
         if not verdict.holds:
-            report.again(RETRY)
+            report.again(min(RETRY, self._standing.left(plane.key) or RETRY))
             if verdict.holds is False:
                 self._recorder.warning(CONTROL_PLANE, plane, "OperatorAccessFailed", verdict.message)
             return None
