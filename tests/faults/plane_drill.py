@@ -1,4 +1,4 @@
-"""A control plane with a database, a licence and rights in another namespace, for operators that crash."""
+"""A control plane with a database, a license and rights in another namespace, for operators that crash."""
 
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,7 +27,7 @@ from tests.support.drills import Children, Drill, Event, Ground, State, collect_
 GATEWAY = {"host": "coder.example.com", "parentRefs": [{"name": "public"}]}
 INGRESS = {"host": "coder.example.com"}
 PORTS = (80, 8000)
-ENVIRONMENT, LICENCE = "environment", "licence"
+ENVIRONMENT, LICENSE = "environment", "license"
 
 
 class PlaneDrill(Drill):
@@ -37,21 +37,21 @@ class PlaneDrill(Drill):
         super().__init__(ground)
         self.demo = demo
         self.away, self.other = (f"{demo.key.namespace}-{name}" for name in ("away", "other"))
-        self.licences = [make_license(demo.clock(), trial=trial) for trial in (False, True)]
+        self.licenses = [make_license(demo.clock(), trial=trial) for trial in (False, True)]
         self._database = database
         self._kinds = [kind for kind in setup.CHILDREN if "" in ground.namespaces or kind is not HTTP_ROUTE]
 
     async def make(self) -> None:
         """A control plane whose coderd has never seen an operator; nothing may be left of the one before."""
         assert not await self._children()
-        await self._database.server.execute("TRUNCATE users CASCADE", self._database.name)
+        await self._in_database("TRUNCATE users CASCADE")
         self.demo.coderd.state.licenses.clear()
-        await self.demo.put_secret(LICENCE, license=self.licences[0])
+        await self.demo.put_secret(LICENSE, license=self.licenses[0])
         await self.demo.put_secret(ENVIRONMENT, COLOUR="red")
         await self.demo.make(
             extraEnv=env(self._database.url),
             envFrom=[{"secretRef": {"name": ENVIRONMENT}}],
-            licenseSecretRef={"name": LICENCE},
+            licenseSecretRef={"name": LICENSE},
             rbac={"workspaceNamespaces": [self.away]},
         )
 
@@ -68,7 +68,8 @@ class PlaneDrill(Drill):
             "children": lines(children, plane.metadata.uid if plane else "nobody"),
             "conditions": await self.demo.conditions() if plane else {},
             "finalizers": plane.metadata.finalizers if plane else None,
-            "licences": sorted(each.jwt for each in self.demo.coderd.state.licenses),
+            "access": plane.status.operator_token_secret_ref if plane else None,
+            "licenses": sorted(each.jwt for each in self.demo.coderd.state.licenses),
             "tokens": await self._tokens([child for kind, child in children if kind is SECRET]),
         }
 
@@ -88,6 +89,17 @@ class PlaneDrill(Drill):
         """Let a namespace agree to workspaces from there, or no more."""
         labels = {"metadata": {"labels": {OPT_IN: whom}}}
         await self.demo.client.merge(NAMESPACE_METADATA, Key("", namespace), labels)
+
+    async def age_token(self) -> None:
+        """Let the operator's token have little time left."""
+        await self._in_database("UPDATE api_keys SET expires_at = now() + interval '10 days'")
+
+    async def lose_token(self) -> None:
+        """Somebody removes the operator's token."""
+        await self._in_database("DELETE FROM api_keys")
+
+    async def _in_database(self, sql: str) -> None:
+        await self._database.server.execute(sql, self._database.name)
 
     async def _children(self) -> Children:
         client = self.demo.client
@@ -146,21 +158,19 @@ async def delete(drill: PlaneDrill) -> None:
 
 
 async def renew(drill: PlaneDrill) -> None:
-    await drill.demo.put_secret(LICENCE, license=drill.licences[1])
+    await drill.demo.put_secret(LICENSE, license=drill.licenses[1])
 
 
 async def take_back(drill: PlaneDrill) -> None:
-    """The licence of before is in coderd still, beside the later one: only people delete licences."""
+    """Only people delete licenses, so somebody does: coderd would have both."""
     drill.demo.coderd.state.licenses.clear()
-    await drill.demo.put_secret(LICENCE, license=drill.licences[0])
+    await drill.demo.put_secret(LICENSE, license=drill.licenses[0])
 
 
 EVENTS = {
     "life": Event(delete, PlaneDrill.make),
     "pods": Event(
-        change(
-            replicas=3, image="coder:v2.36.1", extraArgs=["--verbose"], certs={"secrets": [{"name": "a", "key": "b"}]}
-        ),
+        change(replicas=3, image="coder:v2.36.1", certs={"secrets": [{"name": "a", "key": "b"}]}),
         change(replicas=None, image=None, certs=None),
     ),
     "environment": Event(put(ENVIRONMENT, COLOUR="blue"), put(ENVIRONMENT, COLOUR="red")),
@@ -184,12 +194,14 @@ EVENTS = {
         change(operatorAccess={"generatedTokenSecretName": "moved"}),
         change(operatorAccess={"generatedTokenSecretName": None}),
     ),
+    "token renewed": Event(PlaneDrill.age_token, PlaneDrill.age_token),
+    "token lost": Event(lambda drill: drill.demo.delete(SECRET, "demo-operator-token"), PlaneDrill.lose_token),
     "access": Event(
         change(operatorAccess={"disabled": True}, licenseSecretRef=None),
-        change(operatorAccess=None, licenseSecretRef={"name": LICENCE}),
+        change(operatorAccess=None, licenseSecretRef={"name": LICENSE}),
     ),
     "access given": Event(
         change(operatorAccess={"tokenSecretRef": {"name": "given"}}), change(operatorAccess={"tokenSecretRef": None})
     ),
-    "licence": Event(renew, take_back),
+    "license": Event(renew, take_back),
 }

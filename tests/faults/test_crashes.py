@@ -69,6 +69,6 @@ async def test_sigkill_is_survived(drill: PlaneDrill, executioner: Executioner) 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("event", ["life", "token moved", "licence"])
+@pytest.mark.parametrize("event", ["life", "token moved", "license"])
 async def test_sigkill_after_every_request_is_survived(drill: PlaneDrill, executioner: Executioner, event: str) -> None:
     print(f"{event}: {await execute_everywhere(drill, executioner, EVENTS[event])} kills")  # noqa: T201
