@@ -46,6 +46,7 @@ PLANTED = entry("secrets", {"data": {"token": encoded(TOKEN)}}, "admin")
         (f"{UUID}:{PASSWORD}", f"login by {PASSWORD}"),
         (f"postgres://coder:{PASSWORD}@db.example.com/coder", f"login by {PASSWORD}"),
         ("postgres://coder:correct%2Fhorse-battery-staple@db/coder", "login by correct/horse-battery-staple"),
+        (f"postgres://coder:{PASSWORD}@db/coder", f"data: {encoded(f'postgres://coder:{PASSWORD}@db/coder')}"),
         (f"first line\n{PASSWORD}\n", f"login by {PASSWORD}"),
     ],
 )
