@@ -126,7 +126,7 @@ async def test_a_minute_in_a_storm(
     tmp_path: Path,
 ) -> None:
     async with town(place, database, operator_kubeconfig, seed=6) as around:
-        await soak(cluster, around, start, operator_kubeconfig, tmp_path, Span(30, 12, 2))
+        await soak(cluster, around, start, operator_kubeconfig, tmp_path, Span(45, 20, 2.5))
 
 
 @pytest.mark.campaign
