@@ -74,6 +74,7 @@ class Town:
 @asynccontextmanager
 async def town(place: rotations.Site, database: CoderdDatabase, kubeconfig: Path, seed: int) -> AsyncIterator[Town]:
     """A town around a place, with a control plane more that has that database."""
+    print(f"seed {seed}")  # noqa: T201
     rng = Random(seed)  # noqa: S311 - the same in every run
     async with (
         CoderdServer(database_url=database.url) as own,
