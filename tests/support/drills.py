@@ -92,7 +92,7 @@ class Drill(ABC):
             return ""
         conditions = subject.status.conditions
         at_rest = any(each.status == "True" for each in conditions if each.type in ("Ready", "Stalled"))
-        return "" if at_rest and await self.told() else str(subject)
+        return "" if at_rest and await self.told() else str(conditions)
 
     async def live(self, at: int = 0, *, before: bool = False) -> list[str] | None:
         """Let an operator work until all is at rest, or it dies; the requests that it made if it lives."""
