@@ -39,6 +39,7 @@ async def gossip(
         async with running(lied_to, namespaces, *BUILDERS, connect_to=routes) as runtime:
             await idle(runtime)
             before = tasks()
+            await work.create_all()
             await work.run(seconds)
             while not proxy.done.keys() >= set(WAYS):
                 await work.run(1)

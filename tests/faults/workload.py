@@ -75,6 +75,12 @@ class Workload:
         else:
             await self.change(kind, self.rng.choice(self.made[kind]))
 
+    async def create_all(self) -> None:
+        """Create as many objects of each kind as there may be."""
+        for kind in SPECS:
+            for _ in range(NUMBER):
+                await self.create(kind)
+
     async def change_all(self, times: int) -> None:
         """Change every object some times in a row."""
         for kind, names in self.made.items():
