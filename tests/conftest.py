@@ -21,7 +21,7 @@ from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.dev.processes import free_port
 from tests.security.audit import auditing
 from tests.security.privileges import LeastPrivilege
-from tests.security.secrecy import Secrecy, record
+from tests.security.secrecy import RECORDS, Secrecy, record
 from tests.support.databases import postgres
 from tests.support.operator import install_crds, write_operator_kubeconfig
 
@@ -35,25 +35,19 @@ def pytest_configure(config: pytest.Config) -> None:
     given: dict[str, Any] | None = getattr(config, "workerinput", None)
     if given is not None:
         config.stash[SHARED] = ClusterAccess(Path(given["cluster_folder"]), given["cluster_port"])
-        record(config, records_folder(config) / f"{given['workerid']}.log")
+        record(config, config.stash[SHARED].folder / f"{given['workerid']}{RECORDS}")
         return
     folder = tempfile.TemporaryDirectory(prefix="coder-k8s-", ignore_cleanup_errors=True)
     config.add_cleanup(folder.cleanup)
     config.stash[SHARED] = ClusterAccess(Path(folder.name), free_port())
     config.pluginmanager.register(LeastPrivilege(audit_folder(config)))
-    config.pluginmanager.register(Secrecy(audit_folder(config), records_folder(config)))
-    records_folder(config).mkdir()
-    record(config, records_folder(config) / "owner.log")
+    config.pluginmanager.register(Secrecy(audit_folder(config), Path(folder.name)))
+    record(config, Path(folder.name) / f"owner{RECORDS}")
 
 
 def audit_folder(config: pytest.Config) -> Path:
     """Where the API servers of this run write down what the operator does."""
     return config.stash[SHARED].folder / "audit"
-
-
-def records_folder(config: pytest.Config) -> Path:
-    """Where the workers of this run write down what the operator's code logs in them."""
-    return config.stash[SHARED].folder / "records"
 
 
 @pytest.hookimpl(optionalhook=True)

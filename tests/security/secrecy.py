@@ -33,6 +33,8 @@ UUID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 OURS = re.compile(rb'\{"ts":|\d{4}-\d\d-\d\dT\S+Z [A-Z]+ ')
 """How the log of an operator begins, in either format."""
 LOGGER = "coder_k8s"
+RECORDS = ".records"
+"""How the names of files end in which workers write down what the operator's code logs in them."""
 SECRET_DATA = ("data", "stringData")
 
 
@@ -150,7 +152,7 @@ class Secrecy:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         scratch: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
-        files = [*self._records.glob("*"), *logs(scratch.getbasetemp())]
+        files = [*self._records.glob(f"*{RECORDS}"), *logs(scratch.getbasetemp())]
         self._told = findings(entries(self._audit), files)
         if self._told:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
