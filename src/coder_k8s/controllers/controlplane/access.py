@@ -135,14 +135,17 @@ class OperatorAccess:
             return "", self._standing.keep(plane.key, about, verdict, RETRY)
 
     async def _made(self, plane: CoderControlPlane) -> list[Child]:
-        """The Secrets with tokens of ours. One that the status knows and no cache shows is looked for: another token
-        would end the one in it."""
+        """The Secrets with tokens of ours. One that no cache of ours shows, but the status or the watch of all Secrets
+        knows, is looked for: another token would end the one in it."""
         made = self._children.owned(SECRET, plane)
-        before = plane.status.operator_token_secret_ref
-        if made or before is None:
-            return made
-        found = await self._children.look(SECRET, Key(plane.metadata.namespace, before.name), expected=True)
-        return [found] if found and found.controller and found.controller.uid == plane.metadata.uid else []
+        namespace, wanted, before = plane.metadata.namespace, secret_name(plane), plane.status.operator_token_secret_ref
+        known = self._secrets.get(Key(namespace, wanted)) is not None and self._is_free(plane, wanted)
+        names = {wanted} if known else set()
+        if before is not None and not made:
+            names.add(before.name)
+        hidden = sorted(names - {child.metadata.name for child in made})
+        found = [await self._children.look(SECRET, Key(namespace, name), expected=True) for name in hidden]
+        return made + [each for each in found if each and each.controller and each.controller.uid == plane.metadata.uid]
 
     async def _issue(self, plane: CoderControlPlane, url: str, current: str, made: list[Child]) -> str:
         """Keep, renew or make the token. The Secret has the new one before the old one is deleted."""
@@ -171,10 +174,9 @@ class OperatorAccess:
 
     async def _confirm(self, plane: CoderControlPlane, made: list[Child]) -> None:
         """A new token ends the one before, so it is not made on the word of a Secret of the past."""
-        wanted = Key(plane.metadata.namespace, secret_name(plane))
-        seen = {wanted: self._secrets.get(wanted)} | {child.key: child for child in made}
-        for key, known in seen.items():
-            await self._client.confirm(SECRET, key, known)
+        seen = {child.key: child for child in made}
+        for key in {Key(plane.metadata.namespace, secret_name(plane)), *seen}:
+            await self._client.confirm(SECRET, key, seen.get(key))
 
     async def _disable(self, plane: CoderControlPlane, report: Report) -> None:
         """Revoke what was made. Its Secret goes last, and status names it until then: there is something to revoke."""

@@ -6,7 +6,7 @@ escalation applies to every Role: the operator cannot grant what it does not hol
 nor `bind`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -85,11 +85,12 @@ class WorkspaceRBAC:
 
     async def ensure(self, plane: CoderControlPlane, report: Report) -> None:
         """Write what is wanted and allowed, remove the rest."""
+        seen = self._seen(plane)
         places = [plane.metadata.namespace] if plane.spec.rbac.workspace_perms else []
         places += self.allowed_elsewhere(plane)
         refusals = [self._refusal(plane, namespace) for namespace in wanted_elsewhere(plane)]
         refusals += [await self._grant(plane, namespace) for namespace in places]
-        await self._withdraw(plane, keep=places)
+        await self._withdraw(plane, places, seen)
         _judge(plane, [refusal for refusal in refusals if refusal], report)
 
     def allowed_elsewhere(self, plane: CoderControlPlane) -> list[str]:
@@ -153,7 +154,15 @@ class WorkspaceRBAC:
             return Refusal("NamespaceMissing", refusal.message)
         return None
 
-    async def _withdraw(self, plane: CoderControlPlane, keep: Iterable[str]) -> None:
+    def _seen(self, plane: CoderControlPlane) -> dict[str, Glimpse | None]:
+        """The other namespaces of the spec as they are known now, which decides whether they agree."""
+        if self._namespaces is None:
+            return {}
+        return {name: self._namespaces.get(Key("", name)) for name in wanted_elsewhere(plane)}
+
+    async def _withdraw(
+        self, plane: CoderControlPlane, keep: Iterable[str], seen: Mapping[str, Glimpse | None]
+    ) -> None:
         names = {role_name(plane), binding_name(plane)}
         places = set(keep)
         left = [
@@ -162,17 +171,16 @@ class WorkspaceRBAC:
             if child.metadata.namespace not in places or child.metadata.name not in names
         ]
         if left:
-            await self._confirm(plane, {child.metadata.namespace for _, child in left})
+            concerned = {child.metadata.namespace for _, child in left}
+            await self._confirm(plane, {name: seen[name] for name in sorted(concerned.intersection(seen))})
         for kind, child in left:
             await self._children.delete(kind, child)
 
-    async def _confirm(self, plane: CoderControlPlane, namespaces: Iterable[str]) -> None:
+    async def _confirm(self, plane: CoderControlPlane, seen: Mapping[str, Glimpse | None]) -> None:
         """Nothing is withdrawn on the word of the past: neither of the spec nor of a namespace that did not agree."""
         await self._children.confirm(plane)
-        for namespace in sorted(set(namespaces).intersection(wanted_elsewhere(plane))):
-            if self._namespaces is not None:
-                key = Key("", namespace)
-                await self._client.confirm(NAMESPACE_METADATA, key, self._namespaces.get(key))
+        for name, namespace in seen.items():
+            await self._client.confirm(NAMESPACE_METADATA, Key("", name), namespace)
 
 
 def wanted_elsewhere(plane: CoderControlPlane) -> list[str]:
