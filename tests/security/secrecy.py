@@ -111,14 +111,15 @@ def _test(line: bytes) -> str:
 
 
 class Records(logging.FileHandler):
-    """Writes down all that the operator's code logs within tests, each line with its test."""
+    """Writes down all that the operator's code logs within tests, each line with its test; parameters may be secret."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, delay=True)
         self.setFormatter(JsonFormatter())
 
     def format(self, record: logging.LogRecord) -> str:
-        return f"{os.environ.get('PYTEST_CURRENT_TEST', 'tests/')} {super().format(record)}"
+        test, *_ = re.split(r"[\[ ]", os.environ.get("PYTEST_CURRENT_TEST", "tests/"))
+        return f"{test} {super().format(record)}"
 
 
 def record(config: pytest.Config, path: Path) -> None:
