@@ -100,13 +100,16 @@ async def soak(cluster: ClusterAccess, around: Town, start: Start, kubeconfig: P
         storm.share = 0.0
         storm.cut()
         await eventually(lambda: at_rest(around), PATIENCE)
-        await eventually(lambda: has_tasks(operator, before.tasks), PATIENCE)
+        await eventually(lambda: is_as(operator, before), PATIENCE)
         print(f"at rest, from {before} to {await sample(operator)}")  # noqa: T201
         operator.kill()
 
 
-async def has_tasks(operator: OperatorProcess, number: float) -> bool:
-    assert (await sample(operator)).tasks == number
+async def is_as(operator: OperatorProcess, before: Sample) -> bool:
+    now = await sample(operator)
+    assert now.tasks == before.tasks
+    assert now.descriptors <= before.descriptors + 5
+    assert now.sockets <= before.sockets + 5
     return True
 
 
