@@ -102,8 +102,9 @@ TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
 WELL = {"rate_limited": False, "failing": False, "latency": 0, "cut": False, "database_down": False}
 
 
-def impatient(place: World) -> AbstractAsyncContextManager[Any]:
-    return place.operator(limits=Limits(total=0.5))
+def asking(place: World, switches: dict[str, Any]) -> AbstractAsyncContextManager[Any]:
+    """An operator that is impatient only with a coderd that keeps it waiting: a busy machine must not look like one."""
+    return place.operator(limits=Limits(total=0.5)) if "latency" in switches else place.operator()
 
 
 @pytest.mark.parametrize("version", ["2.30.0", "2.36.1"])
@@ -115,7 +116,7 @@ async def test_what_passes_is_asked_again_ever_more_rarely(
     switches, reason = TROUBLES[trouble]
     async with (
         world(cluster.kubeconfig, operator_kubeconfig, namespace, version) as place,
-        impatient(place) as operator,
+        asking(place, switches) as operator,
     ):
         place.coderd.state.set(**switches)
         await place.make()
@@ -141,7 +142,7 @@ async def test_what_passes_is_asked_again_ever_more_rarely(
 @pytest.mark.parametrize("trouble", TROUBLES)
 async def test_while_coderd_is_away_the_spec_still_counts(place: World, trouble: str) -> None:
     switches, reason = TROUBLES[trouble]
-    async with impatient(place) as operator:
+    async with asking(place, switches) as operator:
         await place.make()
         await place.ready(operator)
         token = await place.token()
