@@ -12,11 +12,13 @@ from coder_k8s import logs
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
+    root, ours = logging.getLogger(), logging.getLogger("coder_k8s")
+    handlers, levels = root.handlers[:], (root.level, ours.level)
+    ours.setLevel(logging.NOTSET)  # tests hear everything that the operator says, and look for secrets in it
     yield io.StringIO()
     root.handlers[:] = handlers
-    root.setLevel(level)
+    root.setLevel(levels[0])
+    ours.setLevel(levels[1])
 
 
 def test_a_line_of_json(stream: io.StringIO) -> None:

@@ -140,10 +140,10 @@ class OperatorAccess:
         made = self._children.owned(SECRET, plane)
         namespace, wanted, before = plane.metadata.namespace, secret_name(plane), plane.status.operator_token_secret_ref
         known = self._secrets.get(Key(namespace, wanted)) is not None and self._is_free(plane, wanted)
-        names = {wanted} if known else set()
+        names = [wanted] if known else []
         if before is not None and not made:
-            names.add(before.name)
-        hidden = sorted(names - {child.metadata.name for child in made})
+            names.append(before.name)
+        hidden = sorted({*names} - {child.metadata.name for child in made})
         found = [await self._children.look(SECRET, Key(namespace, name), expected=True) for name in hidden]
         return made + [each for each in found if each and each.controller and each.controller.uid == plane.metadata.uid]
 
