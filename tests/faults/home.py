@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 
 from coder_k8s.coderd.access_db import token_name
 from coder_k8s.dev.coderd_server import make_license
+from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
 from tests.support.coderd import Site, env, operator_tokens
 from tests.support.databases import CoderdDatabase
@@ -50,9 +52,10 @@ class Home:
         await self.site.put_secret(LICENSE, license=self.license)
 
     async def lose_token(self) -> None:
-        """Delete the Secret with the operator's token, wherever it is."""
+        """Delete the Secret with the operator's token, wherever it is, unless the operator was faster."""
         for name in await self._token_secrets():
-            await self.site.delete(SECRET, name)
+            with suppress(errors.NotFound):
+                await self.site.delete(SECRET, name)
 
     async def rename_token(self) -> None:
         name = self.rng.choice((None, "renamed-1", "renamed-2"))

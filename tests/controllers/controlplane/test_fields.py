@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import yaml
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane import setup
 from coder_k8s.dev.cluster import Cluster
+from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Change
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Child, Manifest
@@ -151,7 +152,8 @@ async def rolling_out(observer: Observer) -> AsyncIterator[None]:
             counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), wanted)
             status = {"observedGeneration": deployment.metadata.generation, **counts}
             if deployment.manifest.get("status") != status:
-                await observer.client.patch_status(DEPLOYMENT, deployment, status)
+                with suppress(errors.NotFound, errors.Conflict):  # it is gone, perhaps with another in its place
+                    await observer.client.patch_status(DEPLOYMENT, deployment, status)
 
     observer.listen(DEPLOYMENT, listen)
     task = asyncio.create_task(roll_out())
