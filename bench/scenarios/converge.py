@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -163,12 +163,19 @@ def tell(runs: Sequence[Figures]) -> Section:
     return Section(title="Converge", text=text, verdicts=_verdicts(runs), plots=_plots(runs))
 
 
+def _growth(runs: Sequence[Figures], spent: Callable[[Figures], float]) -> float:
+    """How much more is spent on each of many than on each of few."""
+    few, many = runs[0], runs[-1]
+    return spent(many) / many.number / (spent(few) / few.number)
+
+
 def _verdicts(runs: Sequence[Figures]) -> list[Verdict]:
     ratio = max(runs, key=lambda run: run.ratio)
     cpu = max(runs, key=lambda run: run.cpu)
     requests = max(runs, key=lambda run: run.requests)
     memory = max(runs, key=lambda run: run.operator.peak / run.memory_limit)
-    growth = runs[-1].cpu / runs[0].cpu
+    growth = _growth(runs, lambda run: run.operator.cpu)
+    floor, server = _growth(runs, lambda run: run.floor.cpu), _growth(runs, lambda run: run.operator.server_cpu)
     share = ratio.operator.cpu / (ratio.operator.cpu + ratio.operator.server_cpu)
     return [
         Verdict(
@@ -198,7 +205,8 @@ def _verdicts(runs: Sequence[Figures]) -> list[Verdict]:
             target="flat (≤ 1.2)",
             found=f"{growth:.2f}",
             met=growth <= 1.2,
-            limit="caches that no longer fit the processor's own.",
+            limit=f"in the same run the CPU per control plane of the floor grew by the factor {floor:.2f}, "
+            f"and that of the API server by {server:.2f}.",
         ),
         Verdict(
             name="peak memory",
