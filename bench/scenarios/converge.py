@@ -181,7 +181,7 @@ def _verdicts(runs: Sequence[Figures]) -> list[Verdict]:
         Verdict(
             name="wall time to converge, of the floor",
             target=f"≤ {WALL_LIMIT}",
-            found=f"{ratio.ratio:.2f} (N = {ratio.number})",
+            found=f"{ratio.ratio:.3f} (N = {ratio.number})",
             met=ratio.ratio <= WALL_LIMIT,
             limit=f"the operator shares the processors with the API server and takes {share:.0%} of what both use; "
             f"the floor takes {ratio.floor.cpu / ratio.operator.cpu:.0%} of the operator's part.",
