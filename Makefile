@@ -33,7 +33,7 @@ binaries: $(STAMP) ## build the Go programs that the tests run, once
 	$(BIN)/python -m coder_k8s.dev.binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok \
 	  helm promtool
 
-bench: binaries ## measure the operator and write docs/performance.md (ARGS="--only converge"); takes 25 minutes
+bench: binaries ## measure the operator and write docs/performance.md (ARGS="--only converge"); takes 45 minutes
 	$(BIN)/python -m bench $(ARGS)
 
 generate: $(STAMP) ## write CRDs, RBAC and the API reference anew

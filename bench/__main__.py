@@ -51,7 +51,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "idle": Scenario(
         idle.Figures,
         idle.tell,
-        [*each(partial(idle.run, seconds=30), 100, 300), partial(idle.run, 1000, seconds=300)],
+        each(partial(idle.run, seconds=300), 100, 300, 1000),
         partial(idle.run, 20, seconds=5),
     ),
     "noise": Scenario(noise.Figures, noise.tell, each(noise.run, 100, 300, 1000), partial(noise.run, 20, 100, 5)),
