@@ -259,9 +259,14 @@ async def test_next_rotation_waits_for_the_last(place: Yard) -> None:
         await place.change(key={"secretName": "elsewhere"})  # new pods need it there, or the rollout never ends
         await eventually(lambda: moved(place, secret))
         await place.roll_out()
-        place.clock.advance(seconds=11)
-        await operator.look(place.key())
-        await eventually(lambda: place.keys["build"].tags == {"env": "gpu"})
+
+        async def rotates() -> bool:
+            """At a look that comes when the watch has told of the rollout."""
+            place.clock.advance(seconds=11)
+            await operator.look(place.key())
+            return place.keys["build"].tags == {"env": "gpu"}
+
+        await eventually(rotates)
         await place.ready(operator)
         await eventually(lambda: set(place.keys) == {"build"})
 
