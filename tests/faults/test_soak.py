@@ -56,7 +56,8 @@ async def observe(operator: OperatorProcess, seconds: float) -> list[Sample]:
     samples, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
         samples.append(await sample(operator))
-        assert (await operator.get("health", "/healthz"))[0] == 200
+        status, words = await operator.get("health", "/healthz")
+        assert status == 200, words
         await asyncio.sleep(0.5)
     return samples
 
