@@ -8,7 +8,7 @@ import pytest
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.names import fnv1a32
-from coder_k8s.kube.kinds import POD, SECRET, SERVICE_ACCOUNT
+from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Manifest
 from tests.support import eventually
 from tests.support.provisioners import Operator, Yard
@@ -259,14 +259,12 @@ async def test_next_rotation_waits_for_the_last(place: Yard) -> None:
         await place.change(key={"secretName": "elsewhere"})  # new pods need it there, or the rollout never ends
         await eventually(lambda: moved(place, secret))
         await place.roll_out()
-
-        async def rotates() -> bool:
-            """At a look that comes when the watch has told of the rollout."""
-            place.clock.advance(seconds=11)
-            await operator.look(place.key())
-            return place.keys["build"].tags == {"env": "gpu"}
-
-        await eventually(rotates)
+        live, seen = await place.deployment(), operator.runtime.informers[DEPLOYMENT]
+        await eventually(lambda: seen.get(live.key) == live)  # this wakes a pass that may not have met the daemons yet
+        await operator.settle()
+        place.clock.advance(seconds=11)
+        await operator.look(place.key())
+        assert (await eventually(lambda: place.keys.get("build"))).tags == {"env": "gpu"}
         await place.ready(operator)
         await eventually(lambda: set(place.keys) == {"build"})
 

@@ -51,6 +51,8 @@ class Retirement:
             elif not await self._retire(provisioner, key, pods_left):
                 left.append(key)
                 report.again(POLL.total_seconds())
+        if len(left) < len(provisioner.status.retiring_keys):
+            report.again(0.0)  # the next rotation may have waited for this
         return left
 
     async def clean_up(self, provisioner: CoderProvisioner) -> bool:
