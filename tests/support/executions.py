@@ -17,6 +17,7 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.processes import Process, ProcessFailed, tail
 from tests.support import eventually
 from tests.support.crashes import Pods
+from tests.support.forwarding import endless_session
 from tests.support.rotations import Site
 
 PATIENCE = 40.0
@@ -126,7 +127,7 @@ class Executioner:
 
     @asynccontextmanager
     async def _before_server(self, url: str, trust: ssl.SSLContext | None) -> AsyncIterator[int]:
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None), auto_decompress=False) as session:
+        async with endless_session() as session:
 
             async def forward(request: web.Request) -> web.StreamResponse:
                 return await self._forward(request, session, url, trust)
@@ -165,8 +166,6 @@ class Executioner:
                     await stream.write(chunk)
             except ConnectionResetError:
                 pass  # who asked has gone
-            finally:
-                _hang_up(answer)
             return stream
 
 
@@ -207,12 +206,6 @@ class Execution(Executioner):
 
 def _nothing(kind: str) -> bool:
     return False
-
-
-def _hang_up(answer: aiohttp.ClientResponse) -> None:
-    """End an answer that nobody hears to its end, without a farewell that might outlive the test."""
-    if answer.connection is not None and answer.connection.transport is not None:
-        answer.connection.transport.abort()
 
 
 def _kept(headers: Any) -> dict[str, str]:

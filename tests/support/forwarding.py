@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Self
@@ -14,10 +14,24 @@ import yaml
 from aiohttp import web
 
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.sockets import Sockets
 
 HOP_BY_HOP = {"connection", "content-length", "host", "transfer-encoding"}
 WAYS = ("drop", "swap", "delay", "twice", "cut")
 DELETED = b'{"type":"DELETED"'
+
+
+@asynccontextmanager
+async def endless_session() -> AsyncIterator[aiohttp.ClientSession]:
+    """A session whose answers may take for ever, and whose connections end with it."""
+    sockets = Sockets()
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(socket_factory=sockets.open),
+        timeout=aiohttp.ClientTimeout(total=None),
+        auto_decompress=False,
+    ) as session:
+        yield session
+    await sockets.close()
 
 
 class Forwarder:
@@ -31,9 +45,7 @@ class Forwarder:
         self._port = 0
 
     async def __aenter__(self) -> Self:
-        timeout = aiohttp.ClientTimeout(total=None)
-        session = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
-        self._session = await self._stack.enter_async_context(session)
+        self._session = await self._stack.enter_async_context(endless_session())
         application = web.Application(client_max_size=2**24)
         application.router.add_route("*", "/{path:.*}", self.answer)
         # The watches of an operator that is gone must not hold connections to the server.
@@ -80,8 +92,6 @@ class Forwarder:
                     await stream.write(chunk)
             except (ConnectionError, aiohttp.ClientPayloadError):
                 hang_up(request)
-            finally:
-                _abort(answer)
             return stream
 
 
@@ -103,12 +113,6 @@ def hang_up(request: web.Request) -> None:
     """End a connection without a word."""
     if request.transport is not None:
         request.transport.abort()
-
-
-def _abort(answer: aiohttp.ClientResponse) -> None:
-    """End an answer that nobody hears to its end, without a farewell that might outlive the test."""
-    if answer.connection is not None and answer.connection.transport is not None:
-        answer.connection.transport.abort()
 
 
 class Past(Forwarder):

@@ -1,17 +1,16 @@
 """The one place that knows the HTTP library: requests with credentials, patience and typed errors."""
 
 import asyncio
-import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import NamedTuple, Self
-from weakref import WeakSet
 
 import aiohttp
 
 from coder_k8s.kube import errors
 from coder_k8s.kube.config import Config, Credentials
 from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.sockets import Sockets
 
 CONNECT = 4.0
 """A write that passed the fence may still wait so long for a connection: less than a Lease outlives its renewal."""
@@ -20,7 +19,6 @@ TRIES = 4
 PATIENCE = 10.0
 """A longer `Retry-After` than this is the caller's business: a worker must not sleep it away."""
 
-FAREWELL = 2.0
 IMPATIENCE = 0.05
 """The least wait between two tries, also for a server that says 0."""
 
@@ -50,9 +48,9 @@ class Http:
     def __init__(self, config: Config, user_agent: str, metrics: Metrics) -> None:
         self._config = config
         self._metrics = metrics
-        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._sockets = Sockets()
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, socket_factory=self._open_socket),
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, socket_factory=self._sockets.open),
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": user_agent},
             timeout=TIMEOUT,
@@ -62,19 +60,8 @@ class Http:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """A request that was called off says goodbye by TLS in its own time; nobody may end the loop before that."""
         await self._session.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL):
-                while any(each.fileno() != -1 for each in self._sockets):  # noqa: ASYNC110 - a socket tells nobody
-                    await asyncio.sleep(0.005)
-
-    def _open_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        family, kind, protocol, *_ = address
-        opened = socket.socket(family, kind, protocol)
-        opened.setblocking(False)
-        self._sockets.add(opened)
-        return opened
+        await self._sockets.close()
 
     async def send(
         self,

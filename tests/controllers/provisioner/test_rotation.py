@@ -264,7 +264,8 @@ async def test_next_rotation_waits_for_the_last(place: Yard) -> None:
         await operator.settle()
         place.clock.advance(seconds=11)
         await operator.look(place.key())
-        assert (await eventually(lambda: place.keys.get("build"))).tags == {"env": "gpu"}
+        await eventually(lambda: "build" in place.keys)
+        assert place.keys["build"].tags == {"env": "gpu"}
         await place.ready(operator)
         await eventually(lambda: set(place.keys) == {"build"})
 
