@@ -305,7 +305,7 @@ async def test_an_event_may_come_in_pieces_and_several_at_once(metrics: Metrics)
         (watch(event("ERROR", status(500, "InternalError", "oh"))), errors.ServerError, "oh"),
         (watch(event("ERROR", status(429, after=3))), errors.Throttled, "HTTP 429"),
         (watch(event("ERROR", "what")), errors.ServerError, "not a Kubernetes Status"),
-        (watch(event("ADDED", config_map("a"))[:30], ending="cut"), errors.Unreachable, "GET /api"),
+        (watch(event("ADDED", config_map("a"))[:30], ending="cut"), errors.Cut, "GET /api"),
         (watch(event("ADDED", config_map("a"))[:30], ending="end"), errors.Unreachable, "middle of an event"),
         (watch(ending="hang"), errors.Unreachable, "GET /api"),
         (refuse(410, "Expired", "too old"), errors.Gone, "too old"),

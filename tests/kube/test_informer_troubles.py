@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
 
 from coder_k8s.kube.cache import Change
-from coder_k8s.kube.informer import Informer
+from coder_k8s.kube.informer import A_WHILE, Informer
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.objects import Child, Key
 from tests.support import eventually
@@ -170,6 +170,26 @@ async def test_an_event_that_cannot_be_understood_is_no_sign_of_life() -> None:
         now[0] = 100.0
         await eventually(lambda: len(watched_from(api)) > 2)
         assert informer.silence() == 100.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ending", "alive"),
+    [(A_WHILE, "cut", True), (A_WHILE - 1, "cut", False), (A_WHILE, "hang", False)],
+    ids=["a while", "no time", "until we gave it up"],
+)
+async def test_a_watch_with_nothing_to_tell_was_alive_if_it_was_cut_after(
+    seconds: float, ending: Literal["cut", "hang"], alive: bool
+) -> None:
+    now = [0.0]
+
+    async def live(request: Any) -> Any:
+        now[0] += seconds
+        return await watch(ending=ending)(request)
+
+    api = Api(listing(5), live)
+    async with following(api, clock=lambda: now[0], patience=0.05) as (informer, _):
+        await eventually(lambda: len(watched_from(api)) > 5)
+        assert (informer.silence() < 2 * A_WHILE) == alive
 
 
 async def test_the_trouble_of_one_namespace_is_not_hidden_by_another() -> None:

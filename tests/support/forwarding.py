@@ -19,6 +19,7 @@ from coder_k8s.kube.sockets import Sockets
 HOP_BY_HOP = {"connection", "content-length", "host", "transfer-encoding"}
 WAYS = ("drop", "swap", "delay", "twice", "cut")
 DELETED = b'{"type":"DELETED"'
+BOOKMARK = b'{"type":"BOOKMARK"'
 
 
 @asynccontextmanager
@@ -213,7 +214,7 @@ class Gossip(Forwarder):
                 self._lost.add(_subject(request))
                 last = True
                 continue
-            if what == "swap" and not held:
+            if what == "swap" and not held and not line.startswith(BOOKMARK):  # that is all one hears for a minute
                 held = line
                 continue
             if what == "delay":

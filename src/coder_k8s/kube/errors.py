@@ -26,6 +26,10 @@ class Unreachable(KubeError):
     """No answer, or half of one."""
 
 
+class Cut(Unreachable):
+    """An answer began, and the other side ended it before its time."""
+
+
 class NotLeading(KubeError):
     """A write was held back because another process may lead by now."""
 

@@ -88,9 +88,15 @@ class Http:
     async def stream(self, path: str, query: Query, headers: Query, silence: float) -> AsyncGenerator[bytes, None]:
         """The chunks of an endless answer; it is dead when it says nothing for longer than `silence`."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence)
-        async with self._answer(_Request("GET", path, query, headers, timeout=timeout)) as answer:
-            async for chunk in answer.content.iter_any():
-                yield chunk
+        request = _Request("GET", path, query, headers, timeout=timeout)
+        async with self._answer(request) as answer:
+            try:
+                async for chunk in answer.content.iter_any():
+                    yield chunk
+            except aiohttp.SocketTimeoutError:
+                raise
+            except BROKEN as trouble:
+                raise self._unreachable(request, trouble, errors.Cut) from None
 
     @asynccontextmanager
     async def _answer(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -148,9 +154,11 @@ class Http:
 
         return send
 
-    def _unreachable(self, request: _Request, trouble: Exception) -> errors.Unreachable:
+    def _unreachable(
+        self, request: _Request, trouble: Exception, kind: type[errors.Unreachable] = errors.Unreachable
+    ) -> errors.Unreachable:
         self._metrics.requests.labels("<error>", request.method).inc()
-        return errors.Unreachable(f"{request.method} {request.path}: {_words(trouble)}")
+        return kind(f"{request.method} {request.path}: {_words(trouble)}")
 
 
 def _hang_up(answer: aiohttp.ClientResponse) -> None:

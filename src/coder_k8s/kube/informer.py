@@ -21,6 +21,9 @@ T = TypeVar("T", bound=Object)
 
 log = logging.getLogger(__name__)
 
+A_WHILE = 10.0
+"""What a watch has missed it is told at once: one that lives so long knows all, though there was nothing to tell."""
+
 
 class Informer(Cache[T]):
     """Lists a kind once, then watches it for ever, in one or several namespaces.
@@ -123,11 +126,17 @@ class Informer(Cache[T]):
             silence=self._patience,
             labels=self._labels,
         )
-        async with aclosing(events):
-            async for event in events:
-                self._take(namespace, event)
-                self._heard[namespace] = self._clock()
-                self._troubles.pop(namespace, None)
+        begun = self._clock()
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    self._take(namespace, event)
+                    self._heard[namespace] = self._clock()
+                    self._troubles.pop(namespace, None)
+        except errors.Cut:  # as load balancers do after less than the minute that a bookmark takes
+            if (now := self._clock()) - begun >= A_WHILE:
+                self._heard[namespace] = now
+            raise
 
     def _take(self, namespace: str, event: WatchEvent) -> None:
         if event.type in ("ADDED", "MODIFIED") and (new := self._decode(event.object)) is not None:
