@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -83,10 +84,15 @@ class Applier:
         return {**want, "metadata": {**metadata, "labels": labels}}
 
     async def _take_over(self, kind: Kind[Child], live: Child) -> None:
+        manager = self._client.field_manager
+        if patch := ownership.relabel(live.metadata, manager):
+            with suppress(errors.Conflict, errors.Invalid):  # it changed since
+                await self._client.patch(kind, live.key, patch)
+                return
         manifest = await self._client.get_manifest(kind, live.key)
         if manifest["metadata"]["uid"] != live.metadata.uid:
             raise errors.Conflict(409, "Conflict", f"{kind.name} {live.key} was replaced by another of its name")
-        await self._client.patch(kind, live.key, ownership.migrate(manifest, self._client.field_manager))
+        await self._client.patch(kind, live.key, ownership.merge(manifest, manager))
 
 
 def _digest(want: Manifest) -> str:

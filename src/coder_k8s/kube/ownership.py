@@ -2,8 +2,7 @@
 
 Every writer of an object has an entry in `managedFields`. A field goes away when its last owner stops sending it, but
 only an entry of operation `Apply` can stop sending: what a create or an update of ours left behind as `Update` stays
-for ever. So before the first apply to such an object its `Update` entries of our own name become part of our `Apply`
-entry.
+for ever. So before the first apply to such an object the entries of our own name become one of operation `Apply`.
 """
 
 from typing import Any
@@ -19,8 +18,21 @@ def is_stale(meta: Meta, manager: str) -> bool:
     )
 
 
-def migrate(manifest: Manifest, manager: str) -> list[Manifest]:
-    """The JSON patch that gives our fields to our `Apply` entry, refused if the object changed meanwhile."""
+def relabel(meta: Meta, manager: str) -> list[Manifest]:
+    """The JSON patch that makes our only entry an `Apply` entry, refused if the object changed meanwhile.
+
+    It takes no more than the place of the entry; empty when there are several.
+    """
+    entries = enumerate(meta.managed_fields)
+    ours = [place for place, entry in entries if entry.manager == manager and not entry.subresource]
+    if len(ours) != 1:
+        return []
+    operation = {"op": "replace", "path": f"/metadata/managedFields/{ours[0]}/operation", "value": "Apply"}
+    return [operation, _unless_changed(meta.resource_version)]
+
+
+def merge(manifest: Manifest, manager: str) -> list[Manifest]:
+    """The JSON patch that gives all our fields to one `Apply` entry, refused if the object changed meanwhile."""
     entries = manifest["metadata"].get("managedFields", [])
     ours = [entry for entry in entries if entry["manager"] == manager and not entry.get("subresource")]
     fields: Manifest = {}
@@ -33,8 +45,12 @@ def migrate(manifest: Manifest, manager: str) -> list[Manifest]:
             "path": "/metadata/managedFields",
             "value": [*(entry for entry in entries if entry not in ours), applied],
         },
-        {"op": "replace", "path": "/metadata/resourceVersion", "value": manifest["metadata"]["resourceVersion"]},
+        _unless_changed(manifest["metadata"]["resourceVersion"]),
     ]
+
+
+def _unless_changed(version: str) -> Manifest:
+    return {"op": "replace", "path": "/metadata/resourceVersion", "value": version}
 
 
 def _union(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
