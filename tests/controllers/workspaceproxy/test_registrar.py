@@ -1,22 +1,26 @@
 """Registrations against the stand-in: kept in step, made again, adopted, refused."""
 
+from pathlib import Path
+
 import pytest
 
 from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.dev.coderd_server.handlers import register
-from coder_k8s.dev.coderd_server.state import Proxy
+from coder_k8s.dev.coderd_server.state import Proxy as Registered
+from coder_k8s.kube.config import load
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
+from tests.support.proxy import Proxy
 
 from .world import NAME, PROXIES, World
 
 SECRET_NAME = f"{NAME}-proxy-token"
 
 
-def somebody_registers(place: World, name: str = NAME) -> Proxy:
+def somebody_registers(place: World, name: str = NAME) -> Registered:
     state = place.coderd.state
-    register(state, Proxy("5c7e0d2b-0000-4000-8000-000000000001", name, "Theirs", "/x.png", "", "ok", state.now()))
+    register(state, Registered("5c7e0d2b-0000-4000-8000-000000000001", name, "Theirs", "/x.png", "", "ok", state.now()))
     return place.proxies[name.lower()]
 
 
@@ -27,7 +31,7 @@ async def test_display_name_icon_and_name_are_kept_in_step(place: World) -> None
         await place.ready(operator)
         token = await place.token()
         chosen = place.proxies[NAME]
-        place.proxies[NAME] = Proxy(
+        place.proxies[NAME] = Registered(
             chosen.id, NAME, "edited by hand", "/chosen.png", chosen.token, "ok", chosen.created_at
         )
         await operator.later(seconds=61)
@@ -64,6 +68,25 @@ async def test_a_token_is_regenerated_once_when_the_secret_lost_it(place: World,
         labels = f'cause="Regenerated",name="{NAME}",namespace="{place.namespace}"'
         assert f"coder_k8s_workspace_proxy_tokens_total{{{labels}}} 1.0" in operator.metrics()
     assert (place.registrations(), place.changes()) == (1, 1)
+
+
+async def test_a_token_that_comes_back_before_it_is_regenerated_stays(place: World, tmp_path: Path) -> None:
+    async with Proxy(load(place.kubeconfig)) as between:
+        place.kubeconfig = between.kubeconfig(place.kubeconfig, tmp_path / "between")
+        async with place.operator() as operator:
+            await place.make()
+            await place.ready(operator)
+            token, look = await place.token(), f"GET {WORKSPACE_PROXY.path(place.key)}"
+            between.hold = lambda request: request == look
+            await place.put_secret(SECRET_NAME, token="")
+            await eventually(lambda: look in between.requests)
+            await place.put_secret(SECRET_NAME, token=token)
+            live, seen = await place.find(SECRET, SECRET_NAME), operator.runtime.informers[SECRET]
+            await eventually(lambda: seen.get(live.key) == live)
+            between.let_go()
+            await operator.settle()
+    assert await place.token() == token == place.proxies[NAME].token
+    assert place.changes() == 0
 
 
 async def test_a_token_survives_what_does_not_harm_it(place: World) -> None:
@@ -141,7 +164,7 @@ async def test_our_own_proxy_is_adopted_by_its_recorded_id(place: World) -> None
         await place.make()
         await place.ready(operator)
         ours = place.proxies.pop(NAME)
-        place.proxies["other"] = Proxy(ours.id, "other", "X", "/x.png", ours.token, "ok", ours.created_at)
+        place.proxies["other"] = Registered(ours.id, "other", "X", "/x.png", ours.token, "ok", ours.created_at)
         await operator.later(seconds=61)
         await place.told("Ready", "AllPartsReady", "True")
         assert place.proxies[NAME].id == ours.id

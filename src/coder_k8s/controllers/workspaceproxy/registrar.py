@@ -165,6 +165,8 @@ class Registrar:
     async def _regenerate(self, proxy: CoderWorkspaceProxy, place: Place, found: WorkspaceProxy) -> None:
         """Make a new token, and change nothing else."""
         await self._tokens.confirm(proxy)
+        if proxy_of(await self._tokens.stored(proxy)) == found.id:
+            return  # it has come back since we decided
         await self._tokens.reserve(proxy)
         made = await place.coderd.update_workspace_proxy(
             found.id, found.name, found.display_name or found.name, found.icon_url or ICON, regenerate_token=True
