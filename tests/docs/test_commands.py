@@ -10,6 +10,7 @@ from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.dev.postgres import Postgres
 from tests.docs.pages import DOCS, EXCUSES, blocks, pages
 from tests.docs.world import World, world
+from tests.security.audit import auditing
 
 BESIDE = (
     [DOCS / "how-to" / "provisioners.md", DOCS / "how-to" / "rotation.md"],
@@ -21,8 +22,11 @@ LAST = DOCS / "how-to" / "uninstall.md"
 
 
 @pytest.mark.timeout(600)
-async def test_commands(postgres: Postgres, tmp_path: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, FullCluster(Path(folder)) as cluster:
+async def test_commands(postgres: Postgres, audit: Path, tmp_path: Path) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder,
+        FullCluster(Path(folder), auditing(audit)) as cluster,
+    ):
         async with world(cluster, postgres, tmp_path) as reader:
             try:
                 await read(reader)

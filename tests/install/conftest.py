@@ -7,6 +7,7 @@ import pytest
 from coder_k8s.dev.cluster import Cluster
 from tests.e2e.conftest import launch
 from tests.install.rendering import Helm
+from tests.security.audit import auditing
 
 __all__ = ["launch"]
 
@@ -26,8 +27,8 @@ def helm(tmp_path: Path) -> Helm:
 
 
 @pytest.fixture(scope="session")
-def own_cluster() -> Iterator[Cluster]:
-    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder)) as cluster:
+def own_cluster(audit: Path) -> Iterator[Cluster]:
+    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder), auditing(audit)) as cluster:
         yield cluster
 
 
