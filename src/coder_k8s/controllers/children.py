@@ -63,9 +63,10 @@ class Children:
         """`Conflict` if the owner has changed: nothing is deleted on the word of a spec of the past."""
         await self._client.confirm(self._owners, owner.key, owner)
 
-    async def confirm_child(self, kind: Kind[Child], key: Key) -> None:
-        """`Conflict` unless a child is there as we know it, or is missing as we think it is."""
-        await self._client.confirm(kind, key, await self.look(kind, key, expected=True))
+    async def confirm_child(self, kind: Kind[Child], key: Key, beside: Object | None) -> None:
+        """`Conflict` unless a child is there as we know it, or is missing as we think it is. One that lost its labels
+        is known only `beside` our cache."""
+        await self._client.confirm(kind, key, self.get(kind, key) or beside)
 
     async def delete(self, kind: Kind[Any], child: Child) -> None:
         """Delete the very object that was seen; one that is gone or going needs nothing."""

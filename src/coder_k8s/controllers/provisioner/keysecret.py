@@ -50,7 +50,7 @@ class KeySecret:
     async def confirm(self, provisioner: CoderProvisioner) -> None:
         """`Conflict` unless the Secret is as we know it: a key that is made anew ends the one in it."""
         for where in {where for where, _ in _places(provisioner)}:
-            await self._children.confirm_child(SECRET, where)
+            await self._children.confirm_child(SECRET, where, self._secrets.get(where))
 
     async def write(self, provisioner: CoderProvisioner, stored: Stored) -> None:
         await self._children.apply(SECRET, secret(provisioner, *stored))

@@ -30,11 +30,7 @@ class Tokens:
 
     async def stored(self, proxy: CoderWorkspaceProxy) -> str:
         """The token that we hold, also under the name that the Secret had before; empty when there is none."""
-        places = [(secret_name(proxy), TOKEN)]
-        if (before := proxy.status.proxy_token_secret_ref) is not None:
-            places.append((before.name, before.key))
-        for name, field in places:
-            key = Key(proxy.metadata.namespace, name)
+        for key, field in _places(proxy):
             if not self._is_ours(proxy, key):
                 continue
             found = await self._children.look(SECRET, key, expected=True)
@@ -57,7 +53,8 @@ class Tokens:
     async def confirm(self, proxy: CoderWorkspaceProxy) -> None:
         """`Conflict` unless the object and its Secret are as we know them: a token that is replaced works no more."""
         await self._children.confirm(proxy)
-        await self._children.confirm_child(SECRET, Key(proxy.metadata.namespace, secret_name(proxy)))
+        for key in {key for key, _ in _places(proxy)}:
+            await self._children.confirm_child(SECRET, key, self._secrets.get(key))
 
     async def prune(self, proxy: CoderWorkspaceProxy, keep: str) -> None:
         """Remove the Secrets that nobody reads any more."""
@@ -68,3 +65,11 @@ class Tokens:
         seen = (self._children.get(SECRET, key), self._secrets.get(key))
         owners = [each.controller for each in seen if each is not None]
         return any(owner is not None and owner.uid == proxy.metadata.uid for owner in owners)
+
+
+def _places(proxy: CoderWorkspaceProxy) -> list[tuple[Key, str]]:
+    """Where the token is kept, and where it was before."""
+    places = [(Key(proxy.metadata.namespace, secret_name(proxy)), TOKEN)]
+    if (before := proxy.status.proxy_token_secret_ref) is not None:
+        places.append((Key(proxy.metadata.namespace, before.name), before.key))
+    return places
