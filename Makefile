@@ -49,16 +49,16 @@ format: $(STAMP) ## let ruff rewrite what it can
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
+COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
+	  --python-version 3.11
+
 lock: $(STAMP) ## resolve the dependencies anew
 	$(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-	  --python-version 3.11 pyproject.toml -o requirements/runtime.txt
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-	  --python-version 3.11 --group pyproject.toml:build -o requirements/build.txt
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-	  --python-version 3.11 --group test --group build pyproject.toml -o requirements/test.txt
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
-	  --python-version 3.11 --group pyproject.toml:docs -o requirements/docs.txt
+	$(COMPILE) pyproject.toml -o requirements/runtime.txt
+	$(COMPILE) --group pyproject.toml:build -o requirements/build.txt
+	$(COMPILE) --group test --group build pyproject.toml -o requirements/test.txt
+	$(COMPILE) --group pyproject.toml:docs -o requirements/docs.txt
+	$(COMPILE) --group pyproject.toml:audit -o requirements/audit.txt
 
 $(STAMP): requirements/test.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "coder-k8s needs Python 3.11 or newer, this is " + sys.version.split()[0])'
@@ -74,8 +74,9 @@ $(VENV)/docs/.installed: requirements/docs.txt | $(STAMP)
 	@touch $@
 
 .PHONY: audit sbom
-audit: $(VENV)/audit/.installed ## look for known weaknesses in the dependencies; fails as well when nobody can be asked
-	$(VENV)/audit/bin/pip-audit --strict --require-hashes --disable-pip --requirement requirements/runtime.txt
+audit: $(VENV)/audit/.installed ## look for known weaknesses in all that is locked; fails as well when nobody can be asked
+	$(VENV)/audit/bin/pip-audit --strict --require-hashes --disable-pip \
+	  $(addprefix --requirement=,$(wildcard requirements/*.txt))
 
 sbom: $(VENV)/audit/.installed ## write what the operator is made of to build/sbom.json, in CycloneDX
 	@mkdir -p build
@@ -83,9 +84,9 @@ sbom: $(VENV)/audit/.installed ## write what the operator is made of to build/sb
 	  --output-reproducible --output-file build/sbom.json
 
 # These two look at the operator from outside, and are no part of it.
-$(VENV)/audit/.installed: requirements/runtime.txt | $(STAMP)
+$(VENV)/audit/.installed: requirements/audit.txt | $(STAMP)
 	$(PYTHON) -m venv $(VENV)/audit
-	$(VENV)/audit/bin/pip install --quiet pip-audit cyclonedx-bom
+	$(VENV)/audit/bin/pip install --quiet --require-hashes -r requirements/audit.txt
 	@touch $@
 
 clean: ## remove the virtual environment and caches of this folder
