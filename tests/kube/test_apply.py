@@ -16,21 +16,22 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import CONFIG_MAP, DEPLOYMENT, SERVICE
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from tests.support.proxy import Proxy
 
 DIGEST = "example.com/applied-digest"
 LABELS = {"app": "demo"}
 
 
 class World:
-    """A namespace with an owner, and an applier whose requests are counted."""
+    """A namespace with an owner, and an applier whose requests are counted where they arrive."""
 
-    def __init__(self, http: Http, metrics: Metrics, namespace: str) -> None:
+    def __init__(self, http: Http, proxy: Proxy, namespace: str) -> None:
         self.namespace = namespace
         self.client = Client(http, "coder-k8s")
         self.other = Client(http, "somebody")
         self.applier = Applier(self.client, "demo", DIGEST)
         self.cache = Cache[Child]()
-        self.metrics = metrics
+        self.proxy = proxy
 
     async def start(self) -> None:
         self.owner = await self.other.create(CONFIG_MAP, self.named("owner"))
@@ -62,18 +63,14 @@ class World:
         return live
 
     def requests(self) -> Counter[str]:
-        counted: Counter[str] = Counter()
-        for sample in next(iter(self.metrics.requests.collect())).samples:
-            if sample.name.endswith("_total"):
-                counted[sample.labels["method"]] += int(sample.value)
-        return counted
+        """How many of each method the API server was sent up to now."""
+        return Counter(request.split()[0] for request in self.proxy.requests)
 
 
 @pytest.fixture
 async def world(cluster: ClusterAccess, namespace: str) -> AsyncIterator[World]:
-    metrics = Metrics()
-    async with Http(load(cluster.kubeconfig), "test", metrics) as http:
-        world = World(http, metrics, namespace)
+    async with Proxy(load(cluster.kubeconfig)) as proxy, Http(proxy.config, "test", Metrics()) as http:
+        world = World(http, proxy, namespace)
         await world.start()
         yield world
 
