@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pytest
 
 from coder_k8s.kube.cache import Change
-from coder_k8s.kube.informer import A_WHILE, Informer
+from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.objects import Child, Key
 from tests.support import eventually
@@ -172,24 +172,34 @@ async def test_an_event_that_cannot_be_understood_is_no_sign_of_life() -> None:
         assert informer.silence() == 100.0
 
 
+def slow(seconds: float, answer: Answer) -> Answer:
+    async def later(request: Any) -> Any:
+        await asyncio.sleep(seconds)
+        return await answer(request)
+
+    return later
+
+
 @pytest.mark.parametrize(
-    ("seconds", "ending", "alive"),
-    [(A_WHILE, "cut", True), (A_WHILE - 1, "cut", False), (A_WHILE, "hang", False)],
-    ids=["a while", "no time", "until we gave it up"],
+    ("answer", "a_while", "alive"),
+    [
+        (watch(ending="cut", after=0.2), 0.1, True),
+        (watch(ending="cut"), 10.0, False),
+        (slow(2.0, watch(ending="cut")), 2.0, False),
+        (watch(ending="hang"), 0.1, False),
+    ],
+    ids=["after a while", "at once", "at once when it had begun", "never"],
 )
-async def test_a_watch_with_nothing_to_tell_was_alive_if_it_was_cut_after(
-    seconds: float, ending: Literal["cut", "hang"], alive: bool
+async def test_a_watch_with_nothing_to_tell_was_alive_if_it_was_cut(
+    answer: Answer, a_while: float, alive: bool
 ) -> None:
     now = [0.0]
-
-    async def live(request: Any) -> Any:
-        now[0] += seconds
-        return await watch(ending=ending)(request)
-
-    api = Api(listing(5), live)
-    async with following(api, clock=lambda: now[0], patience=0.05) as (informer, _):
-        await eventually(lambda: len(watched_from(api)) > 5)
-        assert (informer.silence() < 2 * A_WHILE) == alive
+    api = Api(listing(5), answer)
+    async with following(api, clock=lambda: now[0], patience=5.0, a_while=a_while) as (informer, _):
+        await informer.synced.wait()
+        now[0] = 100.0
+        await eventually(lambda: len(watched_from(api)) > 1)
+        assert informer.silence() == (0.0 if alive else 100.0)
 
 
 async def test_the_trouble_of_one_namespace_is_not_hidden_by_another() -> None:

@@ -1,32 +1,38 @@
-"""No connection outlives its session, even if nobody answers its farewell."""
+"""No connection outlives its session, even if nobody answers its farewell, on either event loop."""
 
 import asyncio
+import os
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
-import aiohttp
 import pytest
+import uvloop
+import yaml
 
 from coder_k8s.dev.certificates import Authority
-from coder_k8s.kube.sockets import Sockets
+from coder_k8s.kube.config import load
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
 
 
-class Silent:
+class Silent(Thread):
     """A server that hears one request and never says anything but what TLS makes it say."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(daemon=True)
         self._context = context
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"https://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.port: int = self._listener.getsockname()[1]
         self.asked = Event()
-        self.gone = Event()
+        self.over = Event()
 
-    def serve(self) -> None:
+    def run(self) -> None:
         with (
             self._listener,
             self._listener.accept()[0] as accepted,
@@ -34,29 +40,56 @@ class Silent:
         ):
             connection.recv(4096)
             self.asked.set()
-            self.gone.wait(10)
+            self.over.wait(60)
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path, "ca", datetime.now(UTC))
+def connections_to(port: int) -> int:
+    """How many sockets of this process are connected to a port."""
+    count = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed meanwhile, or not connected
+            if str(link.readlink()).startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(link.name))) as one:
+                    count += one.family == socket.AF_INET and one.getpeername()[1] == port
+    return count
 
 
-async def test_a_request_that_is_called_off(authority: Authority) -> None:
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_request_that_is_called_off(loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "ca", datetime.now(UTC))
     pair = authority.serving("server", ["127.0.0.1"])
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pair.certificate, pair.key)
     server = Silent(context)
-    serving = asyncio.create_task(asyncio.to_thread(server.serve))
-    sockets, trust = Sockets(), ssl.create_default_context(cafile=authority.certificate)
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(socket_factory=sockets.open)) as session:
-        request = asyncio.create_task(session.get(server.url, ssl=trust))
-        await eventually(server.asked.is_set)
-        request.cancel()
-        with suppress(asyncio.CancelledError):
-            await request
-    assert sockets.left(), "the library closes all by itself: Sockets is not needed any more"
-    await sockets.close()
-    assert not sockets.left()
-    server.gone.set()
-    await serving
+    server.start()
+    config = load(kubeconfig(tmp_path / "kubeconfig", server.port, authority.certificate))
+
+    async def call_off() -> None:
+        async with Http(config, "test", Metrics()) as http:
+            request = asyncio.create_task(http.send("GET", "/", {}, {}))
+            await eventually(server.asked.is_set)
+            request.cancel()
+            with suppress(asyncio.CancelledError):
+                await request
+            assert connections_to(server.port) == 1, "the library closes it by itself: Sockets is not needed any more"
+        assert connections_to(server.port) == 0
+
+    try:
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(call_off())
+    finally:
+        server.over.set()
+        server.join()
+
+
+def kubeconfig(path: Path, port: int, authority: Path) -> Path:
+    cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)}
+    context = {"cluster": "one", "user": "nobody"}
+    content = {
+        "current-context": "one",
+        "clusters": [{"name": "one", "cluster": cluster}],
+        "users": [{"name": "nobody", "user": {}}],
+        "contexts": [{"name": "one", "context": context}],
+    }
+    path.write_text(yaml.safe_dump(content))
+    return path

@@ -115,8 +115,8 @@ def cut(beginning: bytes = b"", status: int = 200) -> Answer:
     return answer
 
 
-def watch(*lines: bytes, ending: Literal["end", "cut", "hang"] = "hang") -> Answer:
-    """The events of a watch, chunk by chunk, and how it ends."""
+def watch(*lines: bytes, ending: Literal["end", "cut", "hang"] = "hang", after: float = 0.0) -> Answer:
+    """The events of a watch, chunk by chunk, and how it ends after some seconds."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -126,6 +126,7 @@ def watch(*lines: bytes, ending: Literal["end", "cut", "hang"] = "hang") -> Answ
             await response.write(line)
         if ending == "hang":
             await asyncio.Event().wait()
+        await asyncio.sleep(after)
         return _abort(request, response) if ending == "cut" else response
 
     return answer

@@ -25,14 +25,15 @@ BOOKMARK = b'{"type":"BOOKMARK"'
 @asynccontextmanager
 async def endless_session() -> AsyncIterator[aiohttp.ClientSession]:
     """A session whose answers may take for ever, and whose connections end with it."""
-    sockets = Sockets()
-    async with aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(socket_factory=sockets.open),
-        timeout=aiohttp.ClientTimeout(total=None),
-        auto_decompress=False,
-    ) as session:
+    async with (
+        Sockets() as sockets,
+        aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(socket_factory=sockets.open),
+            timeout=aiohttp.ClientTimeout(total=None),
+            auto_decompress=False,
+        ) as session,
+    ):
         yield session
-    await sockets.close()
 
 
 class Forwarder:

@@ -58,9 +58,14 @@ class Operator:
         self._controller = controller
 
     async def settle(self) -> None:
-        """Wait until no pass is under way and none is waiting."""
-        queue = self._controller.queue
-        await eventually(lambda: not len(queue) and not queue._busy and self.runtime.recorder.resting, 60)
+        """Wait until no pass is under way and none is waiting, or due."""
+        queue, loop = self._controller.queue, asyncio.get_running_loop()
+
+        def rests() -> bool:
+            due = any(timer.when() <= loop.time() for timer in queue._timers.values())
+            return not (due or len(queue) or queue._busy) and self.runtime.recorder.resting
+
+        await eventually(rests, 60)
 
     async def look(self, *keys: Key) -> None:
         """Make one more pass over each, as when its time has come, and wait for the end."""

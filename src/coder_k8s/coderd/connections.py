@@ -12,7 +12,6 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from coder_k8s.coderd.errors import Unavailable
-from coder_k8s.kube.sockets import Sockets
 
 
 class Endpoint(NamedTuple):
@@ -48,19 +47,13 @@ class Connections:
     def __init__(self, connect_to: Mapping[Endpoint, Endpoint] | None = None, limits: Limits | None = None) -> None:
         self._connect_to = connect_to or {}
         self._limits = limits or Limits()
-        self._sockets = Sockets()
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
         limits = self._limits
-        connector = aiohttp.TCPConnector(
-            limit=0,
-            limit_per_host=limits.connections,
-            resolver=_ConnectTo(self._connect_to),
-            socket_factory=self._sockets.open,
-        )
+        resolver = _ConnectTo(self._connect_to)
         self._session = aiohttp.ClientSession(
-            connector=connector,
+            connector=aiohttp.TCPConnector(limit=0, limit_per_host=limits.connections, resolver=resolver),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=limits.total, sock_connect=limits.connect),
             headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "coder-k8s"},
@@ -71,7 +64,6 @@ class Connections:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._session.close()
-        await self._sockets.close()
 
     async def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
         """Send a request and read its answer.

@@ -2,6 +2,7 @@
 
 KubeError
 ├── Unreachable         no answer, or half of one: nobody knows whether a write happened
+│   └── Cut             the other side ended what had begun
 ├── NotLeading          refused here, before it was sent: another process may hold the Lease
 └── ApiError            the API server's own answer
     ├── Unauthorized    401, also with fresh credentials
@@ -27,7 +28,11 @@ class Unreachable(KubeError):
 
 
 class Cut(Unreachable):
-    """An answer began, and the other side ended it before its time."""
+    """An answer began, lived for so many seconds, and was ended by the other side before its time."""
+
+    def __init__(self, message: str, lived: float) -> None:
+        super().__init__(message)
+        self.lived = lived
 
 
 class NotLeading(KubeError):

@@ -1,6 +1,7 @@
-"""The one place that knows the HTTP library: requests with credentials, patience and typed errors."""
+"""Requests to an API server, with credentials, patience and typed errors."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import NamedTuple, Self
@@ -60,8 +61,8 @@ class Http:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._session.close()
-        await self._sockets.close()
+        async with self._sockets:
+            await self._session.close()
 
     async def send(
         self,
@@ -90,13 +91,15 @@ class Http:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence)
         request = _Request("GET", path, query, headers, timeout=timeout)
         async with self._answer(request) as answer:
+            begun = time.monotonic()
             try:
                 async for chunk in answer.content.iter_any():
                     yield chunk
             except aiohttp.SocketTimeoutError:
                 raise
             except BROKEN as trouble:
-                raise self._unreachable(request, trouble, errors.Cut) from None
+                cut = self._unreachable(request, trouble)
+                raise errors.Cut(str(cut), lived=time.monotonic() - begun) from None
 
     @asynccontextmanager
     async def _answer(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -154,15 +157,13 @@ class Http:
 
         return send
 
-    def _unreachable(
-        self, request: _Request, trouble: Exception, kind: type[errors.Unreachable] = errors.Unreachable
-    ) -> errors.Unreachable:
+    def _unreachable(self, request: _Request, trouble: Exception) -> errors.Unreachable:
         self._metrics.requests.labels("<error>", request.method).inc()
-        return kind(f"{request.method} {request.path}: {_words(trouble)}")
+        return errors.Unreachable(f"{request.method} {request.path}: {_words(trouble)}")
 
 
 def _hang_up(answer: aiohttp.ClientResponse) -> None:
-    """Give up an answer at once: a polite farewell by TLS would keep the connection, and outlive the session."""
+    """Give up an answer at once: a polite farewell by TLS would keep the connection."""
     if answer.connection is not None and answer.connection.transport is not None:
         answer.connection.transport.abort()
 

@@ -21,17 +21,15 @@ T = TypeVar("T", bound=Object)
 
 log = logging.getLogger(__name__)
 
-A_WHILE = 10.0
-"""What a watch has missed it is told at once: one that lives so long knows all, though there was nothing to tell."""
-
 
 class Informer(Cache[T]):
     """Lists a kind once, then watches it for ever, in one or several namespaces.
 
     A watch ends for many reasons and always goes on from its position; only `Gone` means that the server forgot that
     position, and then only a list finds what was deleted meanwhile. The server sends a bookmark every minute, so a
-    watch that says nothing for longer is dead, whatever TCP believes. A kind that is not installed is waited for; an
-    `optional` one counts as synced and empty until it appears.
+    watch that says nothing for longer is dead, whatever TCP believes. Somebody in between may cut it sooner, as some
+    load balancers do: what a watch has missed it is told at once, so one that lived for a while was alive. A kind that
+    is not installed is waited for; an `optional` one counts as synced and empty until it appears.
     """
 
     def __init__(
@@ -44,6 +42,7 @@ class Informer(Cache[T]):
         optional: bool = False,
         labels: str = "",
         patience: float = 70.0,
+        a_while: float = 10.0,
         lifetime: int = 300,
         absent_poll: float = 5.0,
         backoff: Backoff | None = None,
@@ -59,6 +58,7 @@ class Informer(Cache[T]):
         self._optional = optional
         self._labels = labels
         self._patience = patience
+        self._a_while = a_while
         self._lifetime = lifetime
         self._absent_poll = absent_poll
         self._backoff = backoff or Backoff(0.1, 5.0, jitter)
@@ -126,16 +126,15 @@ class Informer(Cache[T]):
             silence=self._patience,
             labels=self._labels,
         )
-        begun = self._clock()
         try:
             async with aclosing(events):
                 async for event in events:
                     self._take(namespace, event)
                     self._heard[namespace] = self._clock()
                     self._troubles.pop(namespace, None)
-        except errors.Cut:  # as load balancers do after less than the minute that a bookmark takes
-            if (now := self._clock()) - begun >= A_WHILE:
-                self._heard[namespace] = now
+        except errors.Cut as cut:
+            if cut.lived >= self._a_while:
+                self._heard[namespace] = self._clock()
             raise
 
     def _take(self, namespace: str, event: WatchEvent) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from contextlib import suppress
+from typing import Self
 from weakref import WeakSet
 
 import aiohttp
@@ -11,10 +12,9 @@ FAREWELL = 2.0
 
 
 class Sockets:
-    """Opens the sockets of a session, and leaves none open that the session forgets.
+    """Opens the sockets of the session within it, and leaves none open that the session forgets.
 
-    A connection whose request was called off says goodbye by TLS in its own time, and one that was called off right
-    before its handshake is known to nobody any more. Neither may outlive the event loop.
+    A connection whose request was called off says goodbye by TLS and waits for an answer. It must not outlive the loop.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,10 @@ class Sockets:
     def left(self) -> list[socket.socket]:
         return [each for each in self._opened if each.fileno() != -1]
 
-    async def close(self) -> None:
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         """End what is still open: whoever reads from a socket that is shut down closes it."""
         for each in self.left():
             with suppress(OSError):  # it is not connected yet
