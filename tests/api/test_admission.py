@@ -59,7 +59,8 @@ NAME = "such as coder-token"
 IN_A_SECRET = "credentials belong in a Secret"
 SECRET = {"name": "s"}
 INGRESS = {"host": "coder.example.com"}
-GATEWAY = {"host": "coder.example.com", "parentRefs": [{"name": "gw"}]}
+GW = {"name": "gw"}
+GATEWAY = {"host": "coder.example.com", "parentRefs": [GW]}
 BOOTSTRAP = {"coderURL": "https://coder.example.com", "credentialsSecretRef": SECRET}
 REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
     (CONTROL_PLANE, "metadata.name", "coder.prod", "write '-' instead"),
@@ -103,10 +104,15 @@ REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
     (CONTROL_PLANE, "spec.expose.ingress", INGRESS | {"wildcardHost": "coder.example.com"}, "*.coder.example.com"),
     (CONTROL_PLANE, "spec.expose.ingress", INGRESS | {"className": "a b"}, NAME),
     (CONTROL_PLANE, "spec.expose.ingress", INGRESS | {"tls": {"secretName": "A"}}, NAME),
+    (CONTROL_PLANE, "spec.expose.ingress", INGRESS | {"tls": {"wildcardSecretName": "A"}}, NAME),
+    (CONTROL_PLANE, "spec.expose.gateway", GATEWAY | {"host": "coder.example.com:443"}, "such as coder.example.com"),
+    (CONTROL_PLANE, "spec.expose.gateway", GATEWAY | {"wildcardHost": "*"}, "*.coder.example.com"),
     (CONTROL_PLANE, "spec.expose.gateway", {"host": "a.b"}, "parentRefs: Required value"),
     (CONTROL_PLANE, "spec.expose.gateway", GATEWAY | {"parentRefs": []}, "at least 1 items"),
     (CONTROL_PLANE, "spec.expose.gateway", GATEWAY | {"parentRefs": [SECRET] * 33}, "at most 32 items"),
     (CONTROL_PLANE, "spec.expose.gateway", GATEWAY | {"parentRefs": [{"name": ""}]}, "at least 1 chars"),
+    (CONTROL_PLANE, "spec.expose.gateway", GATEWAY | {"parentRefs": [GW | {"namespace": "a.b"}]}, "coder-workspaces"),
+    (CONTROL_PLANE, "spec.expose.gateway", GATEWAY | {"parentRefs": [GW | {"sectionName": "a_b"}]}, NAME),
     (CONTROL_PLANE, "spec.extraEnv", [{"value": "x"}], "extraEnv[0].name: Required value"),
     (CONTROL_PLANE, "spec.resources", {"limits": {"cpu": "two"}}, "should match"),
     (CONTROL_PLANE, "spec.replica", 2, "unknown field"),

@@ -1,0 +1,61 @@
+"""Every rule and every limit of the generated schemas refuses what breaks it, at its field and with its words."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object
+from tests.manifests.test_crd import EMBEDDED
+from tests.support.operator import CONFIG
+
+from .admission import KINDS, minimal, submit
+from .limits import Breach, breaches
+
+pytestmark = pytest.mark.usefixtures("crds")
+
+
+def schema_of(kind: Kind[Object]) -> Manifest:
+    crd = yaml.safe_load((CONFIG / "crd" / f"{kind.plural}.yaml").read_text())
+    schema: Manifest = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=str)
+def test_every_limit_refuses_what_breaks_it(cluster: ClusterAccess, namespace: str, kind: Kind[Object]) -> None:
+    _, stored = submit(cluster, namespace, minimal(kind))
+    embedded = "|".join(field for of, field, _ in EMBEDDED if of is kind)
+    inside = re.compile(rf"spec\.({embedded})(\[0\])?\.")
+    flaws, asked = [], 0
+    for breach in breaches(schema_of(kind)):
+        if inside.match(breach.field):
+            continue  # Kubernetes' own limits of its own types
+        asked += 1
+        status, answer = send(cluster, namespace, kind, stored, breach)
+        causes = [(cause["field"], cause["message"]) for cause in answer.get("details", {}).get("causes", [])]
+        if status != 422 or not any(tells(breach, *cause) for cause in causes):
+            flaws.append(f"{breach.field}: {breach.words!r}: {status} {causes or answer}")
+    assert not flaws, "\n".join(flaws)
+    assert asked > 50
+
+
+def tells(breach: Breach, field: str, words: str) -> bool:
+    """Where a number does not fit, the API server names its field in the words alone, and without `status`."""
+    return breach.words in words and (
+        field == breach.field or words.endswith(f" in {breach.field.removeprefix('status.')}")
+    )
+
+
+def send(
+    cluster: ClusterAccess, namespace: str, kind: Kind[Object], stored: Manifest, breach: Breach
+) -> tuple[int, Any]:
+    """Status and answer; nothing is kept. The status of an object is its own resource."""
+    if breach.field.startswith("status"):
+        path = kind.path(Key(namespace, "minimal"), "status")
+        status, body = cluster.request("PUT", f"{path}?dryRun=All", stored | breach.content)
+        return status, json.loads(body)
+    bare = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": "bad"}}
+    return submit(cluster, namespace, bare | breach.content, keep=False)
