@@ -22,6 +22,7 @@ TROUBLES: list[dict[str, Any]] = [
     {"cut": True},
     {"rate_limited": True},
     {"database_down": True},
+    {"sign_in_page": True},
 ]
 
 

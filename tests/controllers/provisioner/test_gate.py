@@ -166,7 +166,7 @@ async def test_fallback(place: Yard, known: str) -> None:
         await place.told("ProvisionerKeyReady", "KeyReady", "True")
 
 
-@pytest.mark.parametrize("switch", ["failing", "cut"])
+@pytest.mark.parametrize("switch", ["failing", "cut", "sign_in_page"])
 async def test_question_fails(place: Yard, switch: str) -> None:
     await place.say("demo", **place.fresh("unknown"))
     place.plane.coderd.state.set(**{switch: True})

@@ -85,7 +85,7 @@ async def test_outage(place: Yard) -> None:
         await place.make()
         await place.ready(operator)
         before = await place.deployment()
-        for switch in ("failing", "cut", "database_down"):
+        for switch in ("failing", "cut", "database_down", "sign_in_page"):
             place.plane.coderd.state.set(**{switch: True})
             place.clock.advance(minutes=3)
             await place.say("demo", **place.fresh("entitled"))

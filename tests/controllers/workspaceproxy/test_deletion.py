@@ -82,7 +82,9 @@ async def test_a_proxy_that_we_did_not_register_stays(place: World) -> None:
     assert state.requests.total() == 0
 
 
-@pytest.mark.parametrize("switches", [{"cut": True}, {"failing": True}, {"rate_limited": True}], ids=str)
+@pytest.mark.parametrize(
+    "switches", [{"cut": True}, {"failing": True}, {"rate_limited": True}, {"sign_in_page": True}], ids=str
+)
 async def test_coderd_is_waited_for_but_not_for_ever(place: World, switches: dict[str, bool]) -> None:
     async with place.operator() as operator:
         await place.make()

@@ -98,8 +98,9 @@ TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
     "timeout": ({"latency": 5}, "Unavailable"),
     "cut": ({"cut": True}, "Unavailable"),
     "no database": ({"database_down": True}, "Unavailable"),
+    "sign-in page": ({"sign_in_page": True}, "Unavailable"),
 }
-WELL = {"rate_limited": False, "failing": False, "latency": 0, "cut": False, "database_down": False}
+WELL = {switch: 0 if switch == "latency" else False for switches, _ in TROUBLES.values() for switch in switches}
 
 
 def asking(place: World, switches: dict[str, Any]) -> AbstractAsyncContextManager[Any]:

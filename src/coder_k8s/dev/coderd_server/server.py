@@ -151,10 +151,8 @@ async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
     state = request.app[STATE]
     resource = request.match_info.route.resource
     state.requests[request.method, resource.canonical if resource else request.path] += 1
-    if state.switches.latency:
-        await asyncio.sleep(state.switches.latency)
-    if state.switches.cut:
-        raise cut(request)
+    if (page := await intercept(state, request)) is not None:
+        return page
     if state.database_url is not None and (token := presented_token(request)):
         await load_token(state, state.database_url, token)
     try:
@@ -174,6 +172,17 @@ async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
         left = "0" if response.status == 429 else "511"
         response.headers.update({"X-Ratelimit-Limit": "512", "X-Ratelimit-Remaining": left, "X-Ratelimit-Reset": "0"})
     return response
+
+
+async def intercept(state: State, request: web.Request) -> web.Response | None:
+    """What happens to a request on its way to coderd; a page when it does not get there."""
+    if state.switches.latency:
+        await asyncio.sleep(state.switches.latency)
+    if state.switches.cut:
+        raise cut(request)
+    if state.switches.sign_in_page:
+        return web.Response(text="<!doctype html><title>Sign in</title>", content_type="text/html")
+    return None
 
 
 def cut(request: web.Request) -> ConnectionResetError:

@@ -102,7 +102,8 @@ class Proxy:
 class Switches:
     """What goes wrong: seconds before each answer, 429, 500, no database, connections cut without an answer.
 
-    `unanswered` is a method whose requests are carried out, and then cut without an answer.
+    `unanswered` is a method whose requests are carried out, and then cut without an answer. With `sign_in_page`,
+    somebody before coderd answers everything with 200 and a page in HTML.
     """
 
     latency: float = 0
@@ -111,6 +112,7 @@ class Switches:
     database_down: bool = False
     cut: bool = False
     unanswered: str = ""
+    sign_in_page: bool = False
 
 
 class State:
