@@ -9,12 +9,14 @@ import pytest
 import pytest_asyncio
 
 from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.controllers.controlplane.rbac import role
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import Key
 from coder_k8s.manifests.policy import CHECKS, LIMIT, POLICIES
 from tests.conftest import one_worker_at_a_time
+from tests.controllers.controlplane.planes import plane
 from tests.security.people import client_of, introduce, post, rule
 from tests.support import eventually
 from tests.support.operator import CONFIG
@@ -22,6 +24,8 @@ from tests.support.operator import CONFIG
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BINDING = rule("rolebindings", "create", "rbac.authorization.k8s.io")
+WORKSPACES: list[dict[str, Any]] = role(plane(), "somewhere")["rules"]
+"""What the operator grants in a workspace namespace, as it writes it."""
 HELD = [
     rule("configmaps", "get list"),
     rule("pods/exec", "create"),
@@ -37,9 +41,11 @@ class People(NamedTuple):
 
     namespace: str
     other: str
-    """A namespace in which the first author may bind Roles and holds the same rights."""
+    """A namespace in which the first author may bind Roles, run workspaces, and holds the same rights."""
     foreign: str
-    """One in which the first may bind Roles, and holds none of the rights."""
+    """One in which the first may bind Roles and run workspaces, and holds none of the rights."""
+    bare: str
+    """One in which the first may bind Roles, and nothing else."""
     holder: Client
     stranger: Client
     admin: Client
@@ -49,16 +55,21 @@ class People(NamedTuple):
 async def people(cluster: ClusterAccess, crds: None) -> AsyncIterator[People]:
     with one_worker_at_a_time(cluster):
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "--kustomize", CONFIG / "policy")
-    own, other, foreign = (f"test-{part}-{uuid4().hex[:8]}" for part in ("own", "other", "foreign"))
-    for name in (own, other, foreign):
-        post(cluster, "/api/v1/namespaces", {"metadata": {"name": name}})
-    rights = {own: HELD, other: [BINDING, *HELD], foreign: [BINDING]}
+    places = own, other, foreign, bare = [make_namespace(cluster, part) for part in ("own", "other", "foreign", "bare")]
+    workspaces = [BINDING, *WORKSPACES]
+    rights = dict(zip(places, [HELD, [*workspaces, *HELD], workspaces, [BINDING]], strict=True))
     holder, stranger = introduce(cluster, "holder", own, rights), introduce(cluster, "stranger", own, {})
     async with client_of(holder) as first, client_of(stranger) as second, client_of(cluster.kubeconfig) as admin:
-        made = People(own, other, foreign, first, second, admin)
+        made = People(own, other, foreign, bare, first, second, admin)
         for part in range(POLICIES):
             await eventually(partial(_asked_at, made, part * CHECKS * 2), 30)
         yield made
+
+
+def make_namespace(cluster: ClusterAccess, part: str) -> str:
+    name = f"test-{part}-{uuid4().hex[:8]}"
+    post(cluster, "/api/v1/namespaces", {"metadata": {"name": name}})
+    return name
 
 
 async def _asked_at(people: People, at: int) -> bool:
@@ -83,6 +94,18 @@ async def refusal(client: Client, people: People, **rbac: Any) -> str:
     except errors.Invalid as refused:
         return refused.message
     return ""
+
+
+async def accepted(client: Client, people: People, **rbac: Any) -> str:
+    """The name of a control plane whose author has just been given rights, which the API server has yet to notice."""
+
+    async def check() -> str:
+        try:
+            return await make(client, people, **rbac)
+        except errors.Invalid as refused:
+            raise AssertionError(refused.message) from refused
+
+    return await eventually(check, 30)
 
 
 @pytest.mark.parametrize("asked", HELD, ids=str)
@@ -122,9 +145,9 @@ async def test_what_one_lacks_cannot(people: People, asked: dict[str, Any], told
 
 
 async def test_every_right_of_a_long_list_is_asked_for(people: People) -> None:
-    for first in range(0, LIMIT, CHECKS * 2):
-        for at in (first, first + 1, first + 2, first + CHECKS * 2 - 1):
-            assert await _asked_at(people, at), at
+    ends = [at for first in range(0, LIMIT, CHECKS * 2) for at in (first, first + CHECKS * 2 - 1)]
+    for at in (*ends, 1, 2):
+        assert await _asked_at(people, at), at
 
 
 async def test_a_longer_list_is_added_in_steps(people: People) -> None:
@@ -144,6 +167,59 @@ async def test_namespaces(people: People) -> None:
     assert told in await refusal(people.stranger, people, workspaceNamespaces=[people.other])
     told = f"get configmaps in namespace {people.foreign}"
     assert told in await refusal(people.holder, people, workspaceNamespaces=[people.foreign], extraRules=HELD[:1])
+    told = f"get pods in namespace {people.bare}"
+    assert told in await refusal(people.holder, people, workspaceNamespaces=[people.bare])
+    assert told in await refusal(people.holder, people, workspaceNamespaces=[people.bare], workspacePerms=False)
+
+
+async def test_whoever_names_a_namespace_holds_there_all_that_the_operator_grants(
+    people: People, cluster: ClusterAccess
+) -> None:
+    """In each of some namespaces the author lacks one of the rights."""
+    held = [
+        rule(resource, verb, *granted["apiGroups"])
+        for granted in [BINDING, *WORKSPACES]
+        for resource in granted["resources"]
+        for verb in granted["verbs"]
+    ]
+    places = [make_namespace(cluster, f"without-{at}") for at in range(len(held))]
+    rights = {place: [each for each in held if each != lacking] for place, lacking in zip(places, held, strict=True)}
+    author = introduce(cluster, f"author-{uuid4().hex[:8]}", people.namespace, rights)
+    async with client_of(author) as client:
+        for place, lacking in zip(places, held, strict=True):
+
+            async def told(place: str = place, lacking: dict[str, Any] = lacking) -> bool:
+                [group], [resource], [verb] = lacking["apiGroups"], lacking["resources"], lacking["verbs"]
+                words = f"{verb} {resource}{group and '.'}{group} in namespace {place}"
+                return words in await refusal(client, people, workspaceNamespaces=[place])
+
+            await eventually(told, 30)
+
+
+async def test_deployments(people: People, cluster: ClusterAccess) -> None:
+    """Rights on Deployments are asked for where they are granted, and when they are."""
+    place = make_namespace(cluster, "few")
+    rights = {place: [BINDING, *(granted for granted in WORKSPACES if granted["apiGroups"] == [""])]}
+    author = introduce(cluster, f"author-{uuid4().hex[:8]}", people.namespace, rights)
+    async with client_of(author) as client:
+        name = await accepted(client, people, workspaceNamespaces=[place], enableDeployments=False)
+        for asked in ({"enableDeployments": True}, {"enableDeployments": None}):
+            with pytest.raises(errors.Invalid, match=f"get deployments.apps in namespace {place}"):
+                await change(client, people, name, **asked)
+        await change(people.admin, people, name, enableDeployments=True)
+        await change(client, people, name, workspaceNamespaces=[people.namespace, place])
+        assert "deployments.apps" in await refusal(client, people, workspaceNamespaces=[place])
+
+
+async def test_several_namespaces_at_once(people: People, cluster: ClusterAccess) -> None:
+    """As many as a person would name in one step."""
+    places = [make_namespace(cluster, "several") for _ in range(9)]
+    rights = {place: [BINDING, *WORKSPACES] for place in places}
+    author = introduce(cluster, f"author-{uuid4().hex[:8]}", people.namespace, rights)
+    async with client_of(author) as client:
+        name = await accepted(client, people, workspaceNamespaces=places[:8])
+        assert "would add 225 rights" in await refusal(client, people, workspaceNamespaces=places)
+        await change(client, people, name, workspaceNamespaces=places)
 
 
 async def test_a_namespace_that_is_added_gets_only_rights_that_one_holds_there(people: People) -> None:

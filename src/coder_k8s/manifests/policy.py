@@ -2,9 +2,12 @@
 
 The operator writes the Roles that `rbac.extraRules` and `rbac.workspaceNamespaces` ask for with its own rights, which
 may be more than those of the author. So the API server asks its authorizer about the author, for every right that is
-new. CEL's budget for that is small: an expression may ask twice, a policy 28 times. Therefore the rights are laid out
-as one list, each validation asks for two of them, and several policies share the list. Who needs more adds them in
-steps, for what was there before is not asked again.
+new: those of the rules, and in other namespaces those of every workspace Role and of binding it as well. In the
+namespace of the object itself whoever writes the object runs pods anyway.
+
+CEL's budget for that is small: an expression may ask twice, a policy 28 times. Therefore the rights are laid out as one
+list, each validation asks for two of them, and several policies share the list. Who needs more adds them in steps, for
+what was there before is not asked again.
 """
 
 from collections.abc import Iterator
@@ -12,24 +15,37 @@ from collections.abc import Iterator
 from coder_k8s.api import CONTROL_PLANE
 
 from .embedded import Json
-from .rbac import API, LABELS, NAME
+from .rbac import API, LABELS, NAME, VERBS
 
-POLICIES = 4
+POLICIES = 8
 CHECKS = 13
 """Validations of a policy that ask the authorizer; what they leave of its budget is for laying out the list."""
 LIMIT = POLICIES * CHECKS * 2
 """Rights that can be added at once."""
 
+BASIC = [" pods", " persistentvolumeclaims"]
+"""What every workspace Role allows everything on, as `group resource`."""
+DEPLOYMENTS = ["apps deployments"]
+"""The same, for those with `rbac.enableDeployments`."""
+
 MATCH = {
     "touches-rights": (
         "request.operation == 'CREATE' || object.?spec.?rbac.?extraRules != oldObject.?spec.?rbac.?extraRules"
         " || object.?spec.?rbac.?workspaceNamespaces != oldObject.?spec.?rbac.?workspaceNamespaces"
+        " || object.?spec.?rbac.?enableDeployments != oldObject.?spec.?rbac.?enableDeployments"
     ),
     # Whoever holds both in the whole cluster can write any Role without our help.
     "may-not-write-any-role": (
         f"!['escalate', 'bind'].all(verb, authorizer.group('{API}').resource('roles').check(verb).allowed())"
     ),
 }
+
+
+def _everything(resources: str) -> str:
+    """The rights on some resources, each of them `group resource`."""
+    rights = f"({resources}).map(resource, {list(VERBS)}.map(verb, resource + '  ' + verb).join(',')).join(',')"
+    return f"{rights}.split(',').filter(right, right != '')"
+
 
 # A right is written as `group resource name verb`, in `rights` with its namespace before it. Lists are flattened by
 # joining and splitting texts, because CEL has `flatten` from Kubernetes 1.34 on only. They are counted first, so that a
@@ -41,14 +57,18 @@ VARIABLES = {
     "newRules": "variables.rules.filter(rule, !(rule in variables.oldRBAC.?extraRules.orValue([])))",
     "others": "variables.rbac.?workspaceNamespaces.orValue([]).filter(name, name != request.namespace)",
     "newOthers": "variables.others.filter(name, !(name in variables.oldRBAC.?workspaceNamespaces.orValue([])))",
+    "deployments": "[variables.rbac, variables.oldRBAC].map(rbac, rbac.?enableDeployments.orValue(true))",
+    "basic": _everything(f"{BASIC} + (variables.deployments[0] ? {DEPLOYMENTS} : [])"),
+    "newBasic": _everything(f"variables.deployments == [true, false] ? {DEPLOYMENTS} : []"),
     "sizes": (
         "[dyn(variables.rules), dyn(variables.newRules)].map(rules, rules.map(rule, rule.?apiGroups.orValue([]).size()"
         " * rule.?resources.orValue([]).size() * rule.verbs.size()"
         " * (rule.?resourceNames.orValue([]).size() == 0 ? 1 : rule.resourceNames.size())).sum())"
     ),
     "count": (
-        "variables.newOthers.size() * (variables.sizes[0] + 1)"
-        " + (1 + variables.others.size() - variables.newOthers.size()) * variables.sizes[1]"
+        "variables.sizes[1]"
+        " + variables.newOthers.size() * (1 + variables.basic.size() + variables.sizes[0])"
+        " + (variables.others.size() - variables.newOthers.size()) * (variables.newBasic.size() + variables.sizes[1])"
     ),
     "ofRules": (
         "[dyn(variables.rules), dyn(variables.newRules)].map(rules, rules.map(rule,"
@@ -57,10 +77,12 @@ VARIABLES = {
         " rule.verbs.map(verb, [group, resource, name, verb].join(' '))"
         ".join(',')).join(',')).join(',')).join(',')).join(',').split(',').filter(right, right != ''))"
     ),
+    "inNewOthers": f"['{API} rolebindings  create'] + variables.basic + variables.ofRules[0]",
+    "inOthers": "variables.newBasic + variables.ofRules[1]",
     "rights": (
-        f"variables.count > {LIMIT} ? [] : (variables.newOthers.map(place, place + ' {API} rolebindings  create')"
-        " + ([request.namespace] + variables.others).map(place,"
-        " variables.ofRules[place in variables.newOthers ? 0 : 1].map(right, place + ' ' + right).join(',')))"
+        f"variables.count > {LIMIT} ? [] : (variables.ofRules[1].map(right, request.namespace + ' ' + right)"
+        " + variables.others.map(place, (place in variables.newOthers ? variables.inNewOthers : variables.inOthers)"
+        ".map(right, place + ' ' + right).join(',')))"
         ".join(',').split(',').filter(right, right != '').map(right, right.split(' '))"
     ),
     "told": (
