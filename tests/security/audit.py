@@ -8,17 +8,19 @@ from uuid import uuid4
 import msgspec
 import yaml
 
+from coder_k8s.kube import nesting
 from tests.support.operator import NAMESPACE, SERVICE_ACCOUNT
 
 OPERATOR = f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"
 WRITES = ["create", "update", "patch"]
+DELETIONS = ["delete", "deletecollection"]
 RULES = [
     {"level": "Request", "verbs": WRITES, "resources": [{"group": "", "resources": ["secrets"]}]},
-    {"level": "Request", "verbs": WRITES, "users": [OPERATOR]},
+    {"level": "Request", "verbs": [*WRITES, *DELETIONS], "users": [OPERATOR]},
     {"level": "Metadata", "users": [OPERATOR]},
     {"level": "None"},
 ]
-"""Every Secret that anybody writes, and all that the operator asks for, with the bodies of its writes."""
+"""Every Secret that anybody writes, and all that the operator asks for, with the bodies of its writes and deletions."""
 LIMIT = 1 << 14
 """A larger entry is written without its body: Secrets that are there for their size would fill the disk."""
 
@@ -34,12 +36,14 @@ def auditing(folder: Path) -> list[str]:
     return [f"--audit-policy-file={policy}", f"--audit-log-path={folder / name}.log", *truncation]
 
 
-def entries(folder: Path) -> Iterator[dict[str, Any]]:
-    """What was written down; an API server that is killed may leave half a line."""
+def entries(folder: Path, holding: bytes = b"") -> Iterator[dict[str, Any]]:
+    """What was written down in lines that hold this; an API server that is killed may leave half a line."""
     for log in folder.glob("*.log"):
         for line in log.read_bytes().splitlines():
+            if holding not in line:
+                continue
             try:
-                yield msgspec.json.decode(line)
+                yield nesting.decode(msgspec.json.decode, line)
             except msgspec.DecodeError:
                 continue
 
@@ -52,3 +56,9 @@ def is_operators(entry: dict[str, Any]) -> bool:
 def resource(reference: dict[str, Any]) -> str:
     """What a request is about, with its subresource."""
     return "/".join(reference[part] for part in ("resource", "subresource") if reference.get(part))
+
+
+def place(entry: dict[str, Any]) -> str:
+    """What a request did, and to what."""
+    of = entry.get("objectRef", {})
+    return f"{entry['verb']} {resource(of)} {of.get('namespace', '')}/{of.get('name', '')}"

@@ -24,7 +24,7 @@ import pytest
 
 from coder_k8s.logs import JsonFormatter
 
-from .audit import entries, is_operators, resource
+from .audit import entries, is_operators, place
 
 SHORTEST = 16
 WORD = re.compile(rb"\\[bfnrt]|[A-Za-z0-9][A-Za-z0-9_-]{%d,}" % (SHORTEST - 1))
@@ -85,11 +85,11 @@ def findings(audit: Iterable[dict[str, Any]], files: Iterable[Path]) -> list[str
     known = list(audit)
     secrets = set().union(*map(given_away_by, {value for entry in known for value in values(entry)}))
     requests = [(shown(entry), entry) for entry in known if is_operators(entry)]
-    told = [_place(requests[number][1]) for number in _seen([text for text, _ in requests], secrets)]
+    told = [place(requests[number][1]) for number in _seen([text for text, _ in requests], secrets)]
     for file in files:
         lines = file.read_bytes().splitlines()
-        place = f"{file.parent.name}/{file.name}"
-        told += [f"{place}:{number + 1}: {_test(lines[number])}" for number in _seen(lines, secrets)]
+        where = f"{file.parent.name}/{file.name}"
+        told += [f"{where}:{number + 1}: {_test(lines[number])}" for number in _seen(lines, secrets)]
     return told
 
 
@@ -98,11 +98,6 @@ def _seen(texts: list[bytes], secrets: set[bytes]) -> list[int]:
     if not words(b"\n".join(texts)) & secrets:
         return []
     return [number for number, text in enumerate(texts) if words(text) & secrets]
-
-
-def _place(entry: dict[str, Any]) -> str:
-    of = entry.get("objectRef", {})
-    return f"{entry['verb']} {resource(of)} {of.get('namespace', '')}/{of.get('name', '')}"
 
 
 def _test(line: bytes) -> str:
