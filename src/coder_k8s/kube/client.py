@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from coder_k8s.kube import errors
+from coder_k8s.kube import errors, nesting
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, key_of
 
@@ -93,7 +93,7 @@ class Client:
         while True:
             body = await self._http.send("GET", kind.path(Key(namespace, "")), query, _accept(kind, "List"))
             try:
-                page = _LIST.decode(body)
+                page = nesting.decode(_LIST.decode, body)
             except ValueError as trouble:
                 raise errors.not_kubernetes(trouble) from trouble
             yield Page(page.items or [], page.metadata.resource_version)
@@ -203,13 +203,13 @@ def _decode(kind: Kind[T], body: bytes) -> T:
 def _parse(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
-    except ValueError as trouble:
+    except (ValueError, RecursionError) as trouble:
         raise errors.not_kubernetes(trouble) from trouble
 
 
 def _event(line: bytes) -> WatchEvent:
     try:
-        event = _EVENT.decode(line)
+        event = nesting.decode(_EVENT.decode, line)
     except ValueError as trouble:
         raise errors.not_kubernetes(trouble) from trouble
     if event.type == "ERROR":

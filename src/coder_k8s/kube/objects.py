@@ -4,12 +4,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
-from coder_k8s.kube import errors
+from coder_k8s.kube import errors, nesting
 
 Manifest = dict[str, Any]
 """An object as it goes over the wire, decoded no further than JSON."""
@@ -68,7 +69,7 @@ class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes | msgspec.Raw) -> Self:
-        found = msgspec.json.decode(data, type=cls)
+        found: Self = nesting.decode(partial(msgspec.json.decode, type=cls), data)
         _share(found.metadata)
         return found
 
@@ -114,6 +115,10 @@ class Glimpse(Object):
         return seen
 
 
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_META = msgspec.json.Decoder(Meta)
+
+
 class Child(Object):
     """An object that we read now and then: its content stays encoded, a tenth of the memory of dicts."""
 
@@ -121,8 +126,8 @@ class Child(Object):
 
     @classmethod
     def decode(cls, data: bytes | msgspec.Raw) -> Self:
-        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
-        metadata = msgspec.json.decode(fields.pop("metadata"), type=Meta)
+        fields = nesting.decode(_FIELDS.decode, data)
+        metadata = nesting.decode(_META.decode, fields.pop("metadata"))
         _share(metadata)
         encoded = msgspec.json.encode(fields)
         return cls(metadata=metadata, content=bytes(memoryview(encoded)))  # a copy, without the encoder's spare room

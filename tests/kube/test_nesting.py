@@ -1,0 +1,77 @@
+"""Objects of any depth are read, at the cost of what is too deep to be anybody's."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.config import load
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.kinds import SECRET, SECRET_METADATA
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.nesting import DEEPEST, shallow
+from coder_k8s.kube.objects import Key, Kind
+from tests.support import eventually
+from tests.support.informers import informers, synced
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text('ab"\\[]{}\n\u2028é'),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text('a"\\[{'), inner, max_size=4),
+)
+
+
+@given(JSON)
+def test_what_is_not_deep_stays_as_it_is(value: Any) -> None:
+    assert shallow(json.dumps(value).encode()) == json.dumps(value).encode()
+
+
+@given(JSON, st.integers(DEEPEST, 3 * DEEPEST), st.integers(0, DEEPEST // 2))
+def test_what_is_too_deep_becomes_null_and_nothing_else_does(value: Any, depth: int, above: int) -> None:
+    deep = b'{"a":' * depth + b'"}]"' + b"}" * depth
+    beside = json.dumps(value).encode()
+    text = b"[" * above + b"[" + deep + b"," + beside + b"]" + b"]" * above
+    found = json.loads(shallow(text))
+    for _ in range(above):
+        [found] = found
+    cut, kept = found
+    assert json.dumps(cut).count('{"a": ') == DEEPEST - above - 2
+    assert kept == value
+
+
+def deep_fields(depth: int) -> bytes:
+    return b'{"f:a":' * depth + b"{}" + b"}" * depth
+
+
+def secret(namespace: str, name: str, depth: int) -> bytes:
+    """A Secret as anybody may write it whom the API server lets write one."""
+    entry = b'{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":%s}'
+    metadata = b'{"name":"%s","namespace":"%s","managedFields":[%s]}'
+    fields = entry % deep_fields(depth)
+    return b'{"metadata":%s}' % (metadata % (name.encode(), namespace.encode(), fields))
+
+
+@pytest.mark.parametrize("kind", [SECRET, SECRET_METADATA], ids=str)
+@pytest.mark.parametrize("depth", [900, 990, 2000, 9000])
+async def test_an_object_of_any_depth_stops_nobody(
+    cluster: ClusterAccess, namespace: str, kind: Kind[Any], depth: int
+) -> None:
+    """Neither a list nor a watch, and what comes with it is read."""
+    config = load(cluster.kubeconfig)
+    async with Http(config, "test", Metrics()) as http, informers(config) as make:
+
+        async def create(name: str, depth: int) -> None:
+            path, headers = SECRET.path(Key(namespace, "")), {"Content-Type": "application/json"}
+            await http.send("POST", path, {}, headers, secret(namespace, name, depth))
+
+        await create("before", depth)
+        await create("plain", 1)
+        informer = make(kind, namespace)
+        async with synced(informer):
+            assert {item.key.name for item in informer} == {"before", "plain"}
+            await create("after", depth)
+            await eventually(lambda: len(informer) == 3)
+        assert (await Client(http, "test").get(kind, Key(namespace, "before"))).metadata.name == "before"
