@@ -18,6 +18,7 @@ from tests.support.databases import CoderdDatabase
 from tests.support.forwarding import Storm
 from tests.support.rotations import Site
 
+from .seeds import seeds
 from .town import Town, town
 
 __all__ = ["launch", "lease_namespace", "start"]
@@ -121,6 +122,7 @@ async def at_rest(around: Town) -> bool:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", seeds(6))
 async def test_a_minute_in_a_storm(
     cluster: ClusterAccess,
     place: Site,
@@ -128,13 +130,15 @@ async def test_a_minute_in_a_storm(
     start: Start,
     operator_kubeconfig: Path,
     tmp_path: Path,
+    seed: int,
 ) -> None:
-    async with town(place, database, operator_kubeconfig, seed=6) as around:
+    async with town(place, database, operator_kubeconfig, seed) as around:
         await soak(cluster, around, start, operator_kubeconfig, tmp_path, Span(60, 30, 2.5))
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", seeds(60))
 async def test_half_an_hour_in_a_storm(
     cluster: ClusterAccess,
     place: Site,
@@ -142,6 +146,7 @@ async def test_half_an_hour_in_a_storm(
     start: Start,
     operator_kubeconfig: Path,
     tmp_path: Path,
+    seed: int,
 ) -> None:
-    async with town(place, database, operator_kubeconfig, seed=60) as around:
+    async with town(place, database, operator_kubeconfig, seed) as around:
         await soak(cluster, around, start, operator_kubeconfig, tmp_path, Span(1800, 1770, 20))
