@@ -26,8 +26,8 @@ lint: $(STAMP) ## style, types and layers
 unit: $(STAMP) ## the tests alone (ARGS="-k name" chooses)
 	$(BIN)/pytest -n 3 --dist worksteal $(ARGS)
 
-campaign: binaries ## every crash, mutation and storm, with their figures; takes hours
-	$(BIN)/pytest -n 2 --dist worksteal -m campaign -rP $(ARGS)
+campaign: unit ## all tests, then every crash, mutation and storm with their figures; takes an hour
+	$(BIN)/pytest -n 4 --dist worksteal -m campaign -rP $(ARGS)
 
 binaries: $(STAMP) ## build the Go programs that the tests run, once
 	$(BIN)/python -m coder_k8s.dev.binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok \
