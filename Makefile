@@ -26,7 +26,7 @@ lint: $(STAMP) ## style, types and layers
 unit: $(STAMP) ## the tests alone (ARGS="-k name" chooses)
 	$(BIN)/pytest -n 3 --dist worksteal $(ARGS)
 
-campaign: unit ## all tests, then every crash, mutation and storm with their figures; takes an hour
+campaign: binaries unit ## all tests, then every crash, mutation and storm with their figures; takes an hour
 	$(BIN)/pytest -n 4 --dist worksteal -m campaign -rP $(ARGS)
 
 binaries: $(STAMP) ## build the Go programs that the tests run, once
