@@ -100,13 +100,16 @@ class Plane:
         self.token = token
         self.coderd = coderd
         self.acme = acme
-        self.heard: set[str] = set()
-        """Every token and key that somebody showed."""
         coderd._runner.app.middlewares.insert(0, self._listen)
 
     @property
     def keys(self) -> dict[str, StoredKey]:
         return self.coderd.state.keys
+
+    @property
+    def heard(self) -> set[str]:
+        """Every token and key that somebody showed."""
+        return self.coderd.state.heard | self.acme.state.heard
 
     def asked(self, method: str = "", part: str = "") -> int:
         """How many requests there were of a kind."""
@@ -119,7 +122,6 @@ class Plane:
     @web.middleware
     async def _listen(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         key = request.headers.get("Coder-Provisioner-Daemon-Key", "")
-        self.heard |= {request.headers.get("Coder-Session-Token", ""), key} - {""}
         elsewhere = "/organizations/acme" in request.path or key in [
             each.secret for each in self.acme.state.keys.values()
         ]

@@ -1,5 +1,6 @@
 """The three ways to a token, and from one to another."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,11 +12,18 @@ from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
 from coder_k8s.kube.objects import Child, Kind
 from tests.support import eventually
 
-from .world import CREDENTIALS, FINALIZER, NAME, PLANE, World
+from .world import CREDENTIALS, FINALIZER, NAME, PLANE, World, strangers
 
 CHECKSUM = "checksum/proxy-token"
 PRIMARY = "https://coder.example.com"
 SECRET_NAME = f"{NAME}-proxy-token"
+
+
+@pytest.fixture(autouse=True)
+def no_strangers(place: World) -> Iterator[None]:
+    """Whichever way a proxy goes, its Coder is shown no token of another."""
+    yield
+    assert not strangers(place.coderd)
 
 
 def container(deployment: Child) -> dict[str, Any]:
@@ -219,6 +227,34 @@ async def test_to_another_coder(place: World, secret: str) -> None:
             else:
                 assert place.proxies == {}
                 await place.event("WorkspaceProxyDeregistered")
+        assert (place.coderd.state.heard, other.state.heard) == ({place.coderd.state.token}, {other.state.token})
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["to given credentials", "and back"])
+async def test_away_from_a_control_plane(place: World, back: bool) -> None:
+    """The operator's own token stays with the control plane, also for the proxy that retires there."""
+    async with CoderdServer(now=place.clock) as other:
+        other.state.install_license()
+        await place.make_plane()
+        await place.put_secret("other-session", token=other.state.token)
+        given = {"coderURL": other.url, "credentialsSecretRef": {"name": "other-session"}}
+        async with place.operator() as operator:
+            await place.make(controlPlaneRef={"name": PLANE})
+            await place.ready(operator)
+            await place.change(controlPlaneRef=None, bootstrap=given)
+            await place.told("Registered", "Registered", "True")
+            await operator.settle()
+            assert (set(place.proxies), set(other.state.proxies)) == ({NAME}, {NAME})
+            await place.roll_out()
+            await eventually(lambda: not place.proxies)
+            if back:
+                await place.change(controlPlaneRef={"name": PLANE}, bootstrap=None)
+                await place.ready(operator)
+                await eventually(lambda: not other.state.proxies)
+            await place.delete(WORKSPACE_PROXY, NAME)
+            await place.gone(WORKSPACE_PROXY, NAME)
+        assert (place.proxies, other.state.proxies) == ({}, {})
+        assert (place.coderd.state.heard, other.state.heard) == ({place.coderd.state.token}, {other.state.token})
 
 
 async def test_the_same_coder_by_another_name(place: World) -> None:

@@ -254,6 +254,12 @@ class World:
         return self.coderd.state.count("PATCH", ONE)
 
 
+def strangers(*coderds: CoderdServer) -> set[str]:
+    """Tokens that a Coder was shown and did not give: they are for another one."""
+    states = [coderd.state for coderd in coderds]
+    return {token for state in states for token in state.heard if token.partition("-")[0] not in state.tokens}
+
+
 @asynccontextmanager
 async def world(
     admin: Path, operator: Path, namespace: str, version: str = "2.36.1", *, licensed: bool = True

@@ -50,6 +50,11 @@ def presented_token(request: web.Request) -> str:
     )
 
 
+def presented_key(request: web.Request) -> str:
+    """The key of a provisioner."""
+    return request.headers.get("Coder-Provisioner-Daemon-Key", "")
+
+
 def find_user(state: State, token: str) -> User | None:
     """The user of a token that is good, if the database can tell."""
     identifier, _, secret = token.partition("-")

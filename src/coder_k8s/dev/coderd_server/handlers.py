@@ -15,6 +15,7 @@ from coder_k8s.dev.coderd_server.answers import (
     answer,
     authenticate,
     invalid_field,
+    presented_key,
     require_feature,
     require_owner,
 )
@@ -167,7 +168,7 @@ async def key_daemons(request: web.Request) -> web.Response:
 
 async def look_up_key(request: web.Request) -> web.Response:
     state = request.app[STATE]
-    secret = request.headers.get("Coder-Provisioner-Daemon-Key", "")
+    secret = presented_key(request)
     if not secret:
         raise Refused(401, "provisioner daemon key required")
     if len(secret) != 43:

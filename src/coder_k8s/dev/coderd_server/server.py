@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from coder_k8s.dev.coderd_server import handlers
-from coder_k8s.dev.coderd_server.answers import Refused, answer, check_rate, presented_token
+from coder_k8s.dev.coderd_server.answers import Refused, answer, check_rate, presented_key, presented_token
 from coder_k8s.dev.coderd_server.handlers import STATE
 from coder_k8s.dev.coderd_server.saved import Memory
 from coder_k8s.dev.coderd_server.sql_tokens import load_token
@@ -151,6 +151,7 @@ async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
     state = request.app[STATE]
     resource = request.match_info.route.resource
     state.requests[request.method, resource.canonical if resource else request.path] += 1
+    state.heard |= {presented_token(request), presented_key(request)} - {""}
     if (page := await intercept(state, request)) is not None:
         return page
     if state.database_url is not None and (token := presented_token(request)):

@@ -138,6 +138,8 @@ class State:
         self.proxies: dict[str, Proxy] = {}
         self.exhausted: set[tuple[str | None, str]] = set()
         self.requests: Counter[tuple[str, str]] = Counter()
+        self.heard: set[str] = set()
+        """Every token and key that somebody showed, whether it is good or not."""
         self.owner = User("admin", ("owner",))
         self.token = self.add_token(self.owner)
 
