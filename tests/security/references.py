@@ -8,7 +8,11 @@ import yaml
 from tests.support.operator import CONFIG
 
 SUBJECTS = ("secret", "configmap", "controlplaneref")
-FILLERS = {"coderURL": "http://127.0.0.1:1", "interval": "1h"}
+NEARBY = "nearby"
+"""What all other references name: there is a Secret and a control plane of that name beside the object."""
+CODER = "coder.example.com"
+DATABASE_URL = "CODER_PG_CONNECTION_URL"
+FILLERS = {"coderURL": f"http://{CODER}", "interval": "1h"}
 PROXIES = "coderworkspaceproxies"
 WAYS = ("bootstrap", "proxySessionTokenSecretRef", "controlPlaneRef")
 
@@ -27,9 +31,11 @@ class Reference(NamedTuple):
     def spec(self, schema: Schema, value: str) -> Schema:
         """The least spec that has this value there."""
         made: Schema = _build(schema, self.path, value)
+        if self.path[0] == "extraEnv":
+            made["extraEnv"][0]["name"] = DATABASE_URL  # which the operator reads as well
         if self.plural == PROXIES:
             if self.path[0] not in WAYS:
-                made["controlPlaneRef"] = {"name": "nowhere"}
+                made["controlPlaneRef"] = {"name": NEARBY}
             if self.path[0] == "proxySessionTokenSecretRef":
                 made["primaryAccessURL"] = FILLERS["coderURL"]
         return made
@@ -85,4 +91,4 @@ def _filled(name: str, schema: Schema) -> Any:
         case "boolean":
             return False
         case _:
-            return FILLERS.get(name, "nowhere")
+            return FILLERS.get(name, NEARBY)

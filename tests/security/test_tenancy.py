@@ -2,25 +2,31 @@
 
 import re
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
-from coder_k8s.api import RESOURCES
+from coder_k8s.api import CONTROL_PLANE, RESOURCES
+from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.controlplane import setup as controlplane
+from coder_k8s.controllers.labels import PAUSED, paused
 from coder_k8s.controllers.provisioner import setup as provisioner
 from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.controllers.secrets import encoded
 from coder_k8s.controllers.workspaceproxy import setup as workspaceproxy
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Kind
+from coder_k8s.kube.objects import Child, Kind, timestamp
 from tests.security.people import client_of, post
-from tests.security.references import Reference, references, schema
+from tests.security.references import CODER, DATABASE_URL, NEARBY, references, schema
 from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.idle import idle
@@ -31,19 +37,88 @@ BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build)
 KINDS: dict[str, Kind[Any]] = {resource.kind.plural: resource.kind for resource in RESOURCES}
 SCHEMAS = {plural: schema(plural) for plural in KINDS}
 REFERENCES = [reference for plural, found in SCHEMAS.items() for reference in references(plural, found)]
-FORMS = NAME, PATH = ("canary", "../../{}/secrets/canary")
+FORMS = NAME, PATH = ("{name}", "../../{victim}/secrets/{name}")
 OF_KUBERNETES = {"envFrom", "extraEnv", "imagePullSecrets", "volumes"}
 """Fields of a type of Kubernetes itself, which checks names only where a pod uses them."""
+READ = {
+    "codercontrolplanes:envFrom.[].secretRef.name",
+    "codercontrolplanes:extraEnv.[].valueFrom.secretKeyRef.name",
+    "codercontrolplanes:licenseSecretRef.name",
+    "codercontrolplanes:operatorAccess.tokenSecretRef.name",
+    "coderprovisioners:bootstrap.credentialsSecretRef.name",
+    "coderworkspaceproxies:bootstrap.credentialsSecretRef.name",
+    "coderworkspaceproxies:proxySessionTokenSecretRef.name",
+}
+"""Secrets that the operator itself reads."""
+WRITTEN = {"coderprovisioners:key.secretName", "coderworkspaceproxies:bootstrap.generatedTokenSecretName"}
+"""Secrets that it makes."""
+
+
+class Tenant(NamedTuple):
+    """A namespace, and the Coder of all control planes in it."""
+
+    namespace: str
+    coderd: CoderdServer
+
+    async def put_secret(self, admin: Client, name: str, token: str) -> None:
+        metadata = {"namespace": self.namespace, "name": name}
+        content = dict.fromkeys(("token", "license", "key", DATABASE_URL, NEARBY), encoded(token))
+        await admin.create(SECRET, {"metadata": metadata, "data": content})
+
+    async def make_plane(self, admin: Client, name: str) -> None:
+        """A control plane that is ready and stays so; the operator has access to it by a token of its own."""
+        await self.put_secret(admin, f"{name}-operator-token", self.coderd.state.token)
+        metadata = {"namespace": self.namespace, "name": name, "annotations": {PAUSED: "true"}}
+        made = await admin.create(CONTROL_PLANE, {"metadata": metadata, "spec": {"image": "coder:v2.36.1"}})
+        status = {
+            "url": f"http://{self.service(name)}:80",
+            "operatorAccessReady": True,
+            "operatorTokenSecretRef": {"name": f"{name}-operator-token", "key": "token"},
+            "externalProvisionerDaemonsEntitlement": "entitled",
+            "entitlementsLastChecked": timestamp(datetime.now(UTC) + timedelta(hours=1)),
+        }
+        await admin.merge(CONTROL_PLANE, made.key, {"status": status}, "status")
+
+    def service(self, name: str) -> str:
+        return f"{name}.{self.namespace}.svc.cluster.local"
+
+    def routes(self, *hosts: str) -> dict[Endpoint, Endpoint]:
+        return {Endpoint(host, 80): Endpoint("127.0.0.1", self.coderd.port) for host in hosts}
+
+
+@asynccontextmanager
+async def tenant(namespace: str) -> AsyncIterator[Tenant]:
+    async with CoderdServer() as coderd:
+        coderd.state.install_license()
+        yield Tenant(namespace, coderd)
 
 
 @pytest.fixture
-def victim(cluster: ClusterAccess, namespace: str) -> str:
-    """A namespace with a Secret and a control plane called canary; there is nothing of that name elsewhere."""
+async def admin(cluster: ClusterAccess, crds: None) -> AsyncIterator[Client]:
+    async with client_of(cluster.kubeconfig) as client:
+        yield client
+
+
+@pytest.fixture
+async def author(admin: Client, namespace: str) -> AsyncIterator[Tenant]:
+    """A namespace in which all works that does not name a canary."""
+    async with tenant(namespace) as made:
+        await made.put_secret(admin, NEARBY, made.coderd.state.token)
+        await made.make_plane(admin, NEARBY)
+        yield made
+
+
+@pytest.fixture
+async def victim(admin: Client, cluster: ClusterAccess, namespace: str) -> AsyncIterator[Tenant]:
+    """A namespace with a Secret and a control plane for every name that a reference has; nowhere else are such."""
     name = f"{namespace}-victim"
     post(cluster, "/api/v1/namespaces", {"metadata": {"name": name}})
-    secret = {"metadata": {"name": "canary"}, "stringData": dict.fromkeys(("token", "license", "key"), CANARY)}
-    post(cluster, f"/api/v1/namespaces/{name}/secrets", secret)
-    return name
+    async with tenant(name) as made:
+        for number, reference in enumerate(REFERENCES):
+            await made.put_secret(admin, canary(number), CANARY)
+            if "controlPlaneRef" in reference.path:
+                await made.make_plane(admin, canary(number))
+        yield made
 
 
 @pytest.fixture
@@ -72,37 +147,63 @@ def test_the_fields_are_found() -> None:
 
 
 async def test_no_reference_leads_into_another_namespace(
-    cluster: ClusterAccess,
-    crds: None,
-    operator_kubeconfig: Path,
-    proxy: Proxy,
-    namespace: str,
-    victim: str,
-    tmp_path: Path,
+    admin: Client, operator_kubeconfig: Path, proxy: Proxy, author: Tenant, victim: Tenant, tmp_path: Path
 ) -> None:
     by_proxy = proxy.kubeconfig(operator_kubeconfig, tmp_path / "kubeconfig")
-    async with client_of(cluster.kubeconfig) as admin:
-        accepted = [
-            (reference, form)
-            for number, reference in enumerate(REFERENCES)
-            for form in FORMS
-            if await make(admin, namespace, f"o{number}-{FORMS.index(form)}", reference, form.format(victim))
-        ]
-        assert {reference for reference, form in accepted if form == NAME} == set(REFERENCES)
-        assert {reference.path[0] for reference, form in accepted if form == PATH} == OF_KUBERNETES
-        async with running(by_proxy, [namespace, victim], *BUILDERS) as runtime:
-            await eventually(lambda: all_told(runtime), 90)
-            await idle(runtime)
-        secrets = [msgspec.json.decode(item) async for page in admin.list(SECRET, namespace) for item in page.items]
-    assert len(proxy.writes) > len(accepted)
-    assert [request for request in proxy.requests if is_strange(request, victim)] == []
-    assert CANARY not in str(secrets)
+    accepted = [
+        (reference, form)
+        for number, reference in enumerate(REFERENCES)
+        for form in FORMS
+        if await make(admin, author.namespace, number, form, victim.namespace)
+    ]
+    assert {reference for reference, form in accepted if form == NAME} == set(REFERENCES)
+    assert {reference.path[0] for reference, form in accepted if form == PATH} == OF_KUBERNETES
+    routes = author.routes(CODER, author.service(NEARBY))
+    routes |= victim.routes(*(victim.service(canary(number)) for number in range(len(REFERENCES))))
+    async with running(by_proxy, [author.namespace, victim.namespace], *BUILDERS, connect_to=routes) as runtime:
+        await eventually(lambda: all_told(runtime), 90)
+        await idle(runtime)
+        assert await written(admin, author) == WRITTEN
+        for number, reference in enumerate(REFERENCES):
+            if str(reference) in READ:
+                await author.put_secret(admin, canary(number), author.coderd.state.token)
+        await eventually(lambda: read(proxy, author) == READ, 60)
+        await idle(runtime)
+    assert [request for request in proxy.requests if is_strange(request, victim.namespace)] == []
+    assert victim.coderd.state.heard == set()
+    state = author.coderd.state
+    assert state.heard - {key.secret for key in state.keys.values()} == {state.token}
+    pages = admin.list(SECRET, author.namespace)
+    assert encoded(CANARY) not in str([msgspec.json.decode(item) async for page in pages for item in page.items])
 
 
-async def make(admin: Client, namespace: str, name: str, reference: Reference, value: str) -> bool:
-    """Whether the API server takes an object with this value there."""
+def canary(number: int) -> str:
+    """The name by which a reference means a Secret or a control plane of somebody else."""
+    return f"canary-{number}"
+
+
+def read(proxy: Proxy, author: Tenant) -> set[str]:
+    """Which references led the operator to a Secret of the author's own."""
+    return {
+        str(reference)
+        for number, reference in enumerate(REFERENCES)
+        if f"GET /api/v1/namespaces/{author.namespace}/secrets/{canary(number)}" in proxy.requests
+    }
+
+
+async def written(admin: Client, author: Tenant) -> set[str]:
+    """Under which of these names the operator has made a Secret for the author."""
+    pages = admin.list(SECRET, author.namespace)
+    names = {Child.decode(item).metadata.name async for page in pages for item in page.items}
+    return {str(reference) for number, reference in enumerate(REFERENCES) if canary(number) in names}
+
+
+async def make(admin: Client, namespace: str, number: int, form: str, victim: str) -> bool:
+    """Whether the API server takes an object with such a reference."""
+    reference = REFERENCES[number]
+    value = form.format(name=canary(number), victim=victim)
     manifest = {
-        "metadata": {"namespace": namespace, "name": name},
+        "metadata": {"namespace": namespace, "name": f"o{number}-{FORMS.index(form)}"},
         "spec": reference.spec(SCHEMAS[reference.plural], value),
     }
     try:
@@ -113,11 +214,13 @@ async def make(admin: Client, namespace: str, name: str, reference: Reference, v
 
 
 def all_told(runtime: Runtime) -> bool:
-    """Whether the operator has come to a verdict on every object."""
-    return all(item.status.observed_generation for kind in KINDS.values() for item in runtime.informers[kind])
+    """Whether the operator has come to a verdict on every object that it cares for."""
+    items = [item for kind in KINDS.values() for item in runtime.informers[kind] if not paused(item)]
+    return all(item.status.observed_generation for item in items)
 
 
 def is_strange(request: str, victim: str) -> bool:
-    """Whether a request asks the other namespace for more than the lists that are watched."""
+    """Whether a request is about more in the other namespace than the lists that are watched, and its own planes."""
     collection = re.fullmatch(rf"GET \S+/namespaces/{victim}/[a-z]+\?\S+", request)
-    return victim in request and not collection
+    of_its_own = re.match(rf"PATCH \S+/namespaces/{victim}/codercontrolplanes/[a-z0-9-]+/status\?", request)
+    return victim in request and not collection and not of_its_own
