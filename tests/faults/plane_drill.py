@@ -19,10 +19,11 @@ from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
 from coder_k8s.kube.objects import Child, Key
+from tests.support.children import Children, collect_garbage, lines, managed
 from tests.support.coderd import Clock, Site, env, operator_tokens, site
 from tests.support.crashes import is_rolled_out
 from tests.support.databases import CoderdDatabase, create_database
-from tests.support.drills import Children, Drill, Event, Ground, State, collect_garbage, lines, managed
+from tests.support.drills import Drill, Event, Ground, State
 
 GATEWAY = {"host": "coder.example.com", "parentRefs": [{"name": "public"}]}
 INGRESS = {"host": "coder.example.com"}

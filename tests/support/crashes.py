@@ -21,6 +21,7 @@ from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child
 from tests.support import eventually
+from tests.support.children import collect_garbage
 from tests.support.rotations import Site, secret_of
 
 T = TypeVar("T")
@@ -214,7 +215,7 @@ class Operator:
 
 
 class Pods:
-    """The Deployment's controller and its one daemon, which leaves some time after the next one has come."""
+    """The controllers of Kubernetes, and daemons that leave some time after the next ones have come."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
@@ -228,15 +229,19 @@ class Pods:
             if daemon in state.daemons:
                 state.disconnect_daemon(daemon)
         left, self._leaving = bool(self._leaving), []
+        if await self._site.provisioner() is None:
+            return await collect_garbage(self._site.client, await self._site.children()) or left
         deployment = await self._site.find(DEPLOYMENT, f"provisioner-{self._site.name}")
         if deployment is None or is_rolled_out(deployment):
             return left
         secret = await self._site.find(SECRET, secret_of(deployment.manifest["spec"]["template"]))
         if secret is None:
-            return left  # the new pod waits for it, and the old one stays
+            return left  # the new pods wait for it, and the old ones stay
         self._leaving, self._daemons = self._daemons, []
-        self._log_in(base64.b64decode((secret.manifest.get("data") or {}).get("key", "")).decode())
-        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
+        replicas = deployment.manifest["spec"]["replicas"]
+        for _ in range(replicas):
+            self._log_in(base64.b64decode((secret.manifest.get("data") or {}).get("key", "")).decode())
+        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), replicas)
         status = {"observedGeneration": deployment.metadata.generation, **counts}
         await self._site.client.merge(DEPLOYMENT, deployment.key, {"status": status}, "status")
         return True
@@ -286,7 +291,7 @@ class Trial:
                 return False
             assert not self.pods.orphans(), "a key was deleted while a daemon was connected with it"
             if not await self.pods.move_on() and not await self._flaws(replaced):
-                return True
+                return await self.operator.idle()  # it may have looked again, and died of that
             if not await self.operator.idle():
                 return False
             self.operator.look()

@@ -1,7 +1,5 @@
 """An object whose operator crashes anywhere on the way to another state and back, and must end where none crashed."""
 
-import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +10,9 @@ from typing import Any, NamedTuple
 
 from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy
 from coder_k8s.coderd.connections import Endpoint
-from coder_k8s.controllers.labels import MANAGED
 from coder_k8s.controllers.runtime import Runtime
-from coder_k8s.kube.client import Client
 from coder_k8s.kube.controller import Controller
-from coder_k8s.kube.objects import Child, Key, Kind
-from tests.controllers.controlplane.test_fields import flat
+from coder_k8s.kube.objects import Key
 from tests.support import eventually
 from tests.support.crashes import Fate, mortal
 from tests.support.executions import Executioner
@@ -25,10 +20,6 @@ from tests.support.executions import Executioner
 PATIENCE = 60.0
 LOOKS = 12
 """Passes that are more than enough for anything."""
-VOLATILE = re.compile(
-    r"\.metadata\.(uid|resourceVersion|generation|creationTimestamp|labels\.coder\.com/applied-digest)\b"
-    r"|\.(status|apiVersion|kind|data)\b|clusterIP|nodePort|checksum/proxy-token"
-)
 
 State = dict[str, Any]
 Step = Callable[[Any], Awaitable[None]]
@@ -201,32 +192,3 @@ def compare(found: State, expected: State, where: str) -> None:
     lines, wanted = found["children"], expected["children"]
     assert (lines - wanted, wanted - lines) == (set(), set()), where
     assert found == expected, where
-
-
-Children = Sequence[tuple[Kind[Child], Child]]
-
-
-async def managed(client: Client, kinds: Sequence[Kind[Child]], namespaces: Sequence[str]) -> Children:
-    """All that operators made there."""
-    return [
-        (kind, kind.type.decode(item))
-        for kind in kinds
-        for namespace in namespaces
-        async for page in client.list(kind, namespace, labels=MANAGED)
-        for item in page.items
-    ]
-
-
-async def collect_garbage(client: Client, children: Children) -> bool:
-    """Remove what had an owner, as Kubernetes does; whether there was any. The rest is for the operator to remove."""
-    orphans = [(kind, child) for kind, child in children if child.controller is not None]
-    for kind, child in orphans:
-        await client.delete(kind, child, unchanged=False)
-    return bool(orphans)
-
-
-def lines(children: Children, uid: str) -> set[tuple[str, str]]:
-    """All that an operator decides about children, whichever object of that name they are of."""
-    manifests = [(kind, child, json.loads(json.dumps(child.manifest).replace(uid, "uid"))) for kind, child in children]
-    entries = (entry for kind, child, manifest in manifests for entry in flat(manifest, f"{kind.name} {child.key}"))
-    return {entry for entry in entries if not VOLATILE.search(entry[0])}

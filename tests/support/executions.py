@@ -181,8 +181,8 @@ class Execution(Executioner):
         """Wait until the operator is dead, or has come to rest without such a request; whether it is dead."""
 
         async def over() -> bool:
-            await self.pods.move_on()
-            return self.killed() or not await self._flaws()
+            moved = await self.pods.move_on()
+            return self.killed() or not (moved or await self._flaws())
 
         await eventually(over, PATIENCE)
         self.spare()
@@ -192,7 +192,8 @@ class Execution(Executioner):
         """Wait until all is as it must be."""
 
         async def rests() -> bool:
-            await self.pods.move_on()
+            if await self.pods.move_on():
+                return False
             flaws = await self._flaws()
             assert not flaws, flaws
             return True

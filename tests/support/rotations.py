@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.names import fnv1a32
+from coder_k8s.controllers.provisioner.setup import CHILDREN
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.dev.coderd_server.state import StoredKey
 from coder_k8s.kube import errors
@@ -21,12 +22,24 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Child, Key, Kind, Object, timestamp
+from tests.support.children import Children, managed
 
 T = TypeVar("T", bound=Object)
 PLANES = ("one", "two")
 ORGANIZATIONS = ("default", "other")
 REQUEST = "coder.com/rotate-key"
 CHECKSUM = "checksum/provisioner-key"
+OTHER_PODS = {
+    "image": "coder:v2.36.1",
+    "replicas": 2,
+    "extraEnv": [{"name": "COLOUR", "value": "blue"}],
+    "resources": {"limits": {"memory": "1Gi"}},
+}
+RIGHTS = (
+    {"workspacePermissions": True, "enableDeployments": False},
+    {"workspacePermissions": True, "enableDeployments": True},
+    {"workspacePermissions": False, "enableDeployments": True},
+)
 OURS = "app.kubernetes.io/managed-by=coder-k8s"
 
 
@@ -123,6 +136,10 @@ class Site:
 
     async def delete(self, kind: Kind[Any], name: str) -> None:
         await self.client.delete(kind, await self.client.get(kind, Key(self.namespace, name)), unchanged=False)
+
+    async def children(self) -> Children:
+        """All that the operator made here, for whichever provisioner."""
+        return await managed(self.client, CHILDREN, [self.namespace])
 
     async def flaws(self) -> list[str]:
         """What is not as it must be at rest."""
@@ -252,6 +269,15 @@ async def change_url(site: Site, turn: int) -> None:
 
 async def change_secret_name(site: Site, turn: int) -> None:
     await site.change(key={"secretName": f"kept-{turn}"})
+
+
+async def change_pods(site: Site, turn: int) -> None:
+    back = {**dict.fromkeys(OTHER_PODS), "replicas": site.replicas}
+    await site.change(**(OTHER_PODS if turn % 2 else back))
+
+
+async def change_rights(site: Site, turn: int) -> None:
+    await site.change(**RIGHTS[turn % 3])
 
 
 async def delete_secret(site: Site, turn: int) -> None:

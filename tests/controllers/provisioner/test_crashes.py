@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,8 +14,11 @@ from coder_k8s.api import PROVISIONER
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
 from tests.support.crashes import Clock, Trial
+from tests.support.drills import State, compare
 from tests.support.executions import Execution
-from tests.support.rotations import ROTATIONS, Change, change_secret_name, site
+from tests.support.rotations import ROTATIONS, Change, change_pods, change_rights, change_secret_name, site
+
+from .at_rest import state
 
 Scene = Trial | Execution
 Act = Callable[[Any, int], Awaitable[None]]
@@ -55,9 +58,15 @@ CAUSES: dict[str, Act] = {
     "key deleted": delete_key,
     "interval": let_interval_elapse,
     "secret moved": of_site(change_secret_name),
+    "pods": of_site(change_pods),
+    "rights": of_site(change_rights),
     "deleted": delete,
 }
+WAYS = {"organization": 2, "control plane": 2, "pods": 2, "rights": 3}
+"""Through how many states a cause leads by turns, if not to one that is the same at every turn."""
 ROTATING = {*ROTATIONS, "interval"}
+KEEPING = {"secret moved", "pods", "rights"}
+"""Causes that must not cost a key."""
 
 
 @pytest.fixture
@@ -70,7 +79,9 @@ async def trial(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, n
         await trial.operator.kill()
 
 
-async def crash(trial: Trial, cause: str, turn: int, at: int, *, before: bool) -> list[str]:
+async def crash(
+    trial: Trial, cause: str, turn: int, at: int, *, before: bool, expected: State | None = None
+) -> list[str]:
     """Let the operator crash at a request of what follows from a cause; the requests up to that one."""
     trial.operator.fate.decide(0)
     await prepare(trial, cause, turn)
@@ -81,16 +92,39 @@ async def crash(trial: Trial, cause: str, turn: int, at: int, *, before: bool) -
     replaced = old[0] if cause in ROTATING else ""
     crashed = not await trial.rest(replaced)
     seen = list(trial.operator.fate.seen)
+    where = f"after a crash {'before' if before else 'after'} {seen[-1]}" if crashed else "without a crash"
     if crashed:
         await trial.restart()
         try:
             assert await trial.rest(replaced)
         except AssertionError as flaw:
-            raise AssertionError(f"after a crash {'before' if before else 'after'} {seen[-1]}: {flaw}") from None
-    if cause == "secret moved":
+            raise AssertionError(f"{where}: {flaw}") from None
+    if cause in KEEPING:
         assert [found.key.id for found in trial.site.found()] == old
     await trial.stay_quiet()
+    if expected is not None:
+        compare(await state(trial.site), expected, where)
     return seen
+
+
+class Undisturbed(NamedTuple):
+    """What follows from a cause when nothing crashes: in which states it may end, and by how many requests."""
+
+    states: dict[int, State]
+    requests: int
+
+    def state(self, turn: int) -> State:
+        return self.states[turn % len(self.states)]
+
+
+async def watch(trial: Trial, cause: str) -> Undisturbed:
+    states, requests = {}, 0
+    for turn in range(1, WAYS.get(cause, 1) + 1):
+        seen = await crash(trial, cause, turn, at=0, before=False)
+        assert any(not request.startswith("GET ") for request in seen), "nothing was written"
+        states[turn % WAYS.get(cause, 1)] = await state(trial.site)
+        requests = max(requests, len(seen))
+    return Undisturbed(states, requests)
 
 
 async def prepare(scene: Scene, cause: str, turn: int) -> None:
@@ -121,25 +155,31 @@ async def test_nothing_is_sent_after_a_crash(trial: Trial) -> None:
 @pytest.mark.parametrize("cause", CAUSES)
 async def test_a_crash_is_survived(trial: Trial, cause: str) -> None:
     """Some of the crashes, chosen by the name of the cause."""
-    number = len(await crash(trial, cause, 1, at=0, before=False))
-    every = [(at, before) for at in range(1, number + 1) for before in (True, False)]
+    undisturbed = await watch(trial, cause)
+    every = [(at, before) for at in range(1, undisturbed.requests + 1) for before in (True, False)]
     chosen = Random(cause).sample(every, SLICE)  # noqa: S311 - the same in every run
-    for turn, (at, before) in enumerate(chosen, start=2):
-        await crash(trial, cause, turn, at, before=before)
+    for turn, (at, before) in enumerate(chosen, start=len(undisturbed.states) + 1):
+        await crash(trial, cause, turn, at, before=before, expected=undisturbed.state(turn))
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("cause", CAUSES)
 async def test_every_crash_is_survived(trial: Trial, cause: str) -> None:
-    """Before and after every request, until there is none of that number any more."""
-    turn, at = 0, 0
-    while True:
-        at += 1
-        for before in (True, False):
+    """Before and after every request on every way, until there is none of that number any more."""
+    undisturbed = await watch(trial, cause)
+    ways = len(undisturbed.states)
+    turn, crashes = ways, 0
+    for at in count(1):
+        seen = []
+        for before, _ in product((True, False), range(ways)):
             turn += 1
-            if len(await crash(trial, cause, turn, at, before=before)) < at:
-                return
+            expected = undisturbed.state(turn)
+            seen.append(len(await crash(trial, cause, turn, at, before=before, expected=expected)))
+        crashes += sum(number == at for number in seen)
+        if max(seen) < at:
+            break
+    print(f"{cause}: {crashes} crashes")  # noqa: T201
 
 
 @pytest.fixture
@@ -153,7 +193,7 @@ async def execution(
             yield execution
 
 
-async def kill(execution: Execution, cause: str, turn: int, kind: str, *, before: bool) -> bool:
+async def kill(execution: Execution, cause: str, turn: int, kind: str, *, before: bool, expected: State) -> bool:
     """Kill the process at the first request of a kind that follows from a cause, and let the next one finish.
 
     Whether there was such a request: what coderd said a moment ago need not be asked again.
@@ -167,29 +207,45 @@ async def kill(execution: Execution, cause: str, turn: int, kind: str, *, before
     execution.start()
     try:
         await execution.rest()
+        compare(await soon(execution), expected, "children")
     except AssertionError as flaw:
         raise AssertionError(f"killed {'before' if before else 'after'} {kind}: {flaw}") from None
     return True
 
 
+async def soon(execution: Execution) -> State:
+    """The state without conditions: some change only with time, which nobody can advance for a process."""
+    return {**await state(execution.site), "conditions": {}}
+
+
 async def test_sigkill_is_survived(execution: Execution) -> None:
-    assert await kill(execution, "created", 1, "POST /api/v2/organizations/*/provisionerkeys", before=False)
-    assert await kill(execution, "tags", 2, "PATCH secrets/*", before=False)
+    await create(execution, 0)
+    await execution.rest()
+    expected = await soon(execution)  # whatever the tags are: no child tells them
+    created, written = "POST /api/v2/organizations/*/provisionerkeys", "PATCH secrets/*"
+    assert await kill(execution, "created", 1, created, before=False, expected=expected)
+    assert await kill(execution, "tags", 2, written, before=False, expected=expected)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("cause", ["created", "tags", "secret moved", "deleted"])
+@pytest.mark.parametrize("cause", ["created", "tags", "secret moved", "rights", "deleted"])
 async def test_sigkill_at_every_kind_of_request_is_survived(execution: Execution, cause: str) -> None:
     """Between them these causes make every kind of request."""
-    await prepare(execution, cause, 0)
-    await execution.rest()
-    execution.seen.clear()
-    await CAUSES[cause](execution, 0)
-    await execution.rest()
-    kinds, survived = sorted(set(execution.seen)), set()
-    for turn, (kind, before) in enumerate(product(kinds, (True, False)), start=1):
-        if await kill(execution, cause, turn, kind, before=before):
+    ways = WAYS.get(cause, 1)
+    states, kinds = {}, set()
+    for turn in range(1, ways + 1):
+        await prepare(execution, cause, turn)
+        await execution.rest()
+        execution.seen.clear()
+        await CAUSES[cause](execution, turn)
+        await execution.rest()
+        kinds |= set(execution.seen)
+        states[turn % ways] = await soon(execution)
+    survived = set()
+    attempts = product(sorted(kinds), (True, False), range(ways))
+    for turn, (kind, before, _) in enumerate(attempts, start=ways + 1):
+        if await kill(execution, cause, turn, kind, before=before, expected=states[turn % ways]):
             survived.add(kind)
     print(f"{cause}: survived at", *sorted(survived), sep="\n  ")  # noqa: T201
     assert {kind for kind in kinds if not kind.startswith(("GET ", "POST events"))} <= survived

@@ -15,8 +15,9 @@ from coder_k8s.controllers.workspaceproxy.objects import checksum_of
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Child, Key
+from tests.support.children import Children, collect_garbage, lines, managed
 from tests.support.crashes import is_rolled_out
-from tests.support.drills import Children, Drill, Event, Ground, State, collect_garbage, lines, managed
+from tests.support.drills import Drill, Event, Ground, State
 
 from .world import CREDENTIALS, NAME, PLANE, World
 

@@ -1,0 +1,38 @@
+"""What an operator left at rest, as it can be compared with what another one left at another turn."""
+
+from urllib.parse import urlsplit
+
+from coder_k8s.api import CoderProvisioner
+from tests.support.children import lines
+from tests.support.drills import State
+from tests.support.rotations import REQUEST, Site
+
+
+async def state(site: Site) -> State:
+    """All that the operator decides in Kubernetes; what else must hold, also in coderd, is told by `Site.flaws`."""
+    provisioner, children = await site.provisioner(), await site.children()
+    if provisioner is None:
+        return {"children": lines(children, "nobody"), "conditions": {}, "finalizers": []}
+    words = _of_turn(provisioner)
+    return {
+        "children": {tuple(_plain(part, words) for part in line) for line in lines(children, provisioner.metadata.uid)},
+        "conditions": {each.type: (each.status, each.reason) for each in provisioner.status.conditions},
+        "finalizers": provisioner.metadata.finalizers,
+    }
+
+
+def _of_turn(provisioner: CoderProvisioner) -> dict[str, str]:
+    """The words that are others at every turn, and what they stand for."""
+    named = {
+        provisioner.metadata.name: "NAME",
+        provisioner.spec.key.secret_name: "SECRET",
+        provisioner.metadata.annotations.get(REQUEST, ""): "REQUEST",
+        f":{urlsplit(provisioner.status.control_plane_url).port or ''}": ":PORT",
+    }
+    return {word: meaning for word, meaning in named.items() if word.strip(":")}
+
+
+def _plain(text: str, words: dict[str, str]) -> str:
+    for word, meaning in words.items():
+        text = text.replace(word, meaning)
+    return text
