@@ -1,22 +1,28 @@
 """An operator that is shown the past revokes, renews and withdraws nothing that the present still needs."""
 
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers import controlplane
 from coder_k8s.controllers.controlplane.rbac import OPT_IN
+from coder_k8s.controllers.controlplane.setup import CHILDREN
+from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.kinds import NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
+from coder_k8s.kube.kinds import HTTP_ROUTE, NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
 from coder_k8s.kube.objects import Glimpse, Key, newer
 from tests.controllers.controlplane.administrator import Administrator, administrator, operator_of, own_cluster
 from tests.faults.past import PATIENCE, Stale, now, stale
 from tests.support import eventually
+from tests.support.children import collect_garbage, managed
 from tests.support.coderd import Site, assert_one_token, env, operator_tokens
 from tests.support.controllers import running
 from tests.support.databases import CoderdDatabase
-from tests.support.forwarding import Past
+from tests.support.forwarding import DELETED, Past, is_watch
 from tests.support.idle import idle, passes
 from tests.support.rotations import OURS
 
@@ -124,3 +130,64 @@ def agrees(namespaces: Cache[Glimpse], name: str) -> bool:
 async def rights(admin: Administrator, namespace: str) -> set[str]:
     """The very Roles and RoleBindings of a namespace."""
     return {child.metadata.uid for kind in (ROLE, ROLE_BINDING) for child in await admin.all(kind, namespace, OURS)}
+
+
+class Hesitation(Past):
+    """Shows control planes as they were, and all else as it is; it stops right before or right after a deletion."""
+
+    def __init__(self, cluster: ClusterAccess, version: str, *, before: bool) -> None:
+        super().__init__(cluster, version)
+        self._before = before
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path.endswith(CONTROL_PLANE.plural) and not is_watch(request):
+            return await super().answer(request)
+        return await self.forward(request, request.raw_path)
+
+    async def events(self, request: web.Request, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for line in lines:
+            last = line.startswith(DELETED) and request.path.endswith(CONTROL_PLANE.plural)
+            if last and self._before:
+                await self._present.wait()
+            yield line
+            if last:
+                await self._present.wait()
+
+
+@pytest.mark.parametrize("view", ["it goes", "it is gone"])
+async def test_a_control_plane_that_followed_its_namesake_keeps_its_rights_elsewhere(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, tmp_path: Path, view: str
+) -> None:
+    """No uid tells Roles in other namespaces from those of a namesake, and the operator sees them as they are."""
+    async with administrator(cluster.kubeconfig) as admin:
+        home, other = await admin.make_namespace(), await admin.make_namespace()
+        build = partial(controlplane.build, allow_workspace_namespaces=[other])
+        key = await admin.make(home, rbac={"workspaceNamespaces": [other]})
+        async with running(operator_kubeconfig, [home, other], build) as runtime:
+            await admin.told(key, "WorkspaceRBACReady", "Applied", PATIENCE)
+            await idle(runtime)
+        await admin.delete(CONTROL_PLANE, key)
+        version = await now(admin.client, home)
+        async with running(operator_kubeconfig, [home, other], build) as runtime:
+            await admin.gone(CONTROL_PLANE, key, PATIENCE)
+            kinds = [kind for kind in CHILDREN if kind is not HTTP_ROUTE]
+            await collect_garbage(admin.client, await managed(admin.client, kinds, [home]))
+            assert not await rights(admin, other)
+            await admin.make(home, rbac={"workspaceNamespaces": [other]})
+            await admin.told(key, "WorkspaceRBACReady", "Applied", PATIENCE)
+            await idle(runtime)
+        before = await rights(admin, other)
+        async with Hesitation(cluster, version, before=view == "it goes") as past:
+            kubeconfig = past.kubeconfig(operator_kubeconfig, tmp_path / "past")
+            async with running(kubeconfig, [home, other], build) as runtime:
+                planes = runtime.informers[CONTROL_PLANE]
+                await eventually(lambda: (planes.get(key) is None) == (view == "it is gone"), PATIENCE)
+                await idle(runtime)
+                assert passes(runtime)
+                assert await rights(admin, other) == before
+                past.catch_up()
+                live = await admin.plane(key)
+                await eventually(lambda: planes.get(key) == live, PATIENCE)
+                await idle(runtime)
+        assert len(before) == 2
+        assert await rights(admin, other) == before
