@@ -1,6 +1,7 @@
 """Values for every field of a schema: some that are fine, some at the edge, some that cannot be."""
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 Schema = Mapping[str, Any]
@@ -12,18 +13,24 @@ INTEGERS = (-1, 0, 1, 2**31 - 1)
 
 
 class Mutation(NamedTuple):
-    """A field of the spec, the one below it that is meant, and a value for the former."""
+    """A field of the spec, the one below it that is meant, and a value for the former. `None` removes a field."""
 
     field: str
     path: str
     value: Any
+    given: Mapping[str, Any] = MappingProxyType({})
+    """Other fields without which this one means nothing."""
+
+    def applied_to(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        changed = {**spec, **self.given, self.field: self.value}
+        return {name: value for name, value in changed.items() if value is not None}
 
     def __str__(self) -> str:
         return f"{self.path} = {str(self.value)[:120]}"
 
 
 def mutations(spec: Schema) -> list[Mutation]:
-    """All that can be done to a spec, one field at a time. `None` removes a field."""
+    """All that can be done to a spec, one field at a time."""
     return [
         Mutation(field, path, value)
         for field, schema in spec["properties"].items()

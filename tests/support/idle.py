@@ -9,14 +9,19 @@ from tests.support import eventually
 
 async def idle(runtime: Runtime) -> None:
     """Wait until no key waits for a worker, no worker has one, and every event is written."""
+    await eventually(lambda: runtime.recorder.resting and not busy(runtime))
 
-    def rests() -> bool:
-        gauges = (runtime.metrics.active_workers, runtime.metrics.queue_depth)
-        return runtime.recorder.resting and not any(
-            sample.value for gauge in gauges for metric in gauge.collect() for sample in metric.samples
-        )
 
-    await eventually(rests)
+def busy(runtime: Runtime, controller: str = "") -> bool:
+    """Whether a key waits for a worker, or a worker has one; of one controller, or of any."""
+    gauges = (runtime.metrics.active_workers, runtime.metrics.queue_depth)
+    return any(
+        sample.value
+        for gauge in gauges
+        for metric in gauge.collect()
+        for sample in metric.samples
+        if controller in ("", sample.labels["controller"])
+    )
 
 
 @asynccontextmanager
@@ -29,7 +34,11 @@ async def one_more_pass(runtime: Runtime) -> AsyncIterator[None]:
     await idle(runtime)
 
 
-def passes(runtime: Runtime) -> float:
-    """How many there were."""
+def passes(runtime: Runtime, controller: str = "") -> float:
+    """How many there were; of one controller, or of all."""
     [metric] = runtime.metrics.reconciles.collect()
-    return sum(sample.value for sample in metric.samples if sample.name.endswith("_total"))
+    return sum(
+        sample.value
+        for sample in metric.samples
+        if sample.name.endswith("_total") and controller in ("", sample.labels["controller"])
+    )

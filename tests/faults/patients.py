@@ -1,0 +1,183 @@
+"""Objects whose specs are changed and changed back, and all that the operator makes of them."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.coderd.connections import Endpoint
+from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
+from coder_k8s.controllers.controlplane.setup import CHILDREN
+from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.dev.coderd_server import CoderdServer
+from coder_k8s.kube.conditions import find
+from coder_k8s.kube.controller import Controller
+from coder_k8s.kube.kinds import DEPLOYMENT
+from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from tests.controllers.controlplane.planes import Observer, observing
+from tests.controllers.controlplane.test_fields import flat, rolling_out
+from tests.support import eventually
+from tests.support.controllers import running
+from tests.support.idle import busy, passes
+from tests.support.rotations import Site, site
+
+from .examples import CODER_URL
+from .mutations import Mutation
+
+PATIENCE = 60.0
+SOON = 1.0
+"""A pass that is due by then, in seconds, belongs to the work under way: many such passes are a hot loop."""
+VOLATILE = re.compile(
+    r"\.metadata\.(uid|resourceVersion|generation|creationTimestamp|labels\.coder\.com/applied-digest)\b"
+    r"|\.(status|apiVersion|kind)\b|checksum|\.data\b|clusterIP|nodePort"
+)
+
+SPECS: dict[Kind[Any], Manifest] = {
+    CONTROL_PLANE: {"operatorAccess": {"disabled": True}},
+    PROVISIONER: {"controlPlaneRef": {"name": "one"}},
+    WORKSPACE_PROXY: {"controlPlaneRef": {"name": "one"}},
+}
+BUILDERS = {
+    CONTROL_PLANE: controlplane.build,
+    PROVISIONER: provisioner.build,
+    WORKSPACE_PROXY: workspaceproxy.build,
+}
+
+State = frozenset[tuple[str, str]]
+"""Places and their values."""
+
+
+class Rest(NamedTuple):
+    """What there is when the operator has nothing left to do."""
+
+    stalled: bool
+    state: State
+
+
+@dataclass
+class Patient:
+    """An object with the operator that cares for it."""
+
+    runtime: Runtime
+    controller: Controller
+    observer: Observer
+    coderds: Mapping[str, CoderdServer]
+    kind: Kind[Any]
+    key: Key
+    generation: int = 1
+    looks: dict[tuple[str, int], Mutation] = field(default_factory=dict)
+    """The first change of a field that led to a state, known by its hash."""
+    excuses: set[str] = field(default_factory=set)
+    """The reasons that were needed for changes that show nowhere, or look like another."""
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+    async def put(self, spec: Manifest) -> bool:
+        """Whether this spec is another one, also with all its defaults."""
+        replace = {"op": "replace", "path": "/spec", "value": spec}
+        before, live = self.generation, await self.observer.client.patch(self.kind, self.key, [replace])
+        self.generation = live.metadata.generation
+        return self.generation != before
+
+    async def rest(self) -> Rest:
+        """Wait until the operator has spoken about the present spec, and nothing is left to do."""
+        return await eventually(self._resting, PATIENCE)
+
+    def passes(self) -> int:
+        """How many the operator has made for this kind; nobody else changes objects of it."""
+        return int(passes(self.runtime, self.controller.name))
+
+    def _resting(self) -> Rest:
+        known = self.runtime.informers[self.kind].get(self.key)
+        assert known is not None
+        assert known.metadata.generation == self.generation, "the operator has yet to hear of the spec"
+        assert known.status.observed_generation == self.generation, "the operator has yet to speak about the spec"
+        self._assert_quiet()
+        stalled = find(known.status.conditions, "Stalled")
+        assert stalled is not None
+        assert stalled.reason
+        assert stalled.status != "True" or stalled.message
+        return Rest(stalled.status == "True", frozenset(self._entries(known.status)))
+
+    def _assert_quiet(self) -> None:
+        """No pass is under way or due, nobody has yet to hear of a change, and every Deployment is rolled out."""
+        assert not busy(self.runtime, self.controller.name), "the operator is at work"
+        timer = self.controller.queue._timers.get(self.key)
+        assert timer is None or timer.when() - asyncio.get_running_loop().time() > SOON, "the operator goes on at once"
+        ours = [(kind.name, child) for kind in CHILDREN for child in self.runtime.informers[kind] if self._owns(child)]
+        theirs = [(kind, child) for (kind, _), child in self.observer.children().items() if self._owns(child)]
+        assert {_version(*each) for each in ours} == {_version(*each) for each in theirs}, "somebody will hear of news"
+        for kind, child in theirs:
+            rolled_out = child.manifest.get("status", {}).get("observedGeneration") == child.metadata.generation
+            assert kind != DEPLOYMENT.name or rolled_out, "the Deployment rolls out"
+
+    def _entries(self, status: Any) -> Iterator[tuple[str, str]]:
+        """All that the operator decides about children, all that it has in coderd, and all that it says."""
+        for (kind, key), child in self.observer.children().items():
+            if self._owns(child) or (child.controller is None and key.name == self.key.name):
+                yield from (each for each in flat(child.manifest, f"{kind} {key}") if not VOLATILE.search(each[0]))
+        for plane, coderd in self.coderds.items():
+            for held in coderd.state.keys.values():
+                if held.id == getattr(status, "provisioner_key_id", None):
+                    about = {"name": held.name.removesuffix("-2"), "of": held.organization, "tags": held.tags}
+                    yield from flat(about, f"key at {plane}")
+            for proxy in coderd.state.proxies.values():
+                if proxy.id == getattr(status, "proxy_id", None):
+                    about = {"name": proxy.name, "display": proxy.display_name, "icon": proxy.icon}
+                    yield from flat(about, f"proxy at {plane}")
+        for told in status.conditions:
+            yield f"condition {told.type}", f"{told.status} {told.reason}: {told.message}"
+
+    def _owns(self, child: Child) -> bool:
+        owner = child.controller
+        return owner is not None and (owner.kind, owner.name) == (self.kind.name, self.key.name)
+
+
+def _version(kind: str, child: Child) -> tuple[str, Key, str]:
+    return kind, child.key, child.metadata.resource_version
+
+
+@asynccontextmanager
+async def admitted(admin: Path, operator: Path, namespace: str) -> AsyncIterator[list[Patient]]:
+    """One object of each kind, ready."""
+    built: dict[Kind[Any], Controller] = {}
+
+    def builder(kind: Kind[Any]) -> Callable[[Runtime], Controller]:
+        def build(runtime: Runtime) -> Controller:
+            built[kind] = BUILDERS[kind](runtime)
+            return built[kind]
+
+        return build
+
+    async with (
+        site(admin, namespace, lambda: datetime.now(UTC)) as place,
+        running(operator, [namespace], *map(builder, SPECS), connect_to=routes(place)) as runtime,
+        observing(admin, [namespace]) as observer,
+        rolling_out(observer),
+    ):
+        patients = []
+        for kind, spec in SPECS.items():
+            key = Key(namespace, f"demo-{kind.name.lower()}")
+            await observer.client.create(kind, {"metadata": {"namespace": namespace, "name": key.name}, "spec": spec})
+            patients.append(Patient(runtime, built[kind], observer, place.coderds, kind, key))
+        for patient in patients:
+            await eventually(partial(_is_up, patient), PATIENCE)
+        yield patients
+
+
+def routes(place: Site) -> dict[Endpoint, Endpoint]:
+    elsewhere = Endpoint(CODER_URL.removeprefix("http://"), 80)
+    return {**place.routes, elsewhere: Endpoint("127.0.0.1", place.coderds["two"].port)}
+
+
+async def _is_up(patient: Patient) -> bool:
+    live = await patient.observer.client.get_manifest(patient.kind, patient.key)
+    conditions = {each["type"]: each["status"] for each in live.get("status", {}).get("conditions", [])}
+    assert "True" in (conditions.get("Available"), conditions.get("DeploymentReady")), conditions
+    return not live["status"].get("retiringKeys")
