@@ -57,8 +57,9 @@ async def observe(operator: OperatorProcess, seconds: float) -> list[Sample]:
     samples, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
         samples.append(await sample(operator))
-        status, words = await operator.get("health", "/healthz")
-        assert status == 200, words
+        for probe in ("/healthz", "/readyz"):
+            status, words = await operator.get("health", probe)
+            assert status == 200, words
         await asyncio.sleep(0.5)
     return samples
 
