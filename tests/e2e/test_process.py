@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
@@ -22,7 +21,7 @@ from coder_k8s.kube.objects import Key, Kind, Manifest
 from tests.e2e import planes
 from tests.e2e.operator_process import OperatorProcess, Start
 from tests.support import eventually
-from tests.support.operator import CONFIG, install_crds, write_operator_kubeconfig
+from tests.support.operator import confined_kubeconfig, install_crds, write_operator_kubeconfig
 from tests.support.proxy import Proxy
 
 CONTROLLERS = ("codercontrolplane", "coderprovisioner", "coderworkspaceproxy")
@@ -178,20 +177,6 @@ async def test_roles_in_the_watched_namespaces_suffice(
     await planes.told(admin, plane, "Ready", "AllPartsReady")
     assert await operator.metric("coder_k8s_object_ready", name="one", reason="AllPartsReady") == 1
     assert not operator.heard("forbidden")
-
-
-def confined_kubeconfig(cluster: ClusterAccess, namespace: str, path: Path) -> Path:
-    """An operator that has nothing but the generated Roles, in one namespace."""
-    manifests: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "confined"}}]
-    for name in ("leader-election.yaml", "namespaced/operator.yaml"):
-        manifests += yaml.safe_load_all((CONFIG / "rbac" / name).read_text())
-    for manifest in manifests:
-        manifest["metadata"]["namespace"] = namespace
-        for subject in manifest.get("subjects", ()):
-            subject |= {"name": "confined", "namespace": namespace}
-    cluster.kubectl("apply", "--filename=-", input=yaml.safe_dump_all(manifests))
-    token = cluster.kubectl("create", "token", "confined", "--namespace", namespace).strip()
-    return cluster.write_kubeconfig(path, {"token": token}, namespace)
 
 
 async def test_it_waits_for_kinds_that_are_not_installed(launch: Start, fresh_cluster: Cluster, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The generated manifests, installed as an administrator would."""
 
+import json
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from coder_k8s.dev.processes import poll
 CONFIG = Path(__file__).parents[2] / "config"
 NAMESPACE = "coder-system"
 SERVICE_ACCOUNT = "coder-k8s"
+CONFINED = "confined"
 
 
 def install_crds(cluster: ClusterAccess) -> None:
@@ -36,3 +38,26 @@ def write_operator_kubeconfig(cluster: ClusterAccess, path: Path) -> Path:
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "--kustomize", CONFIG / "rbac")
     token = cluster.kubectl("create", "token", SERVICE_ACCOUNT, "--namespace", NAMESPACE, "--duration=8h").strip()
     return cluster.write_kubeconfig(path, {"token": token}, NAMESPACE)
+
+
+def confined_kubeconfig(cluster: ClusterAccess, namespace: str, path: Path) -> Path:
+    """An operator that has nothing but the generated Roles, in one namespace."""
+    manifests: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": CONFINED}}]
+    for name in ("leader-election.yaml", "namespaced/operator.yaml"):
+        manifests += yaml.safe_load_all((CONFIG / "rbac" / name).read_text())
+    for manifest in manifests:
+        manifest["metadata"]["namespace"] = namespace
+        for subject in manifest.get("subjects", ()):
+            subject |= {"name": CONFINED, "namespace": namespace}
+    cluster.kubectl("apply", "--filename=-", input=yaml.safe_dump_all(manifests))
+    assert poll(lambda: _may_list_secrets(cluster, namespace), timeout=30), "the Roles are not in force"
+    token = cluster.kubectl("create", "token", CONFINED, "--namespace", namespace).strip()
+    return cluster.write_kubeconfig(path, {"token": token}, namespace)
+
+
+def _may_list_secrets(cluster: ClusterAccess, namespace: str) -> bool:
+    """Whether the authorizer has taken notice of the Roles: it follows them by a watch."""
+    asked = {"namespace": namespace, "verb": "list", "resource": "secrets"}
+    spec = {"user": f"system:serviceaccount:{namespace}:{CONFINED}", "resourceAttributes": asked}
+    _, answer = cluster.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
+    return bool(json.loads(answer)["status"]["allowed"])
