@@ -19,7 +19,7 @@ from tests.support.children import Children, collect_garbage, lines, managed
 from tests.support.crashes import is_rolled_out
 from tests.support.drills import Drill, Event, Ground, State
 
-from .world import CREDENTIALS, NAME, PLANE, World
+from .world import CREDENTIALS, NAME, PLANE, World, strangers
 
 HOME, ELSEWHERE = "home.example.com", "elsewhere.example.com"
 REGISTERED = {"coderURL": f"http://{HOME}", "credentialsSecretRef": {"name": CREDENTIALS}}
@@ -136,6 +136,7 @@ async def drilling(place: World) -> AsyncIterator[ProxyDrill]:
         drill = ProxyDrill(ground, place, other)
         await drill.take(ProxyDrill.make)
         yield drill
+        assert not strangers(place.coderd, other)
 
 
 def change(**spec: Any) -> Callable[[ProxyDrill], Awaitable[None]]:
