@@ -44,7 +44,7 @@ def _of_planes() -> Iterator[Mutation]:
     for secret in ("one-token", "two-token"):
         yield Mutation("envFrom", "envFrom[].secretRef.name", [{"secretRef": {"name": secret}}])
         tls = {"host": "x", "wildcardHost": "*.x", "tls": {"wildcardSecretName": secret}}
-        yield Mutation("expose", "expose.ingress.tls.wildcardSecretName", {"ingress": tls})
+        yield Mutation("expose", "expose.ingress.tls.wildcardSecretName, with its host", {"ingress": tls})
     for number in (5, 6):
         for name in ("initialDelaySeconds", "periodSeconds", "timeoutSeconds", "failureThreshold"):
             yield Mutation("livenessProbe", f"livenessProbe.{name}, enabled", {"enabled": True, name: number})

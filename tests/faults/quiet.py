@@ -8,10 +8,8 @@ from .mutations import Mutation
 
 
 def is_bare(value: Any) -> bool:
-    """Whether there is nothing in it, however deep."""
-    if isinstance(value, dict | list):
-        return all(map(is_bare, value.values() if isinstance(value, dict) else value))
-    return bool(value == "")
+    """Whether it is empty, or an object of nothing but that."""
+    return all(map(is_bare, value.values())) if isinstance(value, dict) else value in ("", [])
 
 
 class Excuse(NamedTuple):
@@ -33,6 +31,8 @@ QUIET = (
 )
 ALIKE = (
     Excuse("this cluster has no Gateway API", r"expose\.gateway\..*"),
+    Excuse("pods of this API server have no such volumes", r"volumes.*\.(clusterTrustBundle|podCertificate)\..*"),
+    Excuse("a quantity is the same as text", r"volumes\[\]\..*", lambda value: "'1'" in repr(value)),
     Excuse("there is no wildcard host for the certificate", r"expose\.ingress\.tls\.wildcardSecretName"),
 )
 

@@ -80,7 +80,7 @@ def judged(patient: Patient, mutation: Mutation, before: State, after: State) ->
     assert after != before, "shows nowhere"
     first = patient.looks.setdefault((mutation.path, hash(after)), mutation)
     if first is not mutation:
-        excuse = reason(ALIKE, mutation)
+        excuse = reason(ALIKE, mutation) or reason(ALIKE, first)
         patient.excuses.add(excuse)
         assert excuse, f"looks like {first}"
     return "followed"
