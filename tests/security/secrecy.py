@@ -6,7 +6,7 @@ or more, and by those of its base64 form. Shorter ones could be anybody's, and a
 
 Where it is looked for: in all that the operator wrote to an API server (status, conditions, events, children, URLs; of
 Secrets, everything but their data), in the logs of operators that ran as processes and in their metrics, and in the log
-records of controllers that ran inside of tests. All of them log at debug level.
+records of controllers that ran inside of tests. They log at debug level, but for the operator of the documentation.
 """
 
 import base64
