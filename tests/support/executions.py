@@ -181,8 +181,9 @@ class Execution(Executioner):
         """Wait until the operator is dead, or has come to rest without such a request; whether it is dead."""
 
         async def over() -> bool:
+            flaws = await self._flaws()
             moved = await self.pods.move_on()
-            return self.killed() or not (moved or await self._flaws())
+            return self.killed() or not (flaws or moved)
 
         await eventually(over, PATIENCE)
         self.spare()
@@ -192,11 +193,10 @@ class Execution(Executioner):
         """Wait until all is as it must be."""
 
         async def rests() -> bool:
-            if await self.pods.move_on():
-                return False
             flaws = await self._flaws()
+            moved = await self.pods.move_on()  # after the look: what has just gone leaves something behind
             assert not flaws, flaws
-            return True
+            return not moved
 
         await eventually(rests, PATIENCE)
 
