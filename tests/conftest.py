@@ -6,6 +6,7 @@ note, and the owner looks for it when that worker has collected. A run of pure t
 """
 
 import fcntl
+import os
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SHARED] = ClusterAccess(Path(given["cluster_folder"]), given["cluster_port"])
         record(config, config.stash[SHARED].folder / f"{given['workerid']}{RECORDS}")
         return
+    os.environ.setdefault("GOGC", "400")  # servers that live for minutes need not save memory, and take less CPU
     folder = tempfile.TemporaryDirectory(prefix="coder-k8s-", ignore_cleanup_errors=True)
     config.add_cleanup(folder.cleanup)
     config.stash[SHARED] = ClusterAccess(Path(folder.name), free_port())
