@@ -22,8 +22,9 @@ from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.objects import Child, Key, Kind, Manifest
 from tests.controllers.controlplane.planes import Observer, observing
-from tests.controllers.controlplane.test_fields import flat, rolling_out
+from tests.controllers.controlplane.test_fields import rolling_out
 from tests.support import eventually
+from tests.support.children import flat
 from tests.support.controllers import running
 from tests.support.idle import busy, passes
 from tests.support.rotations import Site, site

@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from coder_k8s.controllers.labels import MANAGED
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import Child, Kind
-from tests.controllers.controlplane.test_fields import flat
 
 VOLATILE = re.compile(
     r"\.metadata\.(uid|resourceVersion|generation|creationTimestamp|labels\.coder\.com/applied-digest)\b"
@@ -41,3 +41,12 @@ def lines(children: Children, uid: str) -> set[tuple[str, str]]:
     manifests = [(kind, child, json.loads(json.dumps(child.manifest).replace(uid, "uid"))) for kind, child in children]
     entries = (entry for kind, child, manifest in manifests for entry in flat(manifest, f"{kind.name} {child.key}"))
     return {entry for entry in entries if not VOLATILE.search(entry[0])}
+
+
+def flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Every value in an object that holds no other, with its path."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    if not inner:
+        yield path, repr(value)
+    for name, item in inner:
+        yield from flat(item, f"{path}.{name}")

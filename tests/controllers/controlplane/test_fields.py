@@ -18,6 +18,7 @@ from coder_k8s.kube.cache import Change
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Child, Manifest
 from tests.support import eventually
+from tests.support.children import flat
 from tests.support.controllers import running
 from tests.support.operator import CONFIG, install_crds, write_operator_kubeconfig
 
@@ -120,14 +121,6 @@ def state(observer: Observer) -> set[tuple[str, str]]:
 
 
 VOLATILE = re.compile(r"\.(metadata\.(uid|resourceVersion|generation|creationTimestamp)|status|apiVersion|kind)\b")
-
-
-def flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    if not inner:
-        yield path, repr(value)
-    for name, item in inner:
-        yield from flat(item, f"{path}.{name}")
 
 
 def settled(observer: Observer, row: Row, before: set[tuple[str, str]]) -> bool:
