@@ -236,6 +236,11 @@ class ControlPlaneStatus(Status, kw_only=True, frozen=True):
 
     url: str = ""
     """URL in the cluster, always with its port."""
+    image: str = ""
+    """
+    Image of all pods after the last complete rollout. Provisioners and workspace proxies without an image of their own
+    follow it.
+    """
     version: str = ""
     """Version that Coder reports of itself."""
     operator_access_ready: bool = False

@@ -18,9 +18,16 @@ class Rollout(NamedTuple):
     complete: bool
     stuck: str
     """The Deployment's own words when it gave up waiting; empty otherwise."""
+    image: str
+    """Image of the first container of the pod template."""
+
+    @property
+    def running_image(self) -> str:
+        """The image that every pod runs; empty while there are none, or pods of an older template."""
+        return self.image if self.complete and self.wanted else ""
 
 
-NOTHING = Rollout(wanted=0, replicas=0, ready=0, complete=False, stuck="")
+NOTHING = Rollout(wanted=0, replicas=0, ready=0, complete=False, stuck="", image="")
 
 
 def rollout(deployment: Child) -> Rollout:
@@ -43,6 +50,7 @@ def rollout(deployment: Child) -> Rollout:
         ready=counts[2],
         complete=observed and all(count == wanted for count in counts),
         stuck=stuck if observed else "",
+        image=manifest["spec"]["template"]["spec"]["containers"][0]["image"],
     )
 
 

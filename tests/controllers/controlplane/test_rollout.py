@@ -9,11 +9,13 @@ from coder_k8s.controllers.controlplane.rollout import NOTHING, Rollout, judge, 
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube.objects import Child
 
+IMAGE = "coder:v2"
 DEADLINE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "took too long"}
 
 
 def deployment(generation: int, wanted: int | None = None, **status: Any) -> Child:
-    spec = {} if wanted is None else {"replicas": wanted}
+    template = {"spec": {"containers": [{"name": "coder", "image": IMAGE}, {"name": "other", "image": "other"}]}}
+    spec = {"template": template} | ({} if wanted is None else {"replicas": wanted})
     manifest = {"metadata": {"name": "demo", "generation": generation}, "spec": spec, "status": status}
     return Child.decode(msgspec.json.encode(manifest))
 
@@ -33,34 +35,42 @@ def counts(number: int, updated: int | None = None, **more: Any) -> dict[str, An
 @pytest.mark.parametrize(
     ("live", "expected"),
     [
-        pytest.param(deployment(1), Rollout(1, 0, 0, False, ""), id="just made"),
-        pytest.param(deployment(1, 2, observedGeneration=1), Rollout(2, 0, 0, False, ""), id="no pods yet"),
-        pytest.param(deployment(1, 2, observedGeneration=1, **counts(2)), Rollout(2, 2, 2, True, ""), id="complete"),
-        pytest.param(deployment(2, 2, observedGeneration=1, **counts(2)), Rollout(2, 2, 2, False, ""), id="old news"),
-        pytest.param(deployment(1, 2, observedGeneration=1, **counts(3)), Rollout(2, 3, 3, False, ""), id="surge"),
+        pytest.param(deployment(1), Rollout(1, 0, 0, False, "", IMAGE), id="just made"),
+        pytest.param(deployment(1, 2, observedGeneration=1), Rollout(2, 0, 0, False, "", IMAGE), id="no pods yet"),
         pytest.param(
-            deployment(1, 2, observedGeneration=1, **counts(2, 1)), Rollout(2, 2, 2, False, ""), id="half new"
+            deployment(1, 2, observedGeneration=1, **counts(2)), Rollout(2, 2, 2, True, "", IMAGE), id="complete"
+        ),
+        pytest.param(
+            deployment(2, 2, observedGeneration=1, **counts(2)), Rollout(2, 2, 2, False, "", IMAGE), id="old news"
+        ),
+        pytest.param(
+            deployment(1, 2, observedGeneration=1, **counts(3)), Rollout(2, 3, 3, False, "", IMAGE), id="surge"
+        ),
+        pytest.param(
+            deployment(1, 2, observedGeneration=1, **counts(2, 1)), Rollout(2, 2, 2, False, "", IMAGE), id="half new"
         ),
         pytest.param(
             deployment(1, 2, observedGeneration=1, **counts(2) | {"availableReplicas": 1}),
-            Rollout(2, 2, 2, False, ""),
+            Rollout(2, 2, 2, False, "", IMAGE),
             id="not available for long enough",
         ),
-        pytest.param(deployment(1, 0, observedGeneration=1), Rollout(0, 0, 0, True, ""), id="zero"),
-        pytest.param(deployment(1, 0, observedGeneration=1, **counts(1)), Rollout(0, 1, 1, False, ""), id="to zero"),
+        pytest.param(deployment(1, 0, observedGeneration=1), Rollout(0, 0, 0, True, "", IMAGE), id="zero"),
+        pytest.param(
+            deployment(1, 0, observedGeneration=1, **counts(1)), Rollout(0, 1, 1, False, "", IMAGE), id="to zero"
+        ),
         pytest.param(
             deployment(1, 1, observedGeneration=1, replicas=1, conditions=[DEADLINE]),
-            Rollout(1, 1, 0, False, "took too long"),
+            Rollout(1, 1, 0, False, "took too long", IMAGE),
             id="given up",
         ),
         pytest.param(
             deployment(2, 1, observedGeneration=1, replicas=1, conditions=[DEADLINE]),
-            Rollout(1, 1, 0, False, ""),
+            Rollout(1, 1, 0, False, "", IMAGE),
             id="gave up on an older template",
         ),
         pytest.param(
             deployment(1, 1, observedGeneration=1, conditions=[DEADLINE | {"reason": "ReplicaSetUpdated"}]),
-            Rollout(1, 0, 0, False, ""),
+            Rollout(1, 0, 0, False, "", IMAGE),
             id="progressing",
         ),
     ],
@@ -69,12 +79,25 @@ def test_reads_a_deployment(live: Child, expected: Rollout) -> None:
     assert rollout(live) == expected
 
 
-STUCK = Rollout(wanted=2, replicas=3, ready=0, complete=False, stuck="took too long")
-COMPLETE = Rollout(wanted=2, replicas=2, ready=2, complete=True, stuck="")
-HALF = Rollout(wanted=2, replicas=2, ready=1, complete=False, stuck="")
-EMPTY = Rollout(wanted=2, replicas=0, ready=0, complete=False, stuck="")
-ZERO = Rollout(wanted=0, replicas=0, ready=0, complete=True, stuck="")
-LEAVING = Rollout(wanted=0, replicas=1, ready=1, complete=False, stuck="")
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(Rollout(2, 2, 2, True, "", IMAGE), IMAGE, id="complete"),
+        pytest.param(Rollout(2, 3, 2, False, "", IMAGE), "", id="under way"),
+        pytest.param(Rollout(0, 0, 0, True, "", IMAGE), "", id="no pods"),
+        pytest.param(NOTHING, "", id="no Deployment"),
+    ],
+)
+def test_image_that_every_pod_runs(found: Rollout, expected: str) -> None:
+    assert found.running_image == expected
+
+
+STUCK = Rollout(wanted=2, replicas=3, ready=0, complete=False, stuck="took too long", image=IMAGE)
+COMPLETE = Rollout(wanted=2, replicas=2, ready=2, complete=True, stuck="", image=IMAGE)
+HALF = Rollout(wanted=2, replicas=2, ready=1, complete=False, stuck="", image=IMAGE)
+EMPTY = Rollout(wanted=2, replicas=0, ready=0, complete=False, stuck="", image=IMAGE)
+ZERO = Rollout(wanted=0, replicas=0, ready=0, complete=True, stuck="", image=IMAGE)
+LEAVING = Rollout(wanted=0, replicas=1, ready=1, complete=False, stuck="", image=IMAGE)
 
 # Ready, Reconciling, Stalled
 READY, MOVING, STALLED, RESTING = "True False False", "False True False", "False False True", "False False False"

@@ -101,6 +101,32 @@ async def test_life(world: World) -> None:
     check_every_state(world)
 
 
+async def test_image_is_that_of_the_last_complete_rollout(world: World) -> None:
+    """Provisioners follow it, and a daemon newer than coderd is refused."""
+    images: list[str] = []
+
+    async def then(expected: str) -> None:
+        images.append((await says(world, expected))["status"].get("image", ""))
+
+    async with world.running():
+        await world.make(image="coder:v1", replicas=2)
+        await then("Pending NoReplicasReady False InProgress")
+        await world.pods(2, total=3, updated=1)
+        await then("Ready RolloutInProgress False InProgress")
+        await world.pods(2)
+        await then("Ready MinimumReplicasReady True Current")
+        await world.change(image="coder:v2")
+        await then("Ready RolloutInProgress False InProgress")
+        await world.pods(2, total=3, updated=1, conditions=[DEADLINE])
+        await then("Ready RolloutStuck False Failed")
+        await world.pods(2)
+        await then("Ready MinimumReplicasReady True Current")
+        await world.change(replicas=0, image="coder:v3")
+        await world.pods(0)
+        await then("Pending NoReplicasReady False InProgress")
+    assert images == ["", "", "coder:v1", "coder:v1", "coder:v1", "coder:v2", "coder:v2"]
+
+
 async def test_change_that_concerns_no_pod_is_told_at_once(world: World) -> None:
     async with world.running():
         await world.make()

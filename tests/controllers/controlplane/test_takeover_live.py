@@ -25,6 +25,11 @@ from tests.support.takeover import recorded, set_by
 from .planes import Observer, observing
 
 RECORDED = recorded(Path(__file__).with_name("takeover.json"))
+IMAGE = next(
+    item["spec"]["template"]["spec"]["containers"][0]["image"]
+    for item in RECORDED
+    if item["kind"] == "Deployment" and item.get("status", {}).get("readyReplicas")
+)
 PLANES = [item for item in RECORDED if item["kind"] == CONTROL_PLANE.name]
 
 
@@ -55,7 +60,9 @@ async def load_record(cluster: ClusterAccess) -> None:
             named = {**given["metadata"], "name": key.name, "namespace": key.namespace}
             child = await operator.create(kind, {**given, "metadata": named})
             if item.get("status", {}).get("replicas"):
-                await operator.patch_status(kind, child, item["status"])
+                # The record was made without the controller of Deployments, which says which generation it has seen.
+                observed = {"observedGeneration": child.metadata.generation}
+                await operator.patch_status(kind, child, {**item["status"], **observed})
             assert set_by("coder-k8s", await operator.get_manifest(kind, key)) == given
 
 
@@ -111,12 +118,19 @@ async def test_takeover(taken: Cluster, tmp_path: Path) -> None:
             await eventually(lambda: settled(observer), timeout=30)
             await eventually(lambda: all_marked(observer))
             assert identity(observer.children()) == before
+            # Of a Deployment that another operator rolled out, and of one whose pods nobody has made yet.
+            assert await running_image(observer, "prov") == IMAGE
+            assert await running_image(observer, "minimal") == ""
             await what_was_theirs_follows_the_spec(observer)
             await idle(runtime)
         seen = await versions(observer)
         async with running(kubeconfig, [""], setup.build) as again:
             await idle(again)
             assert await versions(observer) == seen
+
+
+async def running_image(observer: Observer, name: str) -> str:
+    return (await observer.client.get(CONTROL_PLANE, Key("golden", name))).status.image
 
 
 async def what_was_theirs_follows_the_spec(observer: Observer) -> None:

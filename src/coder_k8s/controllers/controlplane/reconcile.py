@@ -102,6 +102,7 @@ class Reconciler:
                 "ready_replicas": found.ready,
                 "selector": selector(labels(NAME, plane)),
                 "config_checksum": checksum,
+                "image": found.running_image or plane.status.image,
             }
         await self._status.write(plane, report, CONDITIONS)
         return report.look_again
