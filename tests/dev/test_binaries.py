@@ -28,6 +28,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.delenv("KUBE_VERSION", raising=False)
     return tmp_path / "cache" / "coder-k8s" / "kube"
 
 
@@ -80,14 +81,14 @@ def test_build_tells_the_programs_their_version(cache: Path, go_calls: Path) -> 
 def test_every_program_is_pinned_and_built_in_its_own_module(name: str, cache: Path, go_calls: Path) -> None:
     go = go_calls.parent / "bin" / "go"
     go.write_text(go.read_text().replace("sleep 0.3\necho built", "pwd"))
-    source = binaries.SOURCES[name]
 
     built = binaries.program(name)
 
     assert built == cache / binaries.version(name) / name
-    assert built.read_text().strip() == str(source.module)
-    assert go_calls.read_text().rstrip().endswith(source.package)
-    assert (source.module / "go.sum").exists()
+    assert built.read_text().strip() == str(binaries.module(name))
+    assert go_calls.read_text().rstrip().endswith(binaries.SOURCES[name].package)
+    assert "-mod=mod" not in go_calls.read_text()
+    assert (binaries.module(name) / "go.sum").exists()
 
 
 def test_two_callers_at_once_build_once(cache: Path, go_calls: Path) -> None:
@@ -124,3 +125,104 @@ def test_unknown_program_is_a_usage_error(cache: Path) -> None:
 
     assert caller.returncode == 2
     assert "kubelet" in errors
+
+
+# What `k8s.io/kubernetes` publishes of itself, shortened.
+GO_MOD = """module k8s.io/kubernetes
+
+go 1.22.0
+
+require (
+\tgo.etcd.io/etcd/client/v3 v3.5.10
+\tk8s.io/api v0.0.0
+)
+
+require (
+\tgo.etcd.io/etcd/server/v3 v3.5.10 // indirect
+)
+
+replace (
+\tk8s.io/api => ./staging/src/k8s.io/api
+\tk8s.io/client-go => ./staging/src/k8s.io/client-go
+)
+"""
+
+
+@pytest.fixture
+def other_kubernetes(tmp_path: Path, go_calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`KUBE_VERSION`, and a `go` that can download this version and no other."""
+    published = tmp_path / "published"
+    published.mkdir()
+    (published / "go.mod").write_text(GO_MOD)
+    (published / "go.sum").write_text("sums\n")
+    (published / "go.sum").chmod(0o444)
+    answer = f'{{"Dir": "{published}", "GoMod": "{published}/go.mod"}}'
+    go = tmp_path / "bin" / "go"
+    download = f"""case "$*" in
+mod*kubernetes@v1.30.14) echo '{answer}'; exit 0;;
+mod*) echo '{{"Error": "unknown revision"}}'; exit 1;;
+esac
+"""
+    record, build = go.read_text().split("while", 1)
+    go.write_text(f"{record}{download}while{build}")
+    monkeypatch.setenv("KUBE_VERSION", "1.30.14")
+
+
+@pytest.mark.usefixtures("other_kubernetes")
+def test_another_kubernetes_is_built_once_with_the_etcd_that_it_names(cache: Path, go_calls: Path) -> None:
+    for _ in range(2):
+        assert binaries.program("kube-apiserver") == cache / "v1.30.14" / "kube-apiserver"
+        assert binaries.program("etcd") == cache / "v3.5.10" / "etcd"
+
+    download, apiserver, etcd = go_calls.read_text().splitlines()
+    assert download == "mod download -json k8s.io/kubernetes@v1.30.14"
+    assert "-mod=mod" in apiserver
+    assert "-X k8s.io/component-base/version.gitVersion=v1.30.14" in apiserver
+    assert etcd.endswith("go.etcd.io/etcd/server/v3")
+
+
+@pytest.mark.usefixtures("other_kubernetes")
+def test_module_of_another_kubernetes_takes_the_published_staging_modules(cache: Path) -> None:
+    folder = binaries.module("kube-apiserver")
+
+    assert folder == cache / "v1.30.14" / "module"
+    assert (folder / "go.mod").read_text() == (
+        GO_MOD.replace(
+            "module k8s.io/kubernetes", "module coder.com/coder-k8s/kube\n\nrequire (\n\tk8s.io/kubernetes v1.30.14\n)"
+        )
+        .replace("./staging/src/k8s.io/api", "k8s.io/api v0.30.14")
+        .replace("./staging/src/k8s.io/client-go", "k8s.io/client-go v0.30.14")
+    )
+    assert (folder / "go.sum").stat().st_mode & stat.S_IWUSR
+
+
+@pytest.mark.usefixtures("other_kubernetes")
+@pytest.mark.parametrize("name", ["kwok", "helm", "promtool"])
+def test_what_is_not_of_kubernetes_stays_as_pinned(name: str) -> None:
+    assert binaries.module(name).is_relative_to(binaries.MODULES)
+
+
+@pytest.mark.parametrize("written", ["1.36.3", "v1.36.3"])
+def test_asking_for_the_pinned_kubernetes_generates_nothing(
+    written: str, cache: Path, go_calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBE_VERSION", written)
+
+    assert binaries.module("kube-apiserver") == binaries.MODULES / "kube"
+    assert not go_calls.exists()
+
+
+@pytest.mark.usefixtures("other_kubernetes")
+def test_kubernetes_that_cannot_be_downloaded_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBE_VERSION", "1.99.0")
+
+    with pytest.raises(binaries.BinariesMissing, match=r"Kubernetes v1\.99\.0 cannot be downloaded:\nunknown revision"):
+        binaries.program("etcd")
+
+
+@pytest.mark.parametrize("given", ["1.30", "latest", "../1.30.14"])
+def test_version_of_kubernetes_must_be_whole(given: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBE_VERSION", given)
+
+    with pytest.raises(binaries.BinariesMissing, match=r"KUBE_VERSION must be a whole version such as 1\.30\.14"):
+        binaries.program("etcd")

@@ -2,7 +2,8 @@
 
 `KUBEBUILDER_ASSETS` (the envtest convention) wins where it holds a program. Anything else is built
 from a Go module beside this file into a per-user cache, one folder per version, and never again while
-that version stands. A file lock keeps two callers from building at the same time.
+that version stands. `KUBE_VERSION` (such as `1.30.14`) chooses another Kubernetes than the pinned one; its module is
+generated into the cache. A file lock keeps two callers from building at the same time.
 """
 
 import argparse
@@ -19,6 +20,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from . import kubernetes_module
+from .kubernetes_module import KUBERNETES
+
 MODULES = Path(__file__).parent
 
 
@@ -29,19 +33,17 @@ class Source:
     folder: str
     package: str
     flags: tuple[str, ...] = ()
-
-    @property
-    def module(self) -> Path:
-        return MODULES / self.folder
+    of_kubernetes: bool = False
+    """Whether `KUBE_VERSION` chooses its version."""
 
 
 SOURCES = {
-    "etcd": Source("kube", "go.etcd.io/etcd/server/v3"),
+    "etcd": Source("kube", "go.etcd.io/etcd/server/v3", of_kubernetes=True),
     "helm": Source("helm", "helm.sh/helm/v4/cmd/helm"),
-    "kube-apiserver": Source("kube", "k8s.io/kubernetes/cmd/kube-apiserver"),
-    "kube-controller-manager": Source("kube", "k8s.io/kubernetes/cmd/kube-controller-manager"),
-    "kube-scheduler": Source("kube", "k8s.io/kubernetes/cmd/kube-scheduler"),
-    "kubectl": Source("kube", "k8s.io/kubernetes/cmd/kubectl"),
+    "kube-apiserver": Source("kube", "k8s.io/kubernetes/cmd/kube-apiserver", of_kubernetes=True),
+    "kube-controller-manager": Source("kube", "k8s.io/kubernetes/cmd/kube-controller-manager", of_kubernetes=True),
+    "kube-scheduler": Source("kube", "k8s.io/kubernetes/cmd/kube-scheduler", of_kubernetes=True),
+    "kubectl": Source("kube", "k8s.io/kubernetes/cmd/kubectl", of_kubernetes=True),
     "kwok": Source("kube", "sigs.k8s.io/kwok/cmd/kwok"),
     # Rules need no service discovery, and the clouds' libraries for it would be most of the build.
     "promtool": Source("promtool", "github.com/prometheus/prometheus/cmd/promtool", ("-tags=remove_all_sd",)),
@@ -60,7 +62,7 @@ def program(name: str, say: Callable[[str], None] = print) -> Path:
         return given
     built = _cache() / version(name) / name
     if not built.exists():
-        with _lock(built.parent.parent / ".lock"):
+        with _lock():
             if not built.exists():  # another process may have built it while we waited
                 _build(name, built, say)
     return built
@@ -68,12 +70,44 @@ def program(name: str, say: Callable[[str], None] = print) -> Path:
 
 def version(name: str) -> str:
     """The version of a program that its Go module pins."""
+    return _pinned(module(name), SOURCES[name].package)
+
+
+def module(name: str) -> Path:
+    """The folder of the Go module that a program is built in, generated first if it must be."""
     source = SOURCES[name]
-    pins = source.module / "go.mod"
-    for module, pinned in re.findall(r"^\s+(\S+) (v\S+)(?: // indirect)?$", pins.read_text(), re.MULTILINE):
-        if source.package == module or source.package.startswith(module + "/"):
+    pinned = MODULES / source.folder
+    if not source.of_kubernetes or (wanted := _kube_version()) in ("", _pinned(pinned, KUBERNETES)):
+        return pinned
+    generated = _cache() / wanted / "module"
+    if not (generated / "go.mod").exists():
+        with _lock():
+            if not (generated / "go.mod").exists():
+                _generate(wanted, generated)
+    return generated
+
+
+def _kube_version() -> str:
+    """The version of Kubernetes that is asked for; empty for the pinned one."""
+    given = os.environ.get("KUBE_VERSION", "")
+    if given and not re.fullmatch(r"v?\d+\.\d+\.\d+", given):
+        raise BinariesMissing(f"KUBE_VERSION must be a whole version such as 1.30.14, not {given}")
+    return given and "v" + given.removeprefix("v")
+
+
+def _pinned(folder: Path, package: str) -> str:
+    pins = folder / "go.mod"
+    for required, pinned in re.findall(r"^\s+(\S+) (v\S+)(?: // indirect)?$", pins.read_text(), re.MULTILINE):
+        if package == required or package.startswith(required + "/"):
             return str(pinned)
-    raise BinariesMissing(f"{pins} pins no version of {source.package}")
+    raise BinariesMissing(f"{pins} pins no version of {package}")
+
+
+def _generate(kubernetes: str, folder: Path) -> None:
+    try:
+        kubernetes_module.write(_go(f"Kubernetes {kubernetes}"), kubernetes, folder)
+    except kubernetes_module.NotDownloaded as refusal:
+        raise BinariesMissing(f"KUBE_VERSION: Kubernetes {kubernetes} cannot be downloaded:\n{refusal}") from refusal
 
 
 def _given(name: str) -> Path | None:
@@ -90,28 +124,36 @@ def _cache() -> Path:
 
 
 @contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def _lock() -> Iterator[None]:
+    path = _cache() / ".lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _build(name: str, target: Path, say: Callable[[str], None]) -> None:
+def _go(needed: str) -> str:
     go = shutil.which("go")
     if go is None:
         raise BinariesMissing(
-            f"{name} is needed and not here. Either put Go on PATH (https://go.dev/doc/install), and it is"
+            f"{needed} is needed and not here. Either put Go on PATH (https://go.dev/doc/install), and it is"
             " built once into the cache, or set KUBEBUILDER_ASSETS to a folder that holds it."
         )
+    return go
+
+
+def _build(name: str, target: Path, say: Callable[[str], None]) -> None:
+    go, folder = _go(name), module(name)
     say(f"building {name} {version(name)} once, into {target.parent} ...")
     started = time.monotonic()
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_suffix(".part")
     source = SOURCES[name]
+    # A generated module still lacks the checksums of what it replaces; a committed one must stay as it is.
+    flags = [*BUILD_FLAGS, *source.flags, *(() if folder.is_relative_to(MODULES) else ("-mod=mod",))]
     done = subprocess.run(
-        [go, "build", *BUILD_FLAGS, *source.flags, "-ldflags", _linker_flags(source), "-o", unfinished, source.package],
-        cwd=source.module,
+        [go, "build", *flags, "-ldflags", _linker_flags(source, folder), "-o", unfinished, source.package],
+        cwd=folder,
         env=os.environ | {"CGO_ENABLED": "0"},
         capture_output=True,
         text=True,
@@ -123,11 +165,11 @@ def _build(name: str, target: Path, say: Callable[[str], None]) -> None:
     say(f"built {name} in {time.monotonic() - started:.0f} s")
 
 
-def _linker_flags(source: Source) -> str:
+def _linker_flags(source: Source, folder: Path) -> str:
     """Without the stamps, `/version` of Kubernetes says v0.0.0 and clients decide wrongly by it."""
     if source.folder != "kube":
         return "-s -w"
-    kubernetes = version("kube-apiserver")
+    kubernetes = _pinned(folder, KUBERNETES)
     major, minor, _ = kubernetes.removeprefix("v").split(".", 2)
     stamps = {"gitVersion": kubernetes, "gitMajor": major, "gitMinor": minor}
     packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
