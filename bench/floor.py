@@ -57,7 +57,7 @@ async def work(client: Client, planes: Planes, template: bytes) -> None:
         *children, status = filled(template, plane)
         for kind, child in zip(CHILDREN, children, strict=True):
             await client.create(kind, child)
-        await client.patch_status(CONTROL_PLANE, plane, status)
+        await client.merge(CONTROL_PLANE, plane.key, {"status": status}, "status")
 
 
 async def main(kubeconfig: Path, workers: int, status: Manifest) -> None:

@@ -156,17 +156,9 @@ async def test_what_somebody_else_answers_was_not_done() -> None:
         for call in (
             client.delete_provisioner_key("default", "key"),
             client.delete_workspace_proxy("proxy"),
-            client.delete_license(1),
-            client.refresh_entitlements(),
         ):
             with pytest.raises(errors.Unavailable, match="cannot be read"):
                 await call
-
-
-async def test_health_is_what_coderd_says() -> None:
-    async with scripted(http("200 OK", b"<html>welcome</html>")) as url, Connections() as connections:
-        with pytest.raises(errors.Unavailable):
-            await Client(connections, url).healthy()
 
 
 async def test_a_connection_that_is_cut_and_one_that_is_slow() -> None:
@@ -206,10 +198,10 @@ async def test_a_name_is_connected_to_elsewhere() -> None:
 
 async def test_the_host_header_stays() -> None:
     requests: list[bytes] = []
-    async with scripted(http("200 OK", b"OK"), requests=requests) as url:
+    async with scripted(http("200 OK", b'{"version": "v2"}'), requests=requests) as url:
         routes = {Endpoint("coder.example", 8080): Endpoint("localhost", int(url.rpartition(":")[2]))}
         async with Connections(routes) as connections:
-            await Client(connections, "http://coder.example:8080/").healthy()
+            await Client(connections, "http://coder.example:8080/").build_info()
     assert b"Host: coder.example:8080" in requests[0]
 
 

@@ -112,14 +112,16 @@ async def test_a_json_patch_is_all_or_nothing(client: Client, namespace: str) ->
 
 async def test_a_status_patch_changes_nothing_but_the_status(client: Client, namespace: str) -> None:
     made = await client.create(DEPLOYMENT, deployment(namespace, replicas=2))
-    patched = await client.patch_status(DEPLOYMENT, made, {"replicas": 2, "observedGeneration": 1})
+    change = {"spec": {"replicas": 5}, "status": {"replicas": 2, "observedGeneration": 1}}
+    patched = await client.merge(DEPLOYMENT, made.key, change, "status")
     assert patched.manifest["status"] == {"replicas": 2, "observedGeneration": 1}
     assert patched.manifest["spec"] == made.manifest["spec"]
 
     await client.delete(DEPLOYMENT, patched)
     await client.create(DEPLOYMENT, deployment(namespace))
+    stale = {"metadata": {"uid": made.metadata.uid}, "status": {"replicas": 7}}
     with pytest.raises(errors.Conflict):
-        await client.patch_status(DEPLOYMENT, made, {"replicas": 7})
+        await client.merge(DEPLOYMENT, made.key, stale, "status")
 
 
 async def test_delete_takes_exactly_what_was_seen(client: Client, namespace: str) -> None:

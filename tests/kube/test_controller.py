@@ -10,10 +10,11 @@ import pytest
 from coder_k8s.kube import errors
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.controller import Controller, Terminal
+from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Meta, Object, OwnerReference
 from coder_k8s.kube.queue import WorkQueue
+from tests.support.clock import FakeClock
 
 A, B = Key("ns", "a"), Key("ns", "b")
 
@@ -38,6 +39,18 @@ class Passes:
     @property
     def idle(self) -> bool:
         return self._seen.empty()
+
+
+class ObservedQueue(WorkQueue[Key]):
+    """Shows when a worker is done with a key."""
+
+    def __init__(self, clock: FakeClock, backoff: Backoff) -> None:
+        super().__init__(clock, backoff)
+        self.finished: asyncio.Queue[Key] = asyncio.Queue()
+
+    def done(self, key: Key) -> None:
+        super().done(key)
+        self.finished.put_nowait(key)
 
 
 def controller(
@@ -108,25 +121,47 @@ async def test_a_failure_is_tried_again_until_it_succeeds() -> None:
     assert value(metrics, "workqueue_retries_total", name="demo") == 2
 
 
-async def test_giving_up_waits_for_a_change() -> None:
-    passes, metrics = Passes(Terminal("bad name"), None), Metrics()
-    demo, cache = controller(passes, metrics), Cache[Object]()
-    demo.watch(cache)
-    cache.seen("", thing("a", 1))
+def throttled(after: float) -> Exception:
+    return errors.Throttled(429, "", "slow down", after)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "due"),
+    [
+        pytest.param([None], [], id="done"),
+        pytest.param([7.0], [7], id="requeued"),
+        pytest.param([throttled(3)], [3], id="Retry-After, less than the backoff"),
+        pytest.param([throttled(90)], [90], id="Retry-After, more than the backoff"),
+        pytest.param([throttled(0)], [0.5], id="Retry-After of zero"),
+        pytest.param([ValueError()] * 3, [10, 10 + 20, 10 + 20 + 40], id="failures"),
+        pytest.param([ValueError(), throttled(3), ValueError()], [10, 13, 13 + 20], id="throttled between failures"),
+        pytest.param([ValueError(), 1.0, ValueError()], [10, 11, 11 + 10], id="success between failures"),
+    ],
+)
+async def test_when_the_next_reconcile_is_due(outcomes: list[float | Exception | None], due: list[float]) -> None:
+    clock, passes = FakeClock(), Passes(*outcomes)
+    queue = ObservedQueue(clock, Backoff(10, 60, jitter=lambda: 1.0))
+    demo = Controller("demo", passes, metrics=Metrics(), queue=queue, workers=1)
+    found = []
+    queue.add(A)
     async with running(demo):
-        assert await passes.next() == A
-        cache.seen("", thing("a", 2))
-        assert await passes.next() == A
-    assert value(metrics, "controller_runtime_terminal_reconcile_errors_total") == 1
+        for _ in outcomes:
+            await asyncio.wait_for(queue.finished.get(), 5)
+            if clock.timers:
+                [timer] = clock.timers
+                found.append(timer.when())
+                clock.advance(timer.when() - clock.time())
+    assert found == due
 
 
-async def test_obeys_the_server_about_when_to_come_back() -> None:
-    passes, metrics = Passes(errors.Throttled(429, "", "slow down", 0.001), None), Metrics()
+async def test_being_throttled_is_no_error() -> None:
+    passes, metrics = Passes(throttled(0), None), Metrics()
     demo = controller(passes, metrics)
     demo.queue.add(A)
     async with running(demo):
         assert [await passes.next(), await passes.next()] == [A, A]
     assert value(metrics, "controller_runtime_reconcile_errors_total") == 0
+    assert value(metrics, "controller_runtime_reconcile_total", result="requeue_after") == 1
 
 
 async def test_a_pass_that_hangs_is_ended_and_tried_again() -> None:

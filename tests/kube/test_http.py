@@ -43,7 +43,7 @@ WRITES: dict[str, Callable[[Client], Any]] = {
     "replace": lambda client: client.replace(CONFIG_MAP, config_map("a")),
     "merge": lambda client: client.merge(CONFIG_MAP, KEY, {}),
     "patch": lambda client: client.patch(CONFIG_MAP, KEY, []),
-    "patch_status": lambda client: client.patch_status(CONFIG_MAP, SEEN, {}),
+    "status": lambda client: client.merge(CONFIG_MAP, KEY, {}, "status"),
     "delete": lambda client: client.delete(CONFIG_MAP, SEEN),
 }
 EVERY_WRITE = pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)

@@ -21,12 +21,10 @@ def test_rules_merge_by_resource_and_keep_their_order() -> None:
         Rule(("apps",), ("deployments",), ("delete",)),
         Rule(("",), ("secrets",), ("list", "get")),
         Rule(("",), ("services", "configmaps"), ("escalate", "get", "watch")),
-        Rule(("",), ("secrets",), ("delete",), names=("mine",)),
     ]
     expected = [
         {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "watch"]},
         {"apiGroups": [""], "resources": ["configmaps", "services"], "verbs": ["get", "watch", "escalate"]},
-        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["mine"], "verbs": ["delete"]},
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["delete"]},
     ]
     assert merged(rules) == expected

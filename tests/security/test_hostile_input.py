@@ -14,7 +14,7 @@ from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.coderd import database_url, errors
 from coder_k8s.coderd.client import Client, _decode, _problem
 from coder_k8s.coderd.connections import Connections, Endpoint, Limits, Reply
-from coder_k8s.coderd.types import Entitlements, KeyDaemons, ProvisionerDaemon, Regions, User
+from coder_k8s.coderd.types import Entitlements, ProvisionerDaemon, ProvisionerKey, Regions, User
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors as kube_errors
 from tests.security.people import client_of
@@ -28,7 +28,7 @@ JSON = st.recursive(
 FIELDS = ("id", "name", "message", "detail", "validations", "features", "regions", "key", "daemons", "metadata", "spec")
 OBJECTS = st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=5), JSON, max_size=4)
 DEEP = {"lists": b"[" * 200_000, "objects": b'{"a":' * 200_000, "unknown": b'{"id":"1","x":' + b"[" * 200_000}
-ANSWERS = (User, Entitlements, Regions, list[KeyDaemons], list[ProvisionerDaemon])
+ANSWERS = (User, Entitlements, Regions, list[ProvisionerKey], list[ProvisionerDaemon])
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

@@ -100,7 +100,7 @@ class Site:
                 "externalProvisionerDaemonsEntitlement": "entitled",
                 "entitlementsLastChecked": timestamp(now),
             }
-            await self.client.patch_status(CONTROL_PLANE, made, status)
+            await self.client.merge(CONTROL_PLANE, made.key, {"status": status}, "status")
 
     async def forget_entitlements(self) -> None:
         """Let nobody know without a question what the control planes are entitled to."""

@@ -1,7 +1,7 @@
 """The calls of coderd's API that the operator makes."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -21,11 +21,9 @@ from coder_k8s.coderd.types import (
     BuildInfo,
     CreatedKey,
     Entitlements,
-    KeyDaemons,
     License,
     Organization,
     ProvisionerDaemon,
-    ProvisionerJob,
     ProvisionerKey,
     ProxyRegistration,
     Regions,
@@ -56,12 +54,6 @@ class Client:
         """Which server as whom, in a form that may be kept: the token is only a digest."""
         return self._url, hashlib.sha256(self._token.encode()).hexdigest()
 
-    async def healthy(self) -> None:
-        """Return when coderd serves; that says nothing about its database."""
-        reply = await self._send("GET", "/healthz")
-        if _checked("/healthz", reply, (self._token,)) != b"OK":
-            raise Unavailable("/healthz: the answer is not from coderd")
-
     async def build_info(self) -> BuildInfo:
         """Which version answers."""
         return await self._call(BuildInfo, "GET", "/api/v2/buildinfo")
@@ -85,18 +77,6 @@ class Client:
         if reply.status == 500 and "duplicate key" in _problem(reply).detail:
             raise Conflict("coderd has this license already")
         return _decode(License, route, _checked(route, reply, secrets))
-
-    async def delete_license(self, license_id: int) -> None:
-        """Forget a licence."""
-        await self._do("DELETE", "/api/v2/licenses/{}", str(license_id))
-
-    async def refresh_entitlements(self) -> None:
-        """Have the licences read anew; coderd allows it once a minute."""
-        await self._do("POST", "/api/v2/licenses/refresh-entitlements")
-
-    async def organizations(self) -> list[Organization]:
-        """All organizations."""
-        return await self._call(list[Organization], "GET", "/api/v2/organizations")
 
     async def organization(self, name: str) -> Organization:
         """The organization of that name or id, or the `default` one."""
@@ -125,33 +105,15 @@ class Client:
             return None
         return _decode(ProvisionerKey, route, _checked(route, reply, (self._token, secret)))
 
-    async def key_daemons(self, organization: str) -> list[KeyDaemons]:
-        """The keys of an organization, coderd's own included, with their daemons."""
-        return await self._call(list[KeyDaemons], "GET", _KEYS + "/daemons", organization)
-
     async def provisioner_daemons(self, organization: str, *, offline: bool = True) -> list[ProvisionerDaemon]:
         """The provisioner daemons of an organization."""
         query = {"limit": str(DAEMON_LIMIT), "offline": str(offline).lower()}
         route = "/api/v2/organizations/{}/provisionerdaemons"
         return await self._call(list[ProvisionerDaemon], "GET", route, organization, query=query)
 
-    async def provisioner_jobs(
-        self, organization: str, status: Sequence[str] = ("pending", "running"), tags: Mapping[str, str] | None = None
-    ) -> list[ProvisionerJob]:
-        """The jobs in those states that ask for those tags."""
-        query = {"limit": "1000", "status": ",".join(status)}
-        if tags:
-            query["tags"] = msgspec.json.encode(tags).decode()
-        route = "/api/v2/organizations/{}/provisionerjobs"
-        return await self._call(list[ProvisionerJob], "GET", route, organization, query=query)
-
     async def workspace_proxies(self) -> list[WorkspaceProxy]:
         """All workspace proxies, coderd itself first."""
         return (await self._call(Regions, "GET", _PROXIES)).regions
-
-    async def workspace_proxy(self, name: str) -> WorkspaceProxy:
-        """The workspace proxy of that name or id."""
-        return await self._call(WorkspaceProxy, "GET", _PROXIES + "/{}", name)
 
     async def create_workspace_proxy(self, name: str, display_name: str, icon: str) -> ProxyRegistration:
         """Register a workspace proxy; the answer has its token."""

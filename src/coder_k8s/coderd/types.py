@@ -111,27 +111,6 @@ class ProvisionerDaemon(msgspec.Struct, frozen=True):
     current_job: DaemonJob | None = None
 
 
-class KeyDaemons(msgspec.Struct, frozen=True):
-    """A key and the daemons that were seen on it lately."""
-
-    key: ProvisionerKey
-    daemons: list[ProvisionerDaemon]
-
-
-class ProvisionerJob(msgspec.Struct, frozen=True):
-    """A job for provisioner daemons, with its place in the queue."""
-
-    id: str
-    created_at: datetime
-    status: str
-    type: str
-    tags: dict[str, str]
-    queue_position: int
-    queue_size: int
-    worker_id: str | None = None
-    available_workers: list[str] = []
-
-
 class ProxyReport(msgspec.Struct, frozen=True):
     """What coderd found wrong with a workspace proxy; a list may be null."""
 

@@ -64,10 +64,6 @@ class Report:
         """Whether one of these conditions has this reason."""
         return any(finding.reason == reason for finding in self.findings if finding.type in types)
 
-    @property
-    def settled(self) -> bool:
-        return not self._open and not self._culprits
-
     def conclude(self) -> list[Finding]:
         """All conditions: the summary first. The API server quotes what it refuses, however long that is."""
         findings = [*self._summary(), *self.findings]

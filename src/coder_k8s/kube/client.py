@@ -156,11 +156,6 @@ class Client:
         path = kind.path(key)
         return await self._write(kind, "PATCH", path, JSON_PATCH, list(operations), fieldManager=self.field_manager)
 
-    async def patch_status(self, kind: Kind[T], seen: Object, status: Manifest) -> T:
-        """A merge patch of the status of exactly the object that was seen, not of a namesake."""
-        patch = {"metadata": {"uid": seen.metadata.uid}, "status": status}
-        return await self.merge(kind, seen.key, patch, "status")
-
     async def delete(self, kind: Kind[Any], seen: Object, *, unchanged: bool = True) -> None:
         """Delete exactly the object that was seen; `unchanged` also refuses one that changed since."""
         preconditions = {"uid": seen.metadata.uid}

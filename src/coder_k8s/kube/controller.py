@@ -1,4 +1,4 @@
-"""Workers that bring keys to rest: one place, four outcomes."""
+"""Workers that reconcile keys: one place, four outcomes."""
 
 import asyncio
 import logging
@@ -22,15 +22,15 @@ THROTTLED_WAIT = 0.5
 Reconcile = Callable[[Key], Awaitable[float | None]]
 
 
-class Terminal(Exception):
-    """Trying again will not help before the object, or something that it refers to, changes."""
-
-
 class Controller:
     """Calls `reconcile` for every key that something happened to.
 
-    A reconcile is done (returns nothing), wants to look again (returns in how many seconds), fails (raises, and is
-    tried again with growing patience) or gives up (raises `Terminal`, and waits for a change).
+    | reconcile           | next reconcile without a change        | failures counted |
+    |---------------------|----------------------------------------|------------------|
+    | returns None        | never                                  | reset            |
+    | returns seconds     | after that time                        | reset            |
+    | raises `Throttled`  | after `Retry-After`, 0.5 s or more     | unchanged        |
+    | raises another      | after a delay that doubles each time   | one more         |
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Controller:
         timeout: float = 300.0,
     ) -> None:
         self.name = name
-        self.queue = queue or WorkQueue()
+        self.queue = WorkQueue() if queue is None else queue  # an empty queue is false
         self._reconcile = reconcile
         self._workers = workers
         self._timeout = timeout
@@ -95,12 +95,6 @@ class Controller:
         try:
             async with asyncio.timeout(self._timeout):
                 again = await self._reconcile(key)
-        except Terminal as verdict:
-            self._terminal.inc()
-            self._errors.inc()
-            self._outcome("error")
-            self.queue.forget(key)
-            log.warning("%s", verdict, extra=self._about(key))
         except errors.Throttled as refusal:
             self._outcome("requeue_after")
             self.queue.add_after(key, max(refusal.after, THROTTLED_WAIT))
@@ -150,12 +144,12 @@ class Controller:
             result: metrics.reconciles.labels(self.name, result) for result in ("success", "requeue_after", "error")
         }
         self._errors = metrics.reconcile_errors.labels(self.name)
-        self._terminal = metrics.terminal_errors.labels(self.name)
         self._seconds = metrics.reconcile_seconds.labels(self.name)
         self._active = metrics.active_workers.labels(self.name)
         self._adds = metrics.queue_adds.labels(**queue)
         self._retries = metrics.queue_retries.labels(**queue)
         self._waited = metrics.queue_seconds.labels(**queue)
         self._worked = metrics.work_seconds.labels(**queue)
+        metrics.terminal_errors.labels(self.name)
         metrics.max_workers.labels(self.name).set(self._workers)
         metrics.queue_depth.labels(**queue).set_function(lambda: len(self.queue))

@@ -20,7 +20,7 @@ class Metrics:
         )
         self.terminal_errors = Counter(
             "controller_runtime_terminal_reconcile_errors",
-            "Reconciles that wait for the object to change.",
+            "Always 0, because every reconcile that fails is retried. Exists for dashboards of controller-runtime.",
             controller,
             registry=registry,
         )

@@ -6,12 +6,10 @@ from typing import NamedTuple
 class Rule(NamedTuple):
     """Verbs on resources; the generated roles are made of these.
 
-    `names` confines it to objects of these names. `cluster_scoped` marks resources outside of namespaces, which only
-    an operator of the whole cluster gets.
+    `cluster_scoped` marks resources outside of namespaces, which only an operator of the whole cluster gets.
     """
 
     groups: tuple[str, ...]
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
-    names: tuple[str, ...] = ()
     cluster_scoped: bool = False

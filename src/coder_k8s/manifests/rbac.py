@@ -44,22 +44,17 @@ def declared() -> dict[str, tuple[Rule, ...]]:
 
 def merged(rules: Iterable[Rule]) -> list[Json]:
     """The same rules in as few entries as possible, in a fixed order."""
-    verbs: dict[tuple[tuple[str, ...], str, str], set[str]] = defaultdict(set)
+    verbs: dict[tuple[str, str], set[str]] = defaultdict(set)
     for rule in rules:
         for group in rule.groups:
             for resource in rule.resources:
-                verbs[tuple(sorted(rule.names)), group, resource].update(rule.verbs)
-    resources: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[str]] = defaultdict(list)
-    for (names, group, resource), allowed in sorted(verbs.items()):
-        resources[group, names, tuple(sorted(allowed, key=_verb_order))].append(resource)
+                verbs[group, resource].update(rule.verbs)
+    resources: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for (group, resource), allowed in sorted(verbs.items()):
+        resources[group, tuple(sorted(allowed, key=_verb_order))].append(resource)
     return [
-        {
-            "apiGroups": [group],
-            "resources": found,
-            **({"resourceNames": list(names)} if names else {}),
-            "verbs": list(allowed),
-        }
-        for (group, names, allowed), found in sorted(resources.items())
+        {"apiGroups": [group], "resources": found, "verbs": list(allowed)}
+        for (group, allowed), found in sorted(resources.items())
     ]
 
 

@@ -113,7 +113,7 @@ async def answer(admin: Administrator, key: Key, status: str, reason: str, messa
         "controllerName": "example.com/gateway",
         "conditions": [accepted],
     }
-    await admin.client.patch_status(HTTP_ROUTE, route, {"parents": [parent]})
+    await admin.client.merge(HTTP_ROUTE, route.key, {"status": {"parents": [parent]}}, "status")
 
 
 async def test_ingress_follows_the_spec_and_goes_with_it(

@@ -146,7 +146,7 @@ async def rolling_out(observer: Observer) -> AsyncIterator[None]:
             status = {"observedGeneration": deployment.metadata.generation, **counts}
             if deployment.manifest.get("status") != status:
                 with suppress(errors.NotFound, errors.Conflict):  # it is gone, perhaps with another in its place
-                    await observer.client.patch_status(DEPLOYMENT, deployment, status)
+                    await observer.client.merge(DEPLOYMENT, deployment.key, {"status": status}, "status")
 
     observer.listen(DEPLOYMENT, listen)
     task = asyncio.create_task(roll_out())

@@ -271,7 +271,7 @@ async def test_scale(cluster: ClusterAccess, crds: None, operator_kubeconfig: Pa
 
         async with one_more_pass(setting.runtime):
             deployment = setting.get(DEPLOYMENT)
-            await setting.observer.client.patch_status(DEPLOYMENT, deployment, {"replicas": 2})
+            await setting.observer.client.merge(DEPLOYMENT, deployment.key, {"status": {"replicas": 2}}, "status")
         scale = json.loads(cluster.request("GET", path)[1])
         assert (scale["spec"]["replicas"], scale["status"]["replicas"]) == (3, 2)
         pairs = dict(pair.split("=") for pair in scale["status"]["selector"].split(","))

@@ -53,7 +53,7 @@ async def load_record(cluster: ClusterAccess) -> None:
         for plane in PLANES:
             metadata = {name: plane["metadata"][name] for name in ("name", "namespace", "finalizers")}
             made = await user.create(CONTROL_PLANE, {"metadata": metadata, "spec": plane["spec"]})
-            await operator.patch_status(CONTROL_PLANE, made, plane["status"])
+            await operator.merge(CONTROL_PLANE, made.key, {"status": plane["status"]}, "status")
             text = text.replace(plane["metadata"]["uid"], made.metadata.uid)
         for item in json.loads(text):
             kind, key, given = kinds[item["kind"]], key_of(item), set_by("coder-k8s", item)
@@ -62,7 +62,7 @@ async def load_record(cluster: ClusterAccess) -> None:
             if item.get("status", {}).get("replicas"):
                 # The record was made without the controller of Deployments, which says which generation it has seen.
                 observed = {"observedGeneration": child.metadata.generation}
-                await operator.patch_status(kind, child, {**item["status"], **observed})
+                await operator.merge(kind, child.key, {"status": {**item["status"], **observed}}, "status")
             assert set_by("coder-k8s", await operator.get_manifest(kind, key)) == given
 
 

@@ -50,7 +50,7 @@ async def load_record(place: Yard, operator: Client) -> None:
         item = json.loads(text)[number]
         metadata = {name: item["metadata"][name] for name in ("name", "namespace", "finalizers")}
         made = await place.client.create(KINDS[item["kind"]], {"metadata": metadata, "spec": item["spec"]})
-        await operator.patch_status(KINDS[item["kind"]], made, item["status"])
+        await operator.merge(KINDS[item["kind"]], made.key, {"status": item["status"]}, "status")
         text = text.replace(owner["metadata"]["uid"], made.metadata.uid)
         if item["kind"] == "CoderProvisioner":
             remember_key(place, item)

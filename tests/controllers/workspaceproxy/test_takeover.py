@@ -38,7 +38,7 @@ async def load_record(place: World) -> None:
             continue
         metadata = {"name": item["metadata"]["name"], "namespace": place.namespace}
         made = await place.client.create(WORKSPACE_PROXY, {"metadata": metadata, "spec": item["spec"]})
-        await operator.patch_status(WORKSPACE_PROXY, made, item["status"])
+        await operator.merge(WORKSPACE_PROXY, made.key, {"status": item["status"]}, "status")
         text = text.replace(item["metadata"]["uid"], made.metadata.uid)
     for item in json.loads(text):
         if (kind := KINDS.get(item["kind"])) is not None:
