@@ -11,6 +11,8 @@ NO_NAME = "Not a name!"
 A_SECRET = {"name": "x"}
 RULES: dict[str, Any] = {
     "the Service takes the name of the object": {"metadata": {"name": "a.b"}},
+    "daemons are named after their pods": {"metadata": {"name": "a.b"}},
+    "must be without '/', control characters, and spaces": "a/b",
     "must be letters, digits, '-', '_' and '.'": "../x",
     "must be lower-case letters, digits, '-' and '.'": NO_NAME,
     "must be lower-case letters, digits and '-'": "a.b",

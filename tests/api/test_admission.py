@@ -62,8 +62,11 @@ INGRESS = {"host": "coder.example.com"}
 GW = {"name": "gw"}
 GATEWAY = {"host": "coder.example.com", "parentRefs": [GW]}
 BOOTSTRAP = {"coderURL": "https://coder.example.com", "credentialsSecretRef": SECRET}
+KEY_NAMES = ("a/b", "/", "a\tb", "a\u0085b", "a\n", " a", "a ", "a\u00a0", "\u3000a", ".", "..")
 REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
     (CONTROL_PLANE, "metadata.name", "coder.prod", "write '-' instead"),
+    (PROVISIONER, "metadata.name", "build.gpu", "write '-' instead"),
+    *((PROVISIONER, "spec.key.name", name, "must be without '/'") for name in KEY_NAMES),
     (CONTROL_PLANE, "spec.replicas", -1, "greater than or equal to 0"),
     (CONTROL_PLANE, "spec.replicas", 2**31, "int32"),
     (CONTROL_PLANE, "spec.replicas", "2", "must be of type integer"),

@@ -182,6 +182,67 @@ async def test_organizations(client: Client, coderd: CoderdServer) -> None:
             await client.organization(name)
 
 
+@pytest.mark.parametrize("name", ["env=prod", "a:b+c@d", "a&b,c;d$e", "a b%20c?d#e", "ü!'()*[]~", "%3D"])
+async def test_any_key_can_be_deleted_by_its_name(client: Client, coderd: CoderdServer, name: str) -> None:
+    coderd.state.install_license()
+    await client.create_provisioner_key("default", name, {})
+    await client.delete_provisioner_key("default", name)
+    assert await client.provisioner_keys("default") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("env%3Dprod", 404), ("env=prod", 204), ("env%3dprod", 404), ("a%2Fb", 404), ("%61", 404)]
+)
+async def test_a_part_of_a_path_stays_encoded_unless_go_encodes_it_so(
+    coderd: CoderdServer, connections: Connections, path: str, status: int
+) -> None:
+    coderd.state.install_license()
+    for name in ("env=prod", "a/b", "a"):
+        coderd.state.add_key(name)
+    url = f"{coderd.url}/api/v2/organizations/default/provisionerkeys/{path}"
+    reply = await connections.exchange("DELETE", url, {"Coder-Session-Token": coderd.state.token}, None)
+    assert reply.status == status
+
+
+@pytest.mark.parametrize(
+    ("user", "listed", "made"),
+    [
+        (User("member"), errors.NotFound, errors.NotFound),
+        (User("outsider", in_organization=False), errors.NotFound, errors.NotFound),
+        (User("auditor", ("auditor",)), None, errors.Forbidden),
+    ],
+    ids=lambda value: value.username if isinstance(value, User) else "",
+)
+async def test_keys_are_hidden_from_users_without_rights(
+    connections: Connections,
+    coderd: CoderdServer,
+    user: User,
+    listed: type[Exception] | None,
+    made: type[Exception],
+) -> None:
+    coderd.state.install_license()
+    coderd.state.add_key("build")
+    client = Client(connections, coderd.url, coderd.state.add_token(user))
+    if listed:
+        for call in (client.provisioner_keys("default"), client.delete_provisioner_key("default", "build")):
+            with pytest.raises(listed):
+                await call
+    else:
+        assert [key.name for key in await client.provisioner_keys("default")] == ["build"]
+    with pytest.raises(made):
+        await client.create_provisioner_key("default", "other", {})
+    assert set(coderd.state.keys) == {"build"}
+
+
+async def test_an_organization_keeps_its_id_when_it_is_renamed(client: Client, coderd: CoderdServer) -> None:
+    coderd.state.add_organization("acme")
+    before = await client.organization("acme")
+    coderd.state.rename_organization("acme", "apex")
+    assert (await client.organization(before.id)).name == "apex"
+    with pytest.raises(errors.NotFound):
+        await client.organization("acme")
+
+
 async def test_a_provisioner_key_from_creation_to_deletion(client: Client, coderd: CoderdServer) -> None:
     coderd.state.install_license()
     secret = await client.create_provisioner_key("default", "Build Farm", {"env": "prod", "empty": ""})

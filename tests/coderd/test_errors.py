@@ -30,6 +30,8 @@ INTERNAL = "An internal error occurred. Please try again or contact the system a
         (409, Problem("exists"), errors.Conflict),
         (429, Problem("You've been rate limited"), errors.RateLimited),
         (500, Problem(INTERNAL), errors.Unavailable),
+        (500, Problem("An internal server error occurred.", "unauthorized: rbac: forbidden"), errors.Forbidden),
+        (500, Problem("unauthorized: rbac: forbidden"), errors.Unavailable),
         (503, Problem("x"), errors.Unavailable),
     ],
 )

@@ -2,7 +2,7 @@
 """CoderProvisioner: external provisioner daemons of a control plane."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from coder_k8s.kube.objects import Kind, Object
 
@@ -52,6 +52,12 @@ class ProvisionerKey(Part, kw_only=True, frozen=True):
         Check(
             "!(self.lowerAscii() in ['built-in', 'user-auth', 'psk'])",
             "Coder keeps the names built-in, user-auth and psk for itself: choose another one",
+        ),
+        Check(
+            "oldSelf.orValue('') == self || self == '' || (!(self in ['.', '..'])"
+            r" && self.matches(r'^[^/\p{Cc}\p{Z}]([^/\p{Cc}]*[^/\p{Cc}\p{Z}])?$'))",
+            "must be without '/', control characters, and spaces at its ends: Coder finds no key of such a name again",
+            only_at_creation=True,
         ),
     ] = ""
     """Name of the key in Coder. Default: the name of the object."""
@@ -143,11 +149,20 @@ class ProvisionerStatus(Status, kw_only=True, frozen=True):
     """The daemons as Coder sees them."""
 
 
+DAEMON_NAME = Check(
+    "oldSelf.hasValue() || !self.metadata.name.contains('.')",
+    "daemons are named after their pods, up to the first '.': write '-' instead",
+    only_at_creation=True,
+)
+
+
 class CoderProvisioner(Object, kw_only=True):
     """
     External provisioner daemons: a provisioner key in Coder, kept in a Secret and replaced when needed, and a
     Deployment of daemons that use it.
     """
+
+    checks: ClassVar[tuple[Check, ...]] = (DAEMON_NAME,)
 
     spec: ProvisionerSpec
     """What is wanted."""

@@ -33,6 +33,10 @@ from coder_k8s.coderd.types import (
 
 T = TypeVar("T")
 
+PATH_SAFE = "$&+,:;=@"
+"""What Go leaves as it is in a path, beside letters, digits and `-_.~`. coderd's router hands a part of a path to the
+handler still encoded unless the whole path is encoded exactly as Go does it."""
+
 _KEYS = "/api/v2/organizations/{}/provisionerkeys"
 _PROXIES = "/api/v2/workspaceproxies"
 DAEMON_LIMIT = 1000
@@ -172,7 +176,7 @@ class Client:
             sent["Content-Type"] = "application/json"
         if not {"", ".", ".."}.isdisjoint(names):
             raise Invalid(f"{route}: not a name of anything")  # whoever tidies up paths would read another one
-        path = route.format(*(quote(name, safe="") for name in names))
+        path = route.format(*(quote(name, safe=PATH_SAFE) for name in names))
         url = f"{self._url}{path}?{urlencode(query)}" if query else self._url + path
         content = None if body is None else msgspec.json.encode(body)
         try:

@@ -26,6 +26,7 @@ import msgspec
 
 _LONGEST_MESSAGE = 300
 _RATE_LIMIT_WINDOW = 60.0
+_NO_RIGHT = "unauthorized: rbac: forbidden"
 _DEAD_TOKEN = (
     "API key is invalid",
     "API key secret is invalid",
@@ -155,6 +156,8 @@ def refusal(status: int, retry_after: str | None, problem: Problem, secrets: tup
             return Conflict(text)
         case _ if 400 <= status < 500:
             return Invalid(text)
+        case 500 if _NO_RIGHT in problem.detail:
+            return Forbidden(text)  # how coderd answers a user who may read provisioner keys or proxies, not make them
         case _:
             return Unavailable(f"HTTP {status}: {text}")
 

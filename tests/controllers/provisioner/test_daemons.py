@@ -67,6 +67,9 @@ LOST: list[tuple[str, list[Child], list[ProvisionerDaemon], str | None]] = [
     ("one at a time", [pod("b"), pod("a")], [], "a"),
     ("one is on its way out", [pod("a"), pod("b", deleting=True)], [], None),
     ("as many as pods, by whatever name", [pod("a")], [daemon("host")], None),
+    ("a name of no pod", [pod("a.b-1"), pod("a.b-2")], [daemon("a")], None),
+    ("a name of no pod, seen lately", [pod("a"), pod("b")], [daemon("a"), daemon("x", "offline", unseen=2)], None),
+    ("a name of no pod, long gone", [pod("a"), pod("b")], [daemon("a"), daemon("x", "offline", unseen=3)], "b"),
     ("no pods", [], [daemon("a", "offline", unseen=5)], None),
 ]
 

@@ -107,6 +107,20 @@ async def test_token_without_rights(place: Yard) -> None:
         await place.told("Stalled", "Failed", "True")
 
 
+async def test_token_that_may_read_keys_and_not_make_them(place: Yard) -> None:
+    """coderd answers as if it had an error of its own."""
+    await place.put_secret("mine", token=place.plane.coderd.state.add_token(User("reader", ("auditor",))))
+    async with place.operator() as operator:
+        await place.make(bootstrap={"credentialsSecretRef": {"name": "mine"}})
+        told = await place.told("ProvisionerKeyReady", "Forbidden", "False")
+        assert "organization default" in told.message
+        assert "Organization Admin" in told.message
+        await place.told("Stalled", "Forbidden", "True")
+        await operator.settle()
+        assert 20 < (operator.look_again(place.key()) or 0) <= 30
+        assert not place.keys
+
+
 @pytest.mark.parametrize("known", ["entitled", "grace_period"])
 async def test_fast_path(place: Yard, known: str) -> None:
     """What the control plane has just found out is not asked again."""

@@ -2,12 +2,14 @@
 
 import base64
 import logging
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER
 from coder_k8s.controllers.names import fnv1a32
+from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Child, Key, Kind
 from tests.support import eventually
@@ -299,9 +301,42 @@ async def test_delete(place: Yard) -> None:
         await place.delete(PROVISIONER, "build")
         await eventually(lambda: gone(place, PROVISIONER, "build"))
         assert not place.keys
-        await operator.settle()
-        assert 'name="build"' not in operator.metrics()
+        await eventually(lambda: 'name="build"' not in operator.metrics())
     assert not await place.events("ProvisionerKeyLeaked")
+
+
+async def test_delete_a_key_of_any_name(place: Yard) -> None:
+    """What Go leaves as it is in a path is sent as it is: coderd would not find the key otherwise."""
+    async with place.operator() as operator:
+        await place.make(key={"name": "Env=Prod:a+b@c&d,e;f$g ü%3D"})
+        await place.told("ProvisionerKeyReady", "KeyReady")
+        await operator.settle()
+        assert set(place.keys) == {"env=prod:a+b@c&d,e;f$g ü%3d"}
+        await place.delete(PROVISIONER, "build")
+        await eventually(lambda: gone(place, PROVISIONER, "build"))
+    assert not place.keys
+
+
+async def test_a_key_that_is_hidden_is_not_gone(place: Yard) -> None:
+    """coderd answers "not found" to a user who lost the right to see keys; then they are still there."""
+    state = place.plane.coderd.state
+    user = User("builder", ("owner",))
+    token = state.add_token(user)
+    await place.put_secret("mine", token=token)
+    async with place.operator() as operator:
+        await place.make(bootstrap={"credentialsSecretRef": {"name": "mine"}})
+        await place.ready(operator)
+        state.add_token(replace(user, roles=()), token)
+        await place.delete(PROVISIONER, "build")
+        await eventually(lambda: deleting(place))
+        await operator.look(place.key())
+        assert await place.find(PROVISIONER, "build") is not None
+        place.clock.advance(minutes=6)
+        await operator.look(place.key())
+        await eventually(lambda: gone(place, PROVISIONER, "build"))
+        [event] = await eventually(lambda: place.events("ProvisionerKeyLeaked"))
+    assert "key build in organization default" in event["note"]
+    assert set(place.keys) == {"build"}
 
 
 async def test_delete_what_status_says(place: Yard) -> None:

@@ -69,6 +69,11 @@ PROVISIONER: dict[StrEnum, tuple[Reason, ...]] = {
             "Coder has a key of that name that the operator did not make.",
             "Delete it in Coder, or choose another `key.name`.",
         ),
+        Reason(
+            "Forbidden",
+            "The user of the token may not manage provisioner keys of the organization.",
+            "Give this user the role Organization Admin in the organization, or Owner.",
+        ),
         Reason("RateLimited", "Coder asked to be called less often; it is tried again."),
         Reason(
             "Failed",

@@ -56,9 +56,13 @@ def judge(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None
 
 def lost(pods: Sequence[Child], daemons: Sequence[ProvisionerDaemon], now: datetime) -> Child | None:
     """One pod that says it is ready while coderd has not seen its daemon for minutes: a daemon that was refused
-    neither exits nor tries again. Never one that is busy, and none while another pod is on its way out."""
+    neither exits nor tries again. Never one that is busy, none while another pod is on its way out, and none while
+    a daemon that was seen lately has the name of no pod: it may be that of any."""
     by_name = {daemon.name: daemon for daemon in daemons}
     if any(pod.deleting for pod in pods) or sum(map(is_connected, daemons)) >= len(pods):
+        return None
+    nameless = by_name.keys() - {pod.metadata.name for pod in pods}
+    if any(is_connected(by_name[name]) or not _unseen(by_name[name], now) for name in nameless):
         return None
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         since = _ready_since(pod)

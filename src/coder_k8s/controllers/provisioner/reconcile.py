@@ -217,7 +217,15 @@ class Reconciler:
                 condition = BOOTSTRAP_SECRET_READY if given else OPERATOR_ACCESS_READY
                 report.add(condition, False, "TokenRejected", str(trouble), stalled=given)
                 report.again(RETRY)
-            case coderd_errors.NotFound() | coderd_errors.Invalid() | coderd_errors.Forbidden():
+            case coderd_errors.Forbidden():
+                organization = provisioner.spec.organization_name or "default"
+                message = (
+                    f"The user of the token may not manage provisioner keys of organization {organization}: {trouble}. "
+                    "Give it the role Organization Admin there, or Owner."
+                )
+                report.add(KEY_READY, False, "Forbidden", message, stalled=True)
+                report.again(RETRY)
+            case coderd_errors.NotFound() | coderd_errors.Invalid():
                 report.add(KEY_READY, False, "Failed", str(trouble), stalled=True)
                 report.again(RETRY)
             case _:

@@ -5,11 +5,12 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import quote, unquote_to_bytes
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from coder_k8s.dev.coderd_server import handlers
+from coder_k8s.dev.coderd_server import handlers, organizations
 from coder_k8s.dev.coderd_server.answers import Refused, answer, check_rate, presented_key, presented_token
 from coder_k8s.dev.coderd_server.handlers import STATE
 from coder_k8s.dev.coderd_server.saved import Memory
@@ -26,6 +27,7 @@ CONTROLS = frozenset(
         "disconnect_daemon",
         "install_license",
         "remove_licenses",
+        "rename_organization",
         "revoke_token",
         "set",
         "set_daemon",
@@ -81,15 +83,15 @@ def make_app(state: State) -> web.Application:
     common: dict[str, tuple[tuple[str, Handler], ...]] = {
         "buildinfo": (("GET", handlers.build_info),),
         "users/me": (("GET", handlers.me),),
-        "organizations": (("GET", handlers.list_organizations),),
-        "organizations/{organization}": (("GET", handlers.get_organization),),
-        "organizations/{organization}/provisionerdaemons": (("GET", handlers.list_daemons),),
-        "organizations/{organization}/provisionerjobs": (("GET", handlers.list_jobs),),
+        "organizations": (("GET", organizations.list_organizations),),
+        "organizations/{organization}": (("GET", organizations.get_organization),),
+        "organizations/{organization}/provisionerdaemons": (("GET", organizations.list_daemons),),
+        "organizations/{organization}/provisionerjobs": (("GET", organizations.list_jobs),),
     }
     for route, methods in {**common, **(ENTERPRISE if state.is_enterprise else {})}.items():
         for method, handler in methods:
             app.router.add_route(method, f"/api/v2/{route}", handler)
-    app.router.add_route("*", "/api/v2/organizations/{organization}/{rest:.+}", handlers.unknown_in_organization)
+    app.router.add_route("*", "/api/v2/organizations/{organization}/{rest:.+}", organizations.unknown_in_organization)
     return app
 
 
@@ -98,16 +100,19 @@ ENTERPRISE: dict[str, tuple[tuple[str, Handler], ...]] = {
     "licenses": (("GET", handlers.list_licenses), ("POST", handlers.add_license)),
     "licenses/refresh-entitlements": (("POST", handlers.refresh_entitlements),),
     "licenses/{id}": (("DELETE", handlers.delete_license),),
-    "organizations": (("GET", handlers.list_organizations), ("POST", handlers.refuse_organization)),
+    "organizations": (("GET", organizations.list_organizations), ("POST", organizations.refuse_organization)),
     "organizations/{organization}": (
-        ("GET", handlers.get_organization),
-        ("PATCH", handlers.refuse_organization),
-        ("DELETE", handlers.refuse_organization),
+        ("GET", organizations.get_organization),
+        ("PATCH", organizations.refuse_organization),
+        ("DELETE", organizations.refuse_organization),
     ),
-    "organizations/{organization}/provisionerkeys": (("GET", handlers.list_keys), ("POST", handlers.create_key)),
-    "organizations/{organization}/provisionerkeys/daemons": (("GET", handlers.key_daemons),),
-    "organizations/{organization}/provisionerkeys/{name}": (("DELETE", handlers.delete_key),),
-    "provisionerkeys/{key}": (("GET", handlers.look_up_key),),
+    "organizations/{organization}/provisionerkeys": (
+        ("GET", organizations.list_keys),
+        ("POST", organizations.create_key),
+    ),
+    "organizations/{organization}/provisionerkeys/daemons": (("GET", organizations.key_daemons),),
+    "organizations/{organization}/provisionerkeys/{name}": (("DELETE", organizations.delete_key),),
+    "provisionerkeys/{key}": (("GET", organizations.look_up_key),),
     "workspaceproxies": (("GET", handlers.list_proxies), ("POST", handlers.create_proxy)),
     "workspaceproxies/{name}": (
         ("GET", handlers.get_proxy),
@@ -150,7 +155,9 @@ async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
     """What coderd does around every handler, and what goes wrong when a test wants it to."""
     state = request.app[STATE]
     resource = request.match_info.route.resource
-    state.requests[request.method, resource.canonical if resource else request.path] += 1
+    route = resource.canonical if resource else request.path
+    state.requests[request.method, route] += 1
+    keep_encoded(request, route)
     state.heard |= {presented_token(request), presented_key(request)} - {""}
     if (page := await intercept(state, request)) is not None:
         return page
@@ -173,6 +180,17 @@ async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
         left = "0" if response.status == 429 else "511"
         response.headers.update({"X-Ratelimit-Limit": "512", "X-Ratelimit-Remaining": left, "X-Ratelimit-Reset": "0"})
     return response
+
+
+def keep_encoded(request: web.Request, route: str) -> None:
+    """Let handlers see the parameters of a path as those of coderd do: still encoded, unless the path is exactly what
+    Go makes of it when it encodes what it decoded."""
+    path = request.raw_path.partition("?")[0]
+    if quote(unquote_to_bytes(path), safe="/$&+,:;=@") == path:
+        return
+    for name, part in zip(route.split("/"), path.split("/"), strict=False):
+        if name.startswith("{"):
+            request.match_info[name.strip("{}")] = part
 
 
 async def intercept(state: State, request: web.Request) -> web.Response | None:

@@ -36,6 +36,11 @@ class User:
     def is_owner(self) -> bool:
         return "owner" in self.roles
 
+    @property
+    def reads_keys(self) -> bool:
+        """Whether provisioner keys are shown; to make one takes more."""
+        return not {"owner", "auditor"}.isdisjoint(self.roles)
+
 
 @dataclass(frozen=True)
 class Token:
@@ -124,7 +129,7 @@ class State:
         self.switches = Switches()
         self.deployment_id = str(uuid4())
         self.organization_id = str(uuid4())
-        self.organizations: dict[str, str] = {}
+        self.organizations: dict[str, str] = {"coder": self.organization_id}
         self.started_at = now()
         self.refreshed_at = now()
         self.features: dict[str, str] = {}
@@ -204,9 +209,17 @@ class State:
         self.organizations[name.lower()] = organization = str(uuid4())
         return organization
 
+    def rename_organization(self, name: str, new: str) -> None:
+        """Give an organization another name; its ID stays."""
+        self.organizations[new.lower()] = self.organizations.pop(name.lower())
+
+    def organization_name(self, organization: str) -> str:
+        """The name of an organization, by its ID."""
+        return next(name for name, known in self.organizations.items() if known == organization)
+
     def find_organization(self, name: str) -> str | None:
         """The ID of an organization, by its ID or name."""
-        known = {"default": self.organization_id, "coder": self.organization_id, **self.organizations}
+        known = {"default": self.organization_id, **self.organizations}
         return name.lower() if name.lower() in known.values() else known.get(name.lower())
 
     def place(self, name: str, organization: str = "") -> str:

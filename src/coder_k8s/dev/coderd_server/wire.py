@@ -47,16 +47,17 @@ def user(state: State, who: User) -> dict[str, Any]:
     return body if state.is_old else {**body, "has_ai_seat": False}
 
 
-def organization(state: State) -> dict[str, Any]:
+def organization(state: State, name: str) -> dict[str, Any]:
+    default = state.organizations[name] == state.organization_id
     body = {
-        "id": state.organization_id,
-        "name": "coder",
-        "display_name": "Coder",
+        "id": state.organizations[name],
+        "name": name,
+        "display_name": name.title(),
         "icon": "",
-        "description": "Builtin default organization.",
+        "description": "Builtin default organization." if default else "",
         "created_at": time(state.started_at),
         "updated_at": time(state.started_at),
-        "is_default": True,
+        "is_default": default,
     }
     return body if state.is_old else {**body, "default_org_member_roles": ["organization-workspace-access"]}
 

@@ -1,0 +1,159 @@
+"""What the routes below an organization do: provisioner keys, daemons and jobs."""
+
+from aiohttp import web
+
+from coder_k8s.dev.coderd_server import wire
+from coder_k8s.dev.coderd_server.answers import (
+    DATABASE_DOWN,
+    HIDDEN,
+    Refused,
+    answer,
+    authenticate,
+    invalid_field,
+    presented_key,
+    require_feature,
+)
+from coder_k8s.dev.coderd_server.handlers import STATE, read
+from coder_k8s.dev.coderd_server.queries import is_uuid, query_ids, query_limit, query_states, query_tags
+from coder_k8s.dev.coderd_server.state import RESERVED, State, User
+
+DAEMON_STATES = ("offline", "idle", "busy")
+JOB_STATES = ("pending", "running", "succeeded", "canceling", "canceled", "failed", "unknown")
+
+
+async def list_organizations(request: web.Request) -> web.Response:
+    state = request.app[STATE]
+    user = authenticate(state, request)
+    shown = state.organizations if user.in_organization or user.is_owner else []
+    return answer([wire.organization(state, name) for name in shown])
+
+
+async def get_organization(request: web.Request) -> web.Response:
+    state, _, organization = enter_organization(request)
+    return answer(wire.organization(state, state.organization_name(organization)))
+
+
+async def refuse_organization(request: web.Request) -> web.Response:
+    authenticate(request.app[STATE], request)
+    require_feature(request.app[STATE], "multiple_organizations", "Multiple Organizations")
+    raise Refused(501, "The stand-in has one organization.")
+
+
+async def unknown_in_organization(request: web.Request) -> web.Response:
+    enter_organization(request)
+    raise Refused(404, "Route not found.")
+
+
+async def list_keys(request: web.Request) -> web.Response:
+    state, organization = enter_keys(request)
+    return answer([wire.key(each) for each in state.keys.values() if each.organization == organization])
+
+
+async def create_key(request: web.Request) -> web.Response:
+    state, organization = enter_keys(request)
+    if not authenticate(state, request).is_owner:
+        raise Refused(500, "Internal error creating provisioner key.", "unauthorized: rbac: forbidden")
+    body = await read(request)
+    name = body.get("name", "")
+    if not name:
+        raise invalid_field("Name is required", "name", "Name is required")
+    if len(name.encode()) > 64:
+        raise invalid_field("Name must be at most 64 characters", "name", "Name must be at most 64 characters")
+    if name.lower() in RESERVED:
+        text = f"Name cannot be reserved name '{name}'"
+        raise invalid_field(text, "name", text)
+    if state.place(name, organization) in state.keys:
+        raise Refused(409, f"Provisioner key with name '{name}' already exists in organization")
+    return answer({"key": state.add_key(name, body.get("tags"), organization)}, 201)
+
+
+async def delete_key(request: web.Request) -> web.Response:
+    state, organization = enter_keys(request)
+    name = request.match_info["name"].lower()
+    if name in RESERVED:
+        raise Refused(400, f"Cannot delete reserved '{name}' provisioner key")
+    if state.place(name, organization) not in state.keys:
+        raise Refused(404, HIDDEN)
+    state.delete_key(name, organization)
+    return web.Response(status=204)
+
+
+async def key_daemons(request: web.Request) -> web.Response:
+    state, organization = enter_keys(request)
+    recent = [each for each in state.daemons.values() if each.status != "offline"]
+    keys = [each for each in state.keys.values() if each.organization == organization]
+    unsaid = {"status": None, "key_name": None, "current_job": None, "previous_job": None}
+    return answer(
+        [
+            {
+                "key": wire.key(key),
+                "daemons": [{**wire.daemon(state, each), **unsaid} for each in recent if each.key == key.id],
+            }
+            for key in (*state.reserved_keys(), *keys)
+        ]
+    )
+
+
+async def look_up_key(request: web.Request) -> web.Response:
+    state = request.app[STATE]
+    secret = presented_key(request)
+    if not secret:
+        raise Refused(401, "provisioner daemon key required")
+    if len(secret) != 43:
+        raise Refused(400, "provisioner daemon key invalid", "must be 43 characters")
+    if state.switches.database_down:
+        raise Refused(500, "get provisioner daemon key", DATABASE_DOWN)
+    for key in state.keys.values():
+        if key.secret == secret:
+            return answer(wire.key(key))
+    raise Refused(401, "provisioner daemon key invalid")
+
+
+async def list_daemons(request: web.Request) -> web.Response:
+    state, user, organization = enter_organization(request)
+    if not user.is_owner:
+        raise Refused(404, HIDDEN)
+    wanted = query_states(request, DAEMON_STATES, "provisioner daemons", "provisioner_daemon_status")
+    tags, ids = query_tags(request), query_ids(request)
+    shown = [
+        each
+        for each in state.daemons.values()
+        if state.organization_of(each) == organization
+        and (each.status in wanted if wanted else each.status != "offline" or request.query.get("offline") == "true")
+        and tags.items() <= each.tags.items()
+        and (not ids or each.id in ids)
+    ]
+    return answer([wire.daemon(state, each) for each in shown[: query_limit(request)]])
+
+
+async def list_jobs(request: web.Request) -> web.Response:
+    state, user, _ = enter_organization(request)
+    if not user.is_owner:
+        raise Refused(404, HIDDEN)
+    if "initiator" in request.query and not is_uuid(request.query["initiator"]):
+        detail = 'Query param "initiator" must be a valid uuid'
+        raise invalid_field("Invalid query parameters.", "initiator", detail)
+    wanted = query_states(request, JOB_STATES, "provisioner jobs", "provisioner_job_status")
+    tags = query_tags(request)
+    shown = [
+        job for job in state.jobs if (not wanted or job["status"] in wanted) and tags.items() <= job["tags"].items()
+    ]
+    return answer(shown[: query_limit(request)])
+
+
+def enter_organization(request: web.Request) -> tuple[State, User, str]:
+    """The way to everything below an organization: a good token, then an organization that its user may see."""
+    state = request.app[STATE]
+    user = authenticate(state, request)
+    organization = state.find_organization(request.match_info["organization"])
+    if organization is None or not (user.in_organization or user.is_owner):
+        raise Refused(404, HIDDEN)
+    return state, user, organization
+
+
+def enter_keys(request: web.Request) -> tuple[State, str]:
+    state, user, organization = enter_organization(request)
+    require_feature(state, "external_provisioner_daemons", "External Provisioner Daemons")
+    if not user.reads_keys:
+        raise Refused(404, HIDDEN)
+    return state, organization
