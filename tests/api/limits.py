@@ -94,10 +94,19 @@ Broken = Iterator[tuple[str, str, Any]]
 
 def _rules(schema: Schema, rules: list[dict[str, Any]]) -> Broken:
     for rule in rules:
-        found = [value for beginning, value in RULES.items() if rule["message"].startswith(beginning)]
-        assert len(found) == 1, f"RULES has {len(found)} bad values for {rule['message']!r}"
+        about, _, entry_words = rule["message"].partition("each entry: ")
+        words = entry_words or rule["message"]
+        found = [value for beginning, value in RULES.items() if words.startswith(beginning)]
+        assert len(found) == 1, f"RULES has {len(found)} bad values for {words!r}"
         [bad] = found
-        yield "", rule["message"], _least(schema) | bad if isinstance(bad, dict) else bad
+        if entry_words:  # a rule about the entries of a list stands at the list
+            inner = schema["items"]
+            bad = [_least(inner) | {about.removesuffix(" of "): bad} if about else _with(inner, bad)]
+        yield "", rule["message"], _with(schema, bad)
+
+
+def _with(schema: Schema, bad: Any) -> Any:
+    return _least(schema) | bad if isinstance(bad, dict) else bad
 
 
 def _required(schema: Schema, names: list[str]) -> Broken:

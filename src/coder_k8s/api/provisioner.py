@@ -54,10 +54,9 @@ class ProvisionerKey(Part, kw_only=True, frozen=True):
             "Coder keeps the names built-in, user-auth and psk for itself: choose another one",
         ),
         Check(
-            "oldSelf.orValue('') == self || self == '' || (!(self in ['.', '..'])"
+            "self == '' || (!(self in ['.', '..'])"
             r" && self.matches(r'^[^/\p{Cc}\p{Z}]([^/\p{Cc}]*[^/\p{Cc}\p{Z}])?$'))",
             "must be without '/', control characters, and spaces at its ends: Coder finds no key of such a name again",
-            only_at_creation=True,
         ),
     ] = ""
     """Name of the key in Coder. Default: the name of the object."""

@@ -5,12 +5,13 @@ from typing import Any
 
 import msgspec
 
-from coder_k8s.api.markers import Check, Column, Resource
+from coder_k8s.api.markers import Column, Resource
 from coder_k8s.api.shared import CATEGORY
 
 from .embedded import Json, inline
 from .model import Field, Shape, fields
 from .rbac import LABELS
+from .rules import lenient, stated, without_rules
 
 TYPES: dict[type, Json] = {
     str: {"type": "string"},
@@ -83,11 +84,13 @@ class Generator:
         status = self.field(parts["status"], defaults=False)
         status.pop("default", None)
         standard = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
-        return {
-            "description": " ".join((kind.__doc__ or "").split()),
-            **described,
-            "properties": {**standard, "spec": described["properties"]["spec"], "status": status},
-        }
+        return lenient(
+            {
+                "description": " ".join((kind.__doc__ or "").split()),
+                **described,
+                "properties": {**standard, "spec": described["properties"]["spec"], "status": without_rules(status)},
+            }
+        )
 
     def struct(self, struct: type[msgspec.Struct], *, defaults: bool) -> Json:
         known = fields(struct)
@@ -98,7 +101,7 @@ class Generator:
             "properties": {
                 field.name: self.field(field, defaults=defaults) for field in sorted(known, key=lambda it: it.name)
             },
-            **_validations(getattr(struct, "checks", ())),
+            **stated(getattr(struct, "checks", ())),
         }
 
     def field(self, field: Field, *, defaults: bool) -> Json:
@@ -108,7 +111,7 @@ class Generator:
 
     def shape(self, shape: Shape, *, defaults: bool) -> Json:
         schema = {**self._bare(shape, defaults=defaults), **shape.keywords}
-        return {**schema, **_validations(shape.checks)} if shape.checks else schema
+        return {**schema, **stated(shape.checks)} if shape.checks else schema
 
     def _bare(self, shape: Shape, *, defaults: bool) -> Json:
         if shape.core:
@@ -120,14 +123,6 @@ class Generator:
             inner = "items" if shape.base is list else "additionalProperties"
             schema[inner] = self.shape(shape.item, defaults=defaults)
         return schema
-
-
-def _validations(checks: tuple[Check, ...]) -> Json:
-    rules = [
-        {"rule": check.rule, "message": check.message, **({"optionalOldSelf": True} if check.only_at_creation else {})}
-        for check in checks
-    ]
-    return {"x-kubernetes-validations": rules} if rules else {}
 
 
 def _column(column: Column) -> Json:
