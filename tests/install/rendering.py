@@ -17,6 +17,9 @@ NAMESPACE = "coder-system"
 OF_HELM = ("app.kubernetes.io/managed-by", "helm.sh/chart", "helm.sh/resource-policy")
 
 Manifest = dict[str, Any]
+DEFAULTS: Manifest = yaml.safe_load((CHART / "values.yaml").read_text())
+SMALL: Manifest = {"crds": {"install": False}, "admissionPolicy": {"enabled": False}}
+"""What takes long to render and is not looked at."""
 Objects = dict[tuple[str, str], Manifest]
 """Objects by kind and `namespace/name`."""
 
@@ -50,6 +53,11 @@ class Helm:
     def template(self, values: Mapping[str, Any] | None = None, *args: str, release: str = RELEASE) -> Objects:
         """The objects of the chart with these values."""
         return objects(self.run("template", release, CHART, "--namespace", NAMESPACE, *args, values=values or {}))
+
+
+def render(helm: Helm, values: Manifest, release: str = RELEASE) -> Objects:
+    """The objects of the chart with these values, without the large ones."""
+    return helm.template(SMALL | values, release=release)
 
 
 def kustomized(folder: Path) -> Objects:

@@ -1,3 +1,22 @@
+{{- /*
+Helm removes a value that is null. This puts the default of `values.yaml` in its place, so every template begins with it.
+*/ -}}
+{{- define "coder-k8s.defaults" -}}
+{{- include "coder-k8s.fill" (dict "values" .Values "defaults" (.Files.Get "files/values.yaml" | fromYaml)) -}}
+{{- end -}}
+
+{{- /* `resources` has one default as a whole: without `limits` there is no limit. */ -}}
+{{- define "coder-k8s.fill" -}}
+{{- range $name, $default := .defaults -}}
+{{- $value := index $.values $name -}}
+{{- if kindIs "invalid" $value -}}
+{{- $_ := set $.values $name $default -}}
+{{- else if and (kindIs "map" $default) (ne $name "resources") -}}
+{{- include "coder-k8s.fill" (dict "values" $value "defaults" $default) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "coder-k8s.name" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride -}}
@@ -36,6 +55,9 @@ labels:
 
 {{- define "coder-k8s.image" -}}
 {{- with .Values.image -}}
+{{- if regexMatch "[:@][^/]*$" .repository -}}
+{{- fail (printf "image.repository: %s has a tag or a digest; set image.tag or image.digest instead" .repository) -}}
+{{- end -}}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 {{- end -}}
 {{- end -}}
@@ -49,6 +71,20 @@ labels:
 {{- $_ := set $object.metadata "annotations" . -}}
 {{- end -}}
 {{ toYaml $object }}
+{{- end -}}
+
+{{- /* The variables of `extraEnv`; the API server refuses a name that is there twice. */ -}}
+{{- define "coder-k8s.env" -}}
+{{- $seen := dict "POD_NAMESPACE" "set by the chart itself" -}}
+{{- range .Values.extraEnv -}}
+{{- if hasKey $seen .name -}}
+{{- fail (printf "extraEnv: %s is %s" .name (get $seen .name)) -}}
+{{- end -}}
+{{- $_ := set $seen .name "listed twice" -}}
+{{- end -}}
+{{- with .Values.extraEnv -}}
+{{ toYaml . }}
+{{- end -}}
 {{- end -}}
 
 {{- define "coder-k8s.subject" -}}

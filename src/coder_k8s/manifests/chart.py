@@ -1,9 +1,15 @@
 """The parts of the Helm chart that follow from the code; its templates are written by hand and read them."""
 
+from pathlib import Path
+from typing import Any
+
+import yaml
+
 from .embedded import Json
 from .manager import version
 from .rbac import NAME
 
+VALUES = Path(__file__).parents[3] / "charts" / "coder-k8s" / "values.yaml"
 DESCRIPTION = "An operator that runs Coder: control planes, external provisioners and workspace proxies."
 
 
@@ -31,3 +37,8 @@ def rules(rbac: dict[str, list[Json]]) -> Json:
         "view": view["rules"],
         "edit": edit["rules"],
     }
+
+
+def defaults() -> Any:
+    """The default of every value; a template cannot read `values.yaml` itself."""
+    return yaml.safe_load(VALUES.read_text())

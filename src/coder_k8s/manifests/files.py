@@ -113,6 +113,7 @@ def _chart(config: Objects) -> Iterator[tuple[str, str]]:
         yield f"{CHART}/files/{name}", _yaml(config[name])
     yield f"{CHART}/files/policy.yaml", _yaml(config["policy/workspace-rights.yaml"])
     yield f"{CHART}/files/rules.yaml", _yaml([chart.rules(dict(rbac.manifests(rbac.declared())))])
+    yield f"{CHART}/files/values.yaml", _yaml([chart.defaults()])
     yield f"{CHART}/files/alerts.yaml", f"# {MARK}\n{alerts.RULES.read_text()}"
 
 
