@@ -6,8 +6,8 @@ import pytest
 
 from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.dev.coderd_server.handlers import register
-from coder_k8s.dev.coderd_server.state import Proxy
+from coder_k8s.dev.coderd_server.proxies import register
+from coder_k8s.dev.coderd_server.records import Proxy
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Child, Key, Kind
 

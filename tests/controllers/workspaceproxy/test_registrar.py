@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from coder_k8s.api import WORKSPACE_PROXY
-from coder_k8s.dev.coderd_server.handlers import register
-from coder_k8s.dev.coderd_server.state import Proxy as Registered
+from coder_k8s.dev.coderd_server.proxies import register
+from coder_k8s.dev.coderd_server.records import Proxy as Registered
 from coder_k8s.kube.config import load
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Key

@@ -13,7 +13,7 @@ import pytest
 from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.labels import DIGEST
-from coder_k8s.dev.coderd_server.state import Proxy
+from coder_k8s.dev.coderd_server.records import Proxy
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
 from coder_k8s.kube.objects import Key, Manifest, key_of

@@ -15,7 +15,7 @@ from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.workspaceproxy import setup
 from coder_k8s.dev.coderd_server import CoderdServer
-from coder_k8s.dev.coderd_server.state import Proxy
+from coder_k8s.dev.coderd_server.records import Proxy
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import Condition, find

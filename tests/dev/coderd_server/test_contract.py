@@ -1,23 +1,30 @@
-"""The stand-in answers every recorded exchange as coderd did."""
+"""The simulator answers every recorded exchange as coderd did."""
 
 import base64
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 import pytest
 
 from coder_k8s.dev.coderd_server import CoderdServer, State, User
+from coder_k8s.dev.coderd_server.licensing import sign
+from coder_k8s.dev.coderd_server.records import Proxy
+from coder_k8s.dev.coderd_server.state import RESERVED
 
 START = datetime(2026, 11, 15, 19, 0, tzinfo=UTC)
 COMPARED = ("Content-Type", "Retry-After", "Www-Authenticate", "X-Coder-Build-Version", "X-Ratelimit-Limit")
 RANDOM = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "{id}"),
-    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?"), "{time}"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?"), "{time}"),
     (re.compile(r"http://127\.0\.0\.1:\d+"), "{url}"),
+    (re.compile(r"^\{id\}:\w{64}$"), "{token of a proxy}"),
+    (re.compile(r"^\w{43}$"), "{provisioner key}"),
 )
 OPERATOR = {"username": "coder-k8s-operator", "name": "coder-k8s-operator", "login_type": "none", "roles": ("owner",)}
 USERS = {
@@ -27,6 +34,7 @@ USERS = {
     "named": User("admin", ("owner",), name="Admin User"),
     "nomember": User(**OPERATOR, in_organization=False),  # type: ignore[arg-type]
     "operator": User(**OPERATOR),  # type: ignore[arg-type]
+    "outsider": User("outsider", in_organization=False),
     "plain": User(**OPERATOR),  # type: ignore[arg-type]
     "scoped": User("scoped", sees_itself=False),
     "suspended": User("suspended", status="suspended"),
@@ -44,25 +52,30 @@ def recorded() -> list[Any]:
 
 @pytest.mark.parametrize(("version", "exchange"), recorded())
 async def test_the_answer_is_the_recorded_one(version: str, exchange: dict[str, Any]) -> None:
+    """Exchanges of a licensed coderd were recorded without their headers."""
     given = exchange.get("given", {})
     clock = [START]
-    async with CoderdServer(version, lambda: clock[0]) as server, aiohttp.ClientSession() as session:
+    server = CoderdServer(version.removesuffix("-licensed"), lambda: clock[0])
+    async with server, aiohttp.ClientSession() as session:
         clock[0] += timedelta(seconds=given.get("passed", 0.5))
+        if "now" in given:
+            clock[0] = datetime.fromisoformat(given["now"])
         prepare(server.state, given)
         known = tokens(server.state)
-        fill = {"{owner}": known["owner"], "{organization}": server.state.organization_id}
+        fill = {"{owner}": known["owner"], "{organization}": server.state.organization_id, **things(server.state)}
         path, headers = (replaced(exchange.get(part, {}), fill) for part in ("path", "headers"))
         if "as" in exchange:
             name = exchange["as"].replace("{owner id}", known["owner"][:10])
             headers["Coder-Session-Token"] = known.get(name, name)
-        body = {"json": exchange["body"]} if "body" in exchange else {}
+        body = {"json": replaced(signed(exchange["body"]), fill)} if "body" in exchange else {}
         async with session.request(exchange["method"], server.url + path, headers=headers, **body) as response:
             text = await response.text()
             got = {name: response.headers[name] for name in COMPARED if name in response.headers}
             status = response.status
 
     assert status == exchange["status"]
-    assert replaced(got, {}) == replaced(exchange["answer_headers"], {})
+    if "answer_headers" in exchange:
+        assert replaced(got, {}) == replaced(exchange["answer_headers"], {})
     answer = json.loads(text) if got.get("Content-Type", "").startswith("application/json") else text or None
     assert replaced(answer, {}) == replaced(exchange["answer"], {})
 
@@ -80,6 +93,46 @@ def prepare(state: State, given: dict[str, Any]) -> None:
         else:
             fields = {name: seed[name] for name in ("name", "status", "tags", "current_job", "previous_job")}
             state.connect_daemon(**fields)
+
+    prepare_licensed(state, given)
+
+
+def prepare_licensed(state: State, given: dict[str, Any]) -> None:
+    """What coderd had because of its license."""
+    if given.get("install"):
+        state.install_license()
+    for claims in given.get("licenses", []):
+        state.add_license(sign(claims))
+    state.users = given.get("users", 1)
+    state.not_configured = frozenset(given.get("not_configured", state.not_configured))
+    state.wildcard_hostname = given.get("wildcard_hostname", "")
+    organization = state.add_organization(given["organization"]) if "organization" in given else ""
+    for key in given.get("keys", []):
+        state.add_key(key["name"], key["tags"], organization)
+    for fields in given.get("daemons", []):
+        key = fields.pop("key")
+        daemon = state.connect_daemon(**fields, key=None if key in RESERVED else state.place(key, organization))
+        if key in RESERVED:
+            state.daemons[daemon] = replace(state.daemons[daemon], key=RESERVED[key])
+    for fields in given.get("proxies", []):
+        renamed = {"url": fields.pop("path_app_url"), "icon": fields.pop("icon_url")}
+        state.proxies[fields["name"]] = Proxy(id=str(uuid4()), token="", created_at=state.now(), **renamed, **fields)
+
+
+def things(state: State) -> dict[str, str]:
+    """What a request can name: the proxy and the key that there are."""
+    proxies = [each.id for each in state.proxies.values()]
+    keys = [each.secret for each in state.keys.values()]
+    return {"{proxy}": proxies[0] if proxies else "", "{key}": keys[0] if keys else ""}
+
+
+def signed(body: Any) -> Any:
+    """The body of a request, with a license of the recorded claims where it has one."""
+    match body:
+        case {"license": {"claims": claims}}:
+            return {"license": sign(claims)}
+        case _:
+            return body
 
 
 def tokens(state: State) -> dict[str, str]:

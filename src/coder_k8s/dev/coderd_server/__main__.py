@@ -3,8 +3,8 @@
 import argparse
 import asyncio
 
+from coder_k8s.dev.coderd_server.records import User
 from coder_k8s.dev.coderd_server.server import CoderdServer
-from coder_k8s.dev.coderd_server.state import User
 
 
 async def main() -> None:

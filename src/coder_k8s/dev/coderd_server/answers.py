@@ -7,7 +7,8 @@ from typing import Any
 
 from aiohttp import web
 
-from coder_k8s.dev.coderd_server.state import State, User
+from coder_k8s.dev.coderd_server.records import User
+from coder_k8s.dev.coderd_server.state import State
 
 SIGNED_OUT = "You are signed out or your session has expired. Please sign in again to continue."
 NO_RIGHT = (
@@ -36,8 +37,19 @@ def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) 
     return web.Response(body=json.dumps(body).encode() + b"\n", status=status, headers={**kind, **(headers or {})})
 
 
-def invalid_field(message: str, name: str, detail: str) -> Refused:
-    return Refused(400, message, validations=[{"field": name, "detail": detail}])
+def missing_fields(*names: str) -> Refused:
+    """The refusal of a request that lacks fields which coderd requires."""
+    detail = 'Validation failed for tag "required" with value: ""'
+    return Refused(400, "Validation failed.", validations=[{"field": name, "detail": detail} for name in names])
+
+
+def forbidden_write() -> Refused:
+    """The refusal of an insert into the database that the user has no right to."""
+    return Refused(500, "An internal server error occurred.", "unauthorized: rbac: forbidden")
+
+
+def invalid_field(message: str, name: str, detail: str, more: str = "") -> Refused:
+    return Refused(400, message, more, validations=[{"field": name, "detail": detail}])
 
 
 def presented_token(request: web.Request) -> str:

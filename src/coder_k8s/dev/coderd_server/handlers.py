@@ -1,9 +1,8 @@
 """What each route of the stand-in does."""
 
-from dataclasses import replace
+import json
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 from aiohttp import web
 
@@ -14,11 +13,10 @@ from coder_k8s.dev.coderd_server.answers import (
     answer,
     authenticate,
     invalid_field,
-    require_feature,
     require_owner,
 )
-from coder_k8s.dev.coderd_server.licensing import claims_of, is_genuine
-from coder_k8s.dev.coderd_server.state import Proxy, State
+from coder_k8s.dev.coderd_server.licensing import claims_of, defect
+from coder_k8s.dev.coderd_server.state import State
 
 STATE = web.AppKey("state", State)
 
@@ -56,11 +54,15 @@ async def add_license(request: web.Request) -> web.Response:
     jwt = (await read(request)).get("license", "")
     if not jwt:
         raise invalid_field("Validation failed.", "license", 'Validation failed for tag "required" with value: ""')
-    if not is_genuine(jwt, state.now()):
-        raise Refused(400, "Invalid license", "license has multiple issues; contact support")
+    if found := defect(jwt, state.now()):
+        raise Refused(400, "Invalid license", found)
     locked_to = claims_of(jwt).get("deployment_ids", [])
     if locked_to and state.deployment_id not in locked_to:
-        raise Refused(400, "License cannot be used on this deployment!", "The provided license is locked.")
+        detail = (
+            f"The provided license is locked to the following deployments: {json.dumps(locked_to)}. "
+            f'Your deployment identifier is "{state.deployment_id}". Please contact sales.'
+        )
+        raise Refused(400, "License cannot be used on this deployment!", detail)
     if any(each.jwt == jwt for each in state.licenses):
         detail = 'pq: duplicate key value violates unique constraint "licenses_jwt_key"'
         raise Refused(500, "Unable to add license to database", detail)
@@ -89,77 +91,6 @@ async def refresh_entitlements(request: web.Request) -> web.Response:
         raise Refused(400, message, headers={"Retry-After": str(wait)})
     state.refreshed_at = state.now()
     return answer({"message": "Entitlements updated"})
-
-
-async def list_proxies(request: web.Request) -> web.Response:
-    state = enter_proxies(request)
-    now = state.now()
-    primary = Proxy(state.deployment_id, "primary", "Default", "/emojis/1f3e1.png", "", "ok", now)
-    return answer({"regions": [wire.proxy(each) for each in (primary, *state.proxies.values())]})
-
-
-async def create_proxy(request: web.Request) -> web.Response:
-    state = enter_proxies(request)
-    body = await read(request)
-    name = body.get("name", "")
-    if name.lower() == "primary":
-        raise invalid_field('The name "primary" is reserved for the primary region.', "name", "Reserved name")
-    if name.lower() in state.proxies:
-        raise Refused(409, f'Workspace proxy with name "{name}" already exists.')
-    made = Proxy(str(uuid4()), name, body["display_name"], body["icon"], "", "unregistered", state.now())
-    return answer(register(state, made), 201)
-
-
-async def get_proxy(request: web.Request) -> web.Response:
-    return answer(wire.proxy(find_proxy(request)))
-
-
-async def change_proxy(request: web.Request) -> web.Response:
-    state, proxy = request.app[STATE], find_proxy(request)
-    body = await read(request)
-    for name in ("id", "name", "display_name", "icon"):
-        if not body.get(name):
-            detail = 'Validation failed for tag "required" with value: ""'
-            raise invalid_field("Validation failed.", name, detail)
-    del state.proxies[proxy.name.lower()]
-    changed = replace(proxy, name=body["name"], display_name=body["display_name"], icon=body["icon"])
-    if body.get("regenerate_token"):
-        return answer(register(state, changed))
-    state.proxies[changed.name.lower()] = changed
-    return answer({"proxy": wire.proxy(changed), "proxy_token": ""})
-
-
-async def delete_proxy(request: web.Request) -> web.Response:
-    del request.app[STATE].proxies[find_proxy(request).name.lower()]
-    return answer({"message": "Proxy has been deleted!"})
-
-
-async def refuse_proxy_itself(request: web.Request) -> web.Response:
-    enter_proxies(request)
-    raise Refused(501, "No workspace proxy runs against the stand-in.")
-
-
-def register(state: State, proxy: Proxy) -> dict[str, Any]:
-    proxy = replace(proxy, token=f"{proxy.id}:{(uuid4().hex * 2)[:64]}")
-    state.proxies[proxy.name.lower()] = proxy
-    return {"proxy": wire.proxy(proxy), "proxy_token": proxy.token}
-
-
-def enter_proxies(request: web.Request) -> State:
-    """Workspace proxies are refused for want of a licence before anyone looks at the token."""
-    state = request.app[STATE]
-    require_feature(state, "workspace_proxy", "Workspace Proxy")
-    require_owner(authenticate(state, request))
-    return state
-
-
-def find_proxy(request: web.Request) -> Proxy:
-    state = enter_proxies(request)
-    wanted = request.match_info["name"]
-    for proxy in state.proxies.values():
-        if wanted == proxy.id or wanted.lower() == proxy.name.lower():
-            return proxy
-    raise Refused(404, HIDDEN)
 
 
 async def read(request: web.Request) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import math
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -39,6 +40,23 @@ FEATURES = (
     "workspace_proxy",
 )
 PREMIUM_ONLY = ("custom_roles", "multiple_organizations")
+LIMITS = ("ai_governance_user_limit", "managed_agent_limit", "user_limit")
+"""Features whose value in a license is a number."""
+NOT_CONFIGURED = ("browser_only", "external_token_encryption", "scim")
+"""Features that nobody has switched on by the options of the server."""
+SWITCHED_ON = {
+    "template_rbac": "Template RBAC",
+    "external_provisioner_daemons": "External Provisioner Daemons",
+    "advanced_template_scheduling": "Advanced Template Scheduling",
+    "workspace_proxy": "Workspace Proxy",
+    "user_role_management": "User Role Management",
+    "access_control": "Access Control",
+    "control_shared_ports": "Control Shared Ports",
+    "aibridge": "AI Gateway",
+}
+"""Features that a server uses unless its license does not cover them, in the order of coderd's warnings."""
+WARN_WITHIN = timedelta(days=30)
+WARN_WITHIN_TRIAL = timedelta(days=7)
 
 
 def make_license(
@@ -58,12 +76,20 @@ def make_license(
         "nbf": int(now.timestamp()),
         "license_expires": int(ends.timestamp()),
         "exp": int((ends + grace).timestamp()),
+        "account_id": "stand-in",
+        "account_type": "salesforce",
         "feature_set": feature_set,
+        "features": {},
         "trial": trial,
         "version": 3,
         **claims,
     }
-    return ".".join((_encode({"alg": "EdDSA", "typ": "JWT", "kid": KEY_ID}), _encode(payload), SIGNATURE))
+    return sign(payload)
+
+
+def sign(claims: dict[str, Any]) -> str:
+    """A license with these claims and the signature of the stand-in."""
+    return ".".join((_encode({"alg": "EdDSA", "typ": "JWT", "kid": KEY_ID}), _encode(claims), SIGNATURE))
 
 
 def claims_of(jwt: str) -> dict[str, Any]:
@@ -71,22 +97,51 @@ def claims_of(jwt: str) -> dict[str, Any]:
     return _decode(jwt.split(".")[1])
 
 
-def is_genuine(jwt: str, now: datetime) -> bool:
-    """Whether the stand-in takes a licence: signed by it, not over, not for too long."""
+def defect(jwt: str, now: datetime) -> str:
+    """What coderd finds wrong with a license, in its words; empty for one that it takes."""
     try:
         header, payload, signature = jwt.split(".")
-        over = datetime.fromtimestamp(_decode(payload)["exp"], now.tzinfo)
-        return _decode(header)["kid"] == KEY_ID and signature == SIGNATURE and now < over < now + LONGEST
+        claims = _decode(payload)
+        over = datetime.fromtimestamp(claims["exp"], now.tzinfo)
+        good = _decode(header)["kid"] == KEY_ID and signature == SIGNATURE and now < over < now + LONGEST
     except (ValueError, KeyError, binascii.Error):
-        return False
+        good = False
+    if not good:
+        return "license has multiple issues; contact support"
+    if not claims.get("license_expires"):
+        return "license has invalid or missing license_expires claim"
+    if claims.get("account_type") != "salesforce":
+        return "license must have valid account type"
+    return "" if claims.get("account_id") else "license must have valid account ID"
+
+
+def is_genuine(jwt: str, now: datetime) -> bool:
+    """Whether a license counts: signed by the stand-in, complete, not over, not for too long."""
+    return not defect(jwt, now)
 
 
 def entitlement(claims: dict[str, Any], feature: str, now: datetime) -> str:
-    """What one licence says about one feature."""
-    covered = feature not in PREMIUM_ONLY or claims["feature_set"] == "premium"
-    if not covered or not claims["nbf"] <= now.timestamp() < claims["exp"]:
+    """What one license says about one feature."""
+    if not is_covered(claims, feature) or not claims["nbf"] <= now.timestamp() < claims["exp"]:
         return "not_entitled"
     return "entitled" if now.timestamp() < claims["license_expires"] else "grace_period"
+
+
+def is_covered(claims: dict[str, Any], feature: str) -> bool:
+    """Whether a license names a feature, or a set with that feature."""
+    if (claims.get("features") or {}).get(feature, 0) > 0:
+        return True
+    return claims["feature_set"] == "premium" or (claims["feature_set"] != "" and feature not in PREMIUM_ONLY)
+
+
+def expiry_warning(claims: dict[str, Any], now: datetime) -> str:
+    """What coderd says about a license that ends soon; empty when it does not."""
+    left = claims["license_expires"] - now.timestamp()
+    within = WARN_WITHIN_TRIAL if claims.get("trial") else WARN_WITHIN
+    if not 0 < left <= within.total_seconds():
+        return ""
+    days = math.ceil(left / 86400)
+    return f"Your license expires in {days} day{'' if days == 1 else 's'}."
 
 
 def _encode(value: dict[str, Any]) -> str:

@@ -9,13 +9,15 @@ from coder_k8s.dev.coderd_server.answers import (
     Refused,
     answer,
     authenticate,
+    forbidden_write,
     invalid_field,
     presented_key,
     require_feature,
 )
 from coder_k8s.dev.coderd_server.handlers import STATE, read
 from coder_k8s.dev.coderd_server.queries import is_uuid, query_ids, query_limit, query_states, query_tags
-from coder_k8s.dev.coderd_server.state import RESERVED, State, User
+from coder_k8s.dev.coderd_server.records import User
+from coder_k8s.dev.coderd_server.state import RESERVED, State
 
 DAEMON_STATES = ("offline", "idle", "busy")
 JOB_STATES = ("pending", "running", "succeeded", "canceling", "canceled", "failed", "unknown")
@@ -52,7 +54,7 @@ async def list_keys(request: web.Request) -> web.Response:
 async def create_key(request: web.Request) -> web.Response:
     state, organization = enter_keys(request)
     if not authenticate(state, request).is_owner:
-        raise Refused(500, "Internal error creating provisioner key.", "unauthorized: rbac: forbidden")
+        raise forbidden_write()
     body = await read(request)
     name = body.get("name", "")
     if not name:
@@ -89,7 +91,7 @@ async def key_daemons(request: web.Request) -> web.Response:
                 "key": wire.key(key),
                 "daemons": [{**wire.daemon(state, each), **unsaid} for each in recent if each.key == key.id],
             }
-            for key in (*state.reserved_keys(), *keys)
+            for key in state.with_reserved(organization, keys)
         ]
     )
 

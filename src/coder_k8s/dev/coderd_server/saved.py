@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from coder_k8s.dev.coderd_server.state import Proxy, State, StoredKey, StoredLicense
+from coder_k8s.dev.coderd_server.records import Proxy, StoredLicense
+from coder_k8s.dev.coderd_server.state import State, StoredKey
 
 
 class Saved(msgspec.Struct):
@@ -19,6 +20,7 @@ class Saved(msgspec.Struct):
     licenses: list[StoredLicense]
     keys: dict[str, StoredKey]
     proxies: dict[str, Proxy]
+    deleted_proxies: dict[str, Proxy]
 
 
 class Memory:

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote_to_bytes
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from coder_k8s.dev.coderd_server import handlers, organizations
+from coder_k8s.dev.coderd_server import handlers, organizations, proxies
 from coder_k8s.dev.coderd_server.answers import Refused, answer, check_rate, presented_key, presented_token
 from coder_k8s.dev.coderd_server.handlers import STATE
 from coder_k8s.dev.coderd_server.saved import Memory
@@ -24,6 +24,7 @@ CONTROLS = frozenset(
         "add_key",
         "connect_daemon",
         "delete_key",
+        "delete_proxy",
         "disconnect_daemon",
         "install_license",
         "remove_licenses",
@@ -112,14 +113,14 @@ ENTERPRISE: dict[str, tuple[tuple[str, Handler], ...]] = {
     ),
     "organizations/{organization}/provisionerkeys/daemons": (("GET", organizations.key_daemons),),
     "organizations/{organization}/provisionerkeys/{name}": (("DELETE", organizations.delete_key),),
-    "provisionerkeys/{key}": (("GET", organizations.look_up_key),),
-    "workspaceproxies": (("GET", handlers.list_proxies), ("POST", handlers.create_proxy)),
+    "provisionerkeys/{key:.*}": (("GET", organizations.look_up_key),),
+    "workspaceproxies": (("GET", proxies.list_proxies), ("POST", proxies.create_proxy)),
     "workspaceproxies/{name}": (
-        ("GET", handlers.get_proxy),
-        ("PATCH", handlers.change_proxy),
-        ("DELETE", handlers.delete_proxy),
+        ("GET", proxies.get_proxy),
+        ("PATCH", proxies.change_proxy),
+        ("DELETE", proxies.delete_proxy),
     ),
-    "workspaceproxies/me/register": (("POST", handlers.refuse_proxy_itself),),
+    "workspaceproxies/me/register": (("POST", proxies.refuse_proxy_itself),),
 }
 
 

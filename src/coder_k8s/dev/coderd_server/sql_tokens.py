@@ -2,7 +2,8 @@
 
 import asyncpg
 
-from coder_k8s.dev.coderd_server.state import State, Token, User
+from coder_k8s.dev.coderd_server.records import Token, User
+from coder_k8s.dev.coderd_server.state import State
 
 QUERY = """
     SELECT hashed_secret, expires_at, users.id, username, name, users.login_type::text, status::text, rbac_roles

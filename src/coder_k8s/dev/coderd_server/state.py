@@ -3,12 +3,20 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from coder_k8s.dev.coderd_server.licensing import FEATURES, claims_of, entitlement, is_genuine, make_license
+from coder_k8s.dev.coderd_server.licensing import (
+    FEATURES,
+    NOT_CONFIGURED,
+    claims_of,
+    entitlement,
+    is_genuine,
+    make_license,
+)
+from coder_k8s.dev.coderd_server.records import Proxy, StoredLicense, Switches, Token, User
 
 RESERVED = {
     "built-in": "00000000-0000-0000-0000-000000000001",
@@ -17,48 +25,6 @@ RESERVED = {
 }
 BUILT_IN_KEY = RESERVED["built-in"]
 RANKS = ("not_entitled", "grace_period", "entitled")
-
-
-@dataclass(frozen=True)
-class User:
-    """A user of coderd; `sees_itself` is False for a token whose scope does not reach the user."""
-
-    username: str
-    roles: tuple[str, ...] = ()
-    name: str = ""
-    login_type: str = "password"
-    status: str = "active"
-    in_organization: bool = True
-    sees_itself: bool = True
-    id: str = field(default_factory=lambda: str(uuid4()))
-
-    @property
-    def is_owner(self) -> bool:
-        return "owner" in self.roles
-
-    @property
-    def reads_keys(self) -> bool:
-        """Whether provisioner keys are shown; to make one takes more."""
-        return not {"owner", "auditor"}.isdisjoint(self.roles)
-
-
-@dataclass(frozen=True)
-class Token:
-    """A session token, kept as coderd keeps it."""
-
-    user: User
-    hashed_secret: bytes
-    expires: datetime | None = None
-
-
-@dataclass(frozen=True)
-class StoredLicense:
-    """A licence in the database, genuine or not."""
-
-    id: int
-    uuid: str
-    jwt: str
-    uploaded_at: datetime
 
 
 @dataclass(frozen=True)
@@ -84,40 +50,11 @@ class Daemon:
     tags: dict[str, str]
     version: str
     seen_at: datetime
+    provisioners: Sequence[str] | None = ("terraform",)
+    api_version: str | None = None
+    """None is that of the server."""
     current_job: dict[str, Any] | None = None
     previous_job: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Proxy:
-    """A workspace proxy."""
-
-    id: str
-    name: str
-    display_name: str
-    icon: str
-    token: str
-    status: str
-    created_at: datetime
-    errors: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass
-class Switches:
-    """What goes wrong: seconds before each answer, 429, 500, no database, connections cut without an answer.
-
-    `unanswered` is a method whose requests are carried out, and then cut without an answer. With `sign_in_page`,
-    somebody before coderd answers everything with 200 and a page in HTML.
-    """
-
-    latency: float = 0
-    rate_limited: bool = False
-    failing: bool = False
-    database_down: bool = False
-    cut: bool = False
-    unanswered: str = ""
-    sign_in_page: bool = False
 
 
 class State:
@@ -133,6 +70,8 @@ class State:
         self.started_at = now()
         self.refreshed_at = now()
         self.features: dict[str, str] = {}
+        self.not_configured = frozenset(NOT_CONFIGURED)
+        self.users = 1
         self.tokens: dict[str, Token] = {}
         self.tokens_of_database: set[str] = set()
         self.database_url: str | None = None
@@ -141,6 +80,8 @@ class State:
         self.daemons: dict[str, Daemon] = {}
         self.jobs: list[dict[str, Any]] = []
         self.proxies: dict[str, Proxy] = {}
+        self.deleted_proxies: dict[str, Proxy] = {}
+        self.wildcard_hostname = ""
         self.exhausted: set[tuple[str | None, str]] = set()
         self.requests: Counter[tuple[str, str]] = Counter()
         self.heard: set[str] = set()
@@ -234,9 +175,13 @@ class State:
         self.keys[self.place(name, organization)] = key
         return secret
 
-    def reserved_keys(self) -> list[StoredKey]:
-        """The keys that coderd has for daemons without one."""
-        return [StoredKey(key, name, self.organization_id, {}, "", self.started_at) for name, key in RESERVED.items()]
+    def with_reserved(self, organization: str, keys: Sequence[StoredKey]) -> list[StoredKey]:
+        """The keys of an organization, and those that coderd has for daemons without one."""
+        if organization != self.organization_id:
+            never = datetime.min.replace(tzinfo=UTC)
+            return [*keys, StoredKey(RESERVED["user-auth"], "user-auth", organization, {}, "", never)]
+        reserved = [StoredKey(key, name, organization, {}, "", self.started_at) for name, key in RESERVED.items()]
+        return [*reserved, *keys]
 
     def organization_of(self, daemon: Daemon) -> str:
         """The organization of the key that a daemon logged in with."""
@@ -278,7 +223,20 @@ class State:
     def set_proxy(self, name: str, status: str, errors: Sequence[str] = (), warnings: Sequence[str] = ()) -> None:
         """Let coderd find a workspace proxy ok, unreachable, unhealthy or unregistered."""
         found = self.proxies[name]
-        self.proxies[name] = replace(found, status=status, errors=tuple(errors), warnings=tuple(warnings))
+        registered = status != "unregistered"
+        self.proxies[name] = replace(
+            found,
+            status=status,
+            errors=tuple(errors),
+            warnings=tuple(warnings),
+            url=f"https://{name}.example.com" if registered else found.url,
+            version=self.build_version if registered else found.version,
+        )
+
+    def delete_proxy(self, name: str) -> None:
+        """Delete a workspace proxy; coderd still knows it by its ID."""
+        found = self.proxies.pop(name)
+        self.deleted_proxies[found.id] = replace(found, deleted=True)
 
     def count(self, method: str, route: str) -> int:
         """How often a route was asked."""

@@ -1,14 +1,15 @@
 """The stand-in's things in the form that coderd sends them."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from coder_k8s.dev.coderd_server.licensing import claims_of, is_genuine
-from coder_k8s.dev.coderd_server.state import BUILT_IN_KEY, Daemon, Proxy, State, StoredKey, StoredLicense, User
+from coder_k8s.dev.coderd_server.licensing import LIMITS, SWITCHED_ON, claims_of, expiry_warning, is_genuine
+from coder_k8s.dev.coderd_server.records import Proxy, StoredLicense, User
+from coder_k8s.dev.coderd_server.state import RESERVED, Daemon, State, StoredKey
 
 
 def time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def build_info(state: State, url: str) -> dict[str, Any]:
@@ -64,24 +65,49 @@ def organization(state: State, name: str) -> dict[str, Any]:
 
 def entitlements(state: State) -> dict[str, Any]:
     genuine = [each for each in state.licenses if is_genuine(each.jwt, state.now())]
-    features = {}
-    for name in state.feature_names():
-        granted = state.entitlement(name)
-        features[name] = {"entitlement": granted, "enabled": granted != "not_entitled"}
-    features["user_limit"]["actual"] = 1
+    claims = [claims_of(each.jwt) for each in genuine]
     return {
-        "features": features,
-        "warnings": [],
+        "features": {name: feature(state, name, claims) for name in state.feature_names()},
+        "warnings": warnings(state, claims),
         "errors": [
             f"Invalid license ({each.uuid}) parsing claims: ed25519: verification error"
             for each in state.licenses
             if each not in genuine
         ],
         "has_license": bool(genuine),
-        "trial": any(claims_of(each.jwt)["trial"] for each in genuine),
+        "trial": any(each["trial"] for each in claims),
         "require_telemetry": False,
         "refreshed_at": time(state.refreshed_at),
     }
+
+
+def feature(state: State, name: str, claims: list[dict[str, Any]]) -> dict[str, Any]:
+    """What may be used of a feature, and how much of it is."""
+    granted = state.entitlement(name)
+    body: dict[str, Any] = {
+        "entitlement": granted,
+        "enabled": granted != "not_entitled" and name not in state.not_configured,
+    }
+    limit = max(((each.get("features") or {}).get(name, 0) for each in claims), default=0)
+    if name in LIMITS and limit:
+        body |= {"limit": limit, "actual": 0}
+    if name == "managed_agent_limit" and limit:
+        issued, ends = (whole(claims[-1][claim]) for claim in ("iat", "exp"))
+        body["usage_period"] = {"issued_at": issued, "start": issued, "end": ends}
+    return body if name != "user_limit" else {**body, "actual": state.users}
+
+
+def warnings(state: State, claims: list[dict[str, Any]]) -> list[str]:
+    """What coderd warns of: a license that ends soon, and features in use that no license covers."""
+    if not claims:
+        return []
+    soon = [warning for each in claims if (warning := expiry_warning(each, state.now()))]
+    uncovered = [title for name, title in SWITCHED_ON.items() if state.entitlement(name) == "not_entitled"]
+    return [*soon, *(f"{title} is enabled but your license is not entitled to this feature." for title in uncovered)]
+
+
+def whole(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def license(stored: StoredLicense) -> dict[str, Any]:  # noqa: A001
@@ -104,23 +130,29 @@ def key(stored: StoredKey) -> dict[str, Any]:
 
 
 def daemon(state: State, each: Daemon) -> dict[str, Any]:
-    names = {stored.id: stored.name for stored in state.keys.values()} | {BUILT_IN_KEY: "built-in"}
+    names = {stored.id: stored.name for stored in state.keys.values()} | {key: name for name, key in RESERVED.items()}
     return {
         "id": each.id,
-        "organization_id": state.organization_id,
+        "organization_id": state.organization_of(each),
         "key_id": each.key,
         "created_at": time(each.seen_at),
         "last_seen_at": time(each.seen_at),
         "name": each.name,
         "version": each.version,
-        "api_version": api_version(state),
-        "provisioners": ["terraform"],
+        "api_version": api_version(state) if each.api_version is None else each.api_version,
+        "provisioners": each.provisioners,
         "tags": each.tags,
         "key_name": names[each.key],
         "status": each.status,
         "current_job": each.current_job,
         "previous_job": each.previous_job,
     }
+
+
+def primary_proxy(state: State, url: str) -> dict[str, Any]:
+    """coderd itself, which is always as old as the answer."""
+    primary = Proxy(state.deployment_id, "primary", "Default", "/emojis/1f3e1.png", "", "ok", state.now(), url=url)
+    return {**proxy(primary), "wildcard_hostname": state.wildcard_hostname, "derp_enabled": False}
 
 
 def proxy(each: Proxy) -> dict[str, Any]:
@@ -130,17 +162,17 @@ def proxy(each: Proxy) -> dict[str, Any]:
         "display_name": each.display_name,
         "icon_url": each.icon,
         "healthy": each.status == "ok",
-        "path_app_url": "",
-        "wildcard_hostname": "",
+        "path_app_url": each.url,
+        "wildcard_hostname": each.wildcard_hostname,
         "derp_enabled": True,
         "derp_only": False,
         "status": {
             "status": each.status,
-            "report": {"errors": list(each.errors) or None, "warnings": list(each.warnings) or None},
+            "report": {"errors": list(each.errors), "warnings": list(each.warnings)},
             "checked_at": time(each.created_at),
         },
         "created_at": time(each.created_at),
         "updated_at": time(each.created_at),
-        "deleted": False,
-        "version": "",
+        "deleted": each.deleted,
+        "version": each.version,
     }
