@@ -193,8 +193,15 @@ async def test_credentials_missing_wrong_and_rotated(place: World) -> None:
         await place.told("Stalled", "CredentialsRejected", "True")
         await place.put_secret(CREDENTIALS, token=state.add_token(MEMBER))
         await place.told("Registered", "Forbidden", "False")
+        await place.told("Stalled", "Forbidden", "True")
         await operator.settle()
-        assert await nothing_was_made(place)
+        # Any user may list proxies, so only the refused registration shows that this one lacks the right.
+        assert (state.count("POST", PROXIES), place.proxies) == (1, {})
+        assert (await place.get()).metadata.finalizers == []
+        assert (await place.get()).status.proxy_name == ""
+        assert await place.token() == ""
+        assert await place.find(DEPLOYMENT, f"wsproxy-{NAME}") is None
+        assert 60 < operator.look_again(place.key) <= 120
         await place.put_secret(CREDENTIALS, token=f"{good}\n")
         await place.ready(operator)
         rotated = state.add_token(state.owner)
@@ -203,7 +210,7 @@ async def test_credentials_missing_wrong_and_rotated(place: World) -> None:
         await place.told("Registered", "CredentialsRejected", "False")
         await place.put_secret(CREDENTIALS, token=rotated)
         await place.told("Ready", "AllPartsReady", "True")
-    assert (place.registrations(), place.changes()) == (1, 0)
+    assert (place.registrations(), place.changes()) == (2, 0)
 
 
 async def test_operator_access_that_is_rejected_is_not_for_a_human_to_mend(place: World) -> None:

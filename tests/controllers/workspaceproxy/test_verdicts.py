@@ -100,7 +100,7 @@ def test_troubles_are_waited_out_ever_longer_and_a_good_answer_ends_that() -> No
 
 def test_what_needs_somebody_is_looked_at_steadily() -> None:
     answers = Answers(Time(), Backoff(2.0, 120.0, lambda: 1.0))
-    for reason, wait in (("NotEntitled", 110), ("NotSupported", 110), ("NameTaken", 30), ("Forbidden", 30)):
+    for reason, wait in (("NotEntitled", 110), ("NotSupported", 110), ("NameTaken", 30), ("Forbidden", 110)):
         for _ in range(3):
             assert answers.left(answers.refused(KEY, "", Verdict(False, reason))) == wait
 

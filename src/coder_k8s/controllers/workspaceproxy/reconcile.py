@@ -20,7 +20,7 @@ from coder_k8s.kube.objects import Child, Key
 from . import objects
 from .metrics import ProxyMetrics
 from .places import Places
-from .registrar import Registrar
+from .registrar import Registrar, recorded
 from .retirement import Retirement
 from .tokens import Tokens
 from .verdicts import HEALTHY, NOT_ASKED, NOT_MANAGED, REGISTERED, Answers, tell
@@ -125,6 +125,8 @@ class Reconciler:
             proxy = await self._registrar.ensure(proxy, place, report)
         else:
             tell(report, HEALTHY, NOT_ASKED)
+        if recorded(proxy) is None and not proxy.status.retiring_proxies:
+            proxy = await self._let_go(proxy)  # coderd refused, so nothing is registered
         token = await self._tokens.stored(proxy)
         if token:
             await self._tokens.store(proxy, token)  # under the name that the spec has for it now

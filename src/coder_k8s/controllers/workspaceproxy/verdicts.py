@@ -133,7 +133,7 @@ class Answers:
         """What nobody can mend by waiting is asked again at a steady pace, anything else ever more rarely."""
         before = self._answers.get(key)
         failures = 1 + (before.failures if before else 0)
-        if verdict.reason in ("NotEntitled", "NotSupported"):
+        if verdict.reason in ("NotEntitled", "NotSupported", "Forbidden"):
             seconds = RECHECK
         else:
             seconds = self._backoff.delay(failures) if verdict.holds is None else RETRY
