@@ -45,6 +45,7 @@ class PlaneDrill(Drill):
     async def make(self) -> None:
         """A control plane whose coderd has never seen an operator; nothing may be left of the one before."""
         assert not await self._children()
+        assert not await operator_tokens(self._database)
         await self._in_database("TRUNCATE users CASCADE")
         self.demo.coderd.state.licenses.clear()
         await self.demo.put_secret(LICENSE, license=self.licenses[0])

@@ -29,14 +29,22 @@ EVENTS = (
         "OperatorTokenRevoked",
         "Normal",
         (CONTROL_PLANE,),
-        "The token was deleted because `operatorAccess.disabled` is set.",
+        "The token that the operator made was deleted in Coder: access is disabled, a given token replaces it, or the "
+        "control plane is being deleted.",
     ),
     Event(
         "OperatorAccessFailed",
         "Warning",
         (CONTROL_PLANE,),
-        "The operator cannot get a token, or the one that it was given does not work.",
+        "The operator cannot get a token and tries again.",
         "See the condition `OperatorAccessReady`.",
+    ),
+    Event(
+        "OperatorTokenNotRenewed",
+        "Warning",
+        (CONTROL_PLANE,),
+        "Coder accepts the operator's token, but the database cannot be checked, so the token is not renewed.",
+        "Fix what the message names before the token expires, a year after it was made.",
     ),
     Event("LicenseApplied", "Normal", (CONTROL_PLANE,), "The license was uploaded to Coder."),
     Event(
@@ -61,11 +69,19 @@ EVENTS = (
         "Renew the license. Daemons that run are left alone.",
     ),
     Event(
+        "CleanupWaiting",
+        "Normal",
+        (CONTROL_PLANE,),
+        "The control plane is being deleted and waits until its provisioners and proxies have deleted their keys and "
+        "registrations in Coder.",
+    ),
+    Event(
         "CleanupGivenUp",
         "Warning",
         (CONTROL_PLANE,),
-        "Roles or RoleBindings in other namespaces could not be removed within 5 minutes after the deletion.",
-        "Remove those that the message names.",
+        "The control plane is deleted, and something outside of its namespace is left: keys or registrations of "
+        "objects that still exist, a token in Coder, or Roles in other namespaces.",
+        "Remove what the message names.",
     ),
     Event("ProvisionerKeyCreated", "Normal", (PROVISIONER,), "The first key was made in Coder."),
     Event(
@@ -79,7 +95,7 @@ EVENTS = (
         "ProvisionerKeyLeaked",
         "Warning",
         (PROVISIONER,),
-        "A key of an object that was deleted could not be deleted in Coder.",
+        "A key that is no longer wanted could not be deleted in Coder.",
         "Delete the key that the message names in Coder.",
     ),
     Event(

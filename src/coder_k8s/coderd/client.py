@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
+from yarl import URL
 
 from coder_k8s.coderd.connections import Connections, Reply
 from coder_k8s.coderd.errors import (
@@ -13,9 +14,11 @@ from coder_k8s.coderd.errors import (
     Invalid,
     NotSupported,
     Problem,
+    Redirected,
     Unauthorized,
     Unavailable,
     refusal,
+    shown,
 )
 from coder_k8s.coderd.types import (
     BuildInfo,
@@ -195,10 +198,20 @@ def _checked(route: str, reply: Reply, secrets: tuple[str, ...]) -> bytes:
     if 200 <= reply.status < 300:
         return reply.body
     if 300 <= reply.status < 400:
-        raise Unavailable(f"{route}: answered by a redirect, which is not followed: give the URL of coderd itself")
+        raise _redirected(route, reply.headers.get("Location", ""))
     if reply.status == 405:
         raise NotSupported(f"{route}: coderd does not know this method")
     raise refusal(reply.status, reply.headers.get("Retry-After"), _problem(reply), secrets)
+
+
+def _redirected(route: str, location: str) -> Redirected:
+    """A redirect is not followed: the token is for the server that was asked. Only the host of its target is shown."""
+    try:
+        target = shown(str(URL(location).origin()))
+    except ValueError:
+        target = ""
+    words = f"{route}: answered by a redirect, which is not followed: give the URL of coderd itself"
+    return Redirected(words, target)
 
 
 def _decode(kind: type[T], route: str, body: bytes) -> T:

@@ -2,7 +2,8 @@
 
     CoderdError
     ├── Unavailable      nothing is known: try again later
-    │   └── RateLimited  try again after `after` seconds
+    │   ├── RateLimited  try again after `after` seconds
+    │   └── Redirected   sent elsewhere, where the token must not go: a human must change a URL or coderd's settings
     ├── Unauthorized     the token is dead: get another one
     ├── Forbidden        the token lives but its user lacks the right: a human must grant it
     ├── NotLicensed      the feature needs a licence
@@ -50,6 +51,14 @@ class RateLimited(Unavailable):
     def __init__(self, message: str, after: float) -> None:
         super().__init__(message)
         self.after = after
+
+
+class Redirected(Unavailable):
+    """Answered by a redirect to `target`, a scheme and host, which is empty when the answer names none."""
+
+    def __init__(self, message: str, target: str) -> None:
+        super().__init__(message)
+        self.target = target
 
 
 class Unauthorized(CoderdError):
@@ -126,8 +135,10 @@ class Problem(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """Everything that the answer says, on one line."""
-        parts = [self.message, self.detail, *(f"{each.field}: {each.detail}" for each in self.validations)]
-        return " ".join(part.strip() for part in parts if part.strip())
+        fields = ", ".join(f"{each.field}: {each.detail}".strip(": ") for each in self.validations)
+        parts = [part.strip() for part in (self.message, self.detail, fields)]
+        *before, last = [part for part in parts if part] or [""]
+        return ": ".join([*(part.rstrip(".:") for part in before), last])
 
 
 def shown(text: str, secrets: tuple[str, ...] = ()) -> str:

@@ -1,6 +1,7 @@
 """The control planes that other objects name."""
 
 from coder_k8s.api import CoderControlPlane
+from coder_k8s.api.shared import SecretKey
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.kube.cache import Cache
@@ -19,14 +20,34 @@ class Planes:
         self._connections = connections
 
     def get(self, key: Key) -> CoderControlPlane | None:
-        """The control plane, unless it is gone or going."""
-        found = self._planes.get(key)
+        """The control plane to work with: not one that is being deleted."""
+        found = self.find(key)
         return None if found is None or found.deleting else found
 
+    def find(self, key: Key) -> CoderControlPlane | None:
+        """The control plane, also while it is being deleted: its coderd serves until keys and proxies are gone."""
+        return self._planes.get(key)
+
     async def coderd(self, plane: CoderControlPlane) -> Coderd | None:
-        """Its coderd, seen with the operator's token; nothing before there is one."""
-        where = plane.status.operator_token_secret_ref
-        if where is None or not plane.status.operator_access_ready:
+        """Its coderd with the operator's token; `None` while there is no token that works.
+
+        Nobody checks the token of a control plane that is being deleted, so it is used as it is.
+        """
+        where = token_reference(plane)
+        if where is None or not (plane.status.operator_access_ready or plane.deleting):
             return None
         token = await self._secrets.read(Key(plane.metadata.namespace, where.name), where.key)
         return Coderd(self._connections, api_url(plane), token) if token else None
+
+    def has_lost_access(self, plane: CoderControlPlane) -> bool:
+        """Whether there is no token and there will be none: a control plane that is being deleted gets no new one."""
+        if plane.spec.operator_access.disabled:
+            return True
+        where = token_reference(plane)
+        return plane.deleting and (where is None or not self._secrets.exists(Key(plane.metadata.namespace, where.name)))
+
+
+def token_reference(plane: CoderControlPlane) -> SecretKey | None:
+    """Where the operator's token is; beside a given token the status names a generated one until it is revoked."""
+    given = plane.spec.operator_access.token_secret_ref
+    return SecretKey(name=given.name, key=given.key) if given else plane.status.operator_token_secret_ref

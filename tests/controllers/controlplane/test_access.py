@@ -20,7 +20,7 @@ async def test_a_fresh_database_gets_a_system_user_and_a_token(demo: Site, datab
     async with demo.operator():
         await demo.make(extraEnv=env(database.url))
         condition = await demo.told("OperatorAccessReady", "TokenReady", "True")
-        assert condition.message == ""
+        assert condition.message == "The token in Secret demo-operator-token is valid until 2027-03-01"
         await demo.event("OperatorTokenIssued")
         await demo.serve()
         await demo.told("Ready", "AllPartsReady", "True")

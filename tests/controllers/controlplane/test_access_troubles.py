@@ -74,7 +74,7 @@ async def test_a_human_of_that_name_is_left_alone(demo: Site, database: CoderdDa
         await demo.make(extraEnv=env(database.url))
         await demo.told("OperatorAccessReady", "UsernameTaken", "False")
         await demo.told("Stalled", "UsernameTaken", "True")
-        await demo.event("OperatorAccessFailed")
+        await demo.event("UsernameTaken")
         await operator.later(seconds=31)
         assert await database.server.fetch("SELECT users::text FROM users", database.name) == before
         assert await database.server.fetch("SELECT id FROM api_keys", database.name) == []

@@ -355,22 +355,39 @@ async def test_delete_what_status_says(place: Yard) -> None:
     assert not place.plane.acme.state.keys
 
 
-@pytest.mark.parametrize("going", [False, True])
-async def test_delete_without_control_plane(place: Yard, going: bool) -> None:
-    """Nothing is attempted there any more."""
+async def test_delete_without_control_plane(place: Yard) -> None:
+    """Nothing is attempted there any more, and what is left is named."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
-        if going:
-            hold = {"metadata": {"finalizers": ["example.com/hold"]}}
-            await place.client.merge(CONTROL_PLANE, Key(place.namespace, "demo"), hold)
         await place.delete(CONTROL_PLANE, "demo")
         await place.told("ControlPlaneReady", "ControlPlaneMissing", "False")
         await operator.settle()
         asked = place.plane.asked()
         await place.delete(PROVISIONER, "build")
         await eventually(lambda: gone(place, PROVISIONER, "build"))
+        await operator.settle()
     assert place.plane.asked() == asked
+    [leaked] = await place.events("ProvisionerKeyLeaked")
+    assert "build" in leaked["note"]
+
+
+async def test_delete_with_a_control_plane_that_is_being_deleted(place: Yard) -> None:
+    """It makes no new key there, and deletes the one that it has."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        hold = {"metadata": {"finalizers": ["example.com/hold"]}}
+        await place.client.merge(CONTROL_PLANE, Key(place.namespace, "demo"), hold)
+        await place.delete(CONTROL_PLANE, "demo")
+        await place.told("ControlPlaneReady", "ControlPlaneMissing", "False")
+        await place.annotate(rotate_key="now")
+        await operator.settle()
+        assert len(place.keys) == 1
+        await place.delete(PROVISIONER, "build")
+        await eventually(lambda: gone(place, PROVISIONER, "build"))
+        await operator.settle()
+    assert not place.keys
     assert not await place.events("ProvisionerKeyLeaked")
 
 

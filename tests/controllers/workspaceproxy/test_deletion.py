@@ -139,15 +139,11 @@ async def test_credentials_that_are_gone(place: World) -> None:
         assert CREDENTIALS in await place.event("WorkspaceProxyLeaked")
 
 
-@pytest.mark.parametrize("state", ["gone", "going"])
-async def test_a_control_plane_that_is_gone_or_going_is_not_asked(place: World, state: str) -> None:
+async def test_what_is_left_at_a_control_plane_that_is_gone_is_named(place: World) -> None:
     await place.make_plane()
-    plane = Key(place.namespace, PLANE)
     async with place.operator() as operator:
         await place.make(controlPlaneRef={"name": PLANE})
         await place.ready(operator)
-        if state == "going":
-            await place.client.merge(CONTROL_PLANE, plane, {"metadata": {"finalizers": ["test.example.com/hold"]}})
         await place.delete(CONTROL_PLANE, PLANE)
         await place.told("Registered", "ControlPlaneMissing")
         await operator.settle()
@@ -156,7 +152,28 @@ async def test_a_control_plane_that_is_gone_or_going_is_not_asked(place: World, 
         await place.gone(WORKSPACE_PROXY, NAME)
         await operator.settle()
         assert place.coderd.state.requests.total() == asked
+        assert NAME in await place.event("WorkspaceProxyLeaked")
+
+
+async def test_a_control_plane_that_is_being_deleted_is_only_asked_to_deregister(place: World) -> None:
+    await place.make_plane()
+    plane = Key(place.namespace, PLANE)
+    async with place.operator() as operator:
+        await place.make(controlPlaneRef={"name": PLANE})
+        await place.ready(operator)
+        await place.client.merge(CONTROL_PLANE, plane, {"metadata": {"finalizers": ["test.example.com/hold"]}})
+        await place.delete(CONTROL_PLANE, PLANE)
+        await place.told("Registered", "ControlPlaneMissing")
+        await operator.settle()
+        asked = place.coderd.state.requests.total()
+        await place.change(derpOnly=True)
+        await place.told("Registered", "ControlPlaneMissing")
+        await operator.settle()
+        assert place.coderd.state.requests.total() == asked
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await place.gone(WORKSPACE_PROXY, NAME)
         assert await place.events("WorkspaceProxyLeaked") == []
+    assert place.proxies == {}
 
 
 async def test_a_namespace_that_is_torn_down_does_not_wait_for_coderd(place: World) -> None:

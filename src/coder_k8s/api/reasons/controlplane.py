@@ -23,7 +23,11 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
         ),
     ),
     ControlPlaneCondition.OPERATOR_ACCESS_READY: (
-        Reason("TokenReady", "The operator has a token that works."),
+        Reason(
+            "TokenReady",
+            "The operator has a token that works. The message names its Secret, and why it is not renewed while the "
+            "database cannot be checked.",
+        ),
         Reason("Disabled", "`operatorAccess.disabled` is set."),
         Reason("Pending", "Coder is not there yet, or has not set up its database."),
         Reason(
@@ -59,6 +63,12 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
             "TokenRejected",
             "Coder does not accept the token of `operatorAccess.tokenSecretRef`.",
             "Make a new token in Coder, as a user with the role Owner, and put it into the Secret.",
+        ),
+        Reason(
+            "RedirectedToAccessURL",
+            "Coder answers every request of the operator with a redirect to its access URL.",
+            "Set `CODER_REDIRECT_TO_ACCESS_URL` to `false`: the operator and the provisioners talk to Coder inside the "
+            "cluster. Redirect browsers in the Ingress or Gateway instead.",
         ),
     ),
     ControlPlaneCondition.LICENSE_APPLIED: (

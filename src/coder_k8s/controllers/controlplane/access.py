@@ -1,6 +1,5 @@
-"""The operator's own way into coderd's API, told as the condition `OperatorAccessReady`."""
+"""The operator's access to coderd's API, reported as the condition `OperatorAccessReady`."""
 
-import base64
 from collections.abc import Callable
 from datetime import datetime
 from random import Random
@@ -13,28 +12,25 @@ from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.controllers.children import Children
-from coder_k8s.controllers.names import derived
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import NotOurs
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
+from coder_k8s.kube.conditions import find
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Child, Glimpse, Key, Manifest
+from coder_k8s.kube.objects import Child, Glimpse, Key
 
 from .database import URLMissing, connection_url
-from .objects import metadata
-from .verdicts import RETRY, Standing, Verdict
+from .revocation import Revocation
+from .tokens import TOKEN, secret, secret_name, token_in
+from .verdicts import RETRY, Standing, Verdict, judge_generated, judge_token
 
 READY = ControlPlaneCondition.OPERATOR_ACCESS_READY
-TOKEN = "token"  # noqa: S105 - a name, not a token
 TRUST = 3600.0
 """For how many seconds a token that worked is taken to work, unless coderd says otherwise."""
-
-WORKS = Verdict(True, "TokenReady")
-REFUSALS = (coderd_errors.Unauthorized, coderd_errors.Forbidden, coderd_errors.NotFound)
 
 
 class OperatorAccess:
@@ -46,6 +42,7 @@ class OperatorAccess:
         children: Children,
         secrets: Cache[Glimpse],
         connections: Connections,
+        revocation: Revocation,
         recorder: Recorder,
         now: Callable[[], datetime],
         rng: Random,
@@ -54,10 +51,14 @@ class OperatorAccess:
         self._children = children
         self._secrets = secrets
         self._connections = connections
+        self._revocation = revocation
         self._recorder = recorder
         self._now = now
         self._rng = rng
         self._standing = Standing(now)
+        """What the database says."""
+        self._answers = Standing(now)
+        """What coderd says."""
 
     async def ensure(self, plane: CoderControlPlane, serving: bool, report: Report) -> Coderd | None:
         """A client with a token that works, if there is one."""
@@ -67,45 +68,71 @@ class OperatorAccess:
             return None
         given = plane.spec.operator_access.token_secret_ref
         token, verdict = await (self._given(plane, given, serving) if given else self._generated(plane, serving))
+        where = SecretKey(name=given.name, key=given.key) if given else SecretKey(name=secret_name(plane), key=TOKEN)
+        if verdict.holds and given and self._revocation.is_due(plane):
+            verdict = await self._replace(plane, where, verdict, report)
+        elif verdict.holds:
+            report.fields["operator_token_secret_ref"] = where
         report.add(READY, verdict.holds, verdict.reason, verdict.message, stalled=verdict.stalled)
+        report.again(min(RETRY, self._left(plane) or RETRY) if not verdict.holds else self._left(plane))
         if not verdict.holds:
-            report.again(min(RETRY, self._standing.left(plane.key) or RETRY))
-            if verdict.holds is False:
+            if verdict.holds is False and not verdict.stalled:  # what stalls an object has an event anyway
                 self._recorder.warning(CONTROL_PLANE, plane, "OperatorAccessFailed", verdict.message)
             return None
-        report.again(self._standing.left(plane.key))
-        where = SecretKey(name=given.name, key=given.key) if given else SecretKey(name=secret_name(plane), key=TOKEN)
-        report.fields |= {"operator_access_ready": True, "operator_token_secret_ref": where}
+        report.fields["operator_access_ready"] = True
         return Coderd(self._connections, api_url(plane), token)
 
     def distrust(self, key: Key) -> None:
         """coderd said that the token is bad, or the control plane is gone: what worked proves nothing any more."""
         self._standing.forget(key)
+        self._answers.forget(key)
+
+    def _left(self, plane: CoderControlPlane) -> float:
+        """In how many seconds the first of the answers is too old."""
+        return min(
+            (each for each in (self._standing.left(plane.key), self._answers.left(plane.key)) if each), default=0
+        )
 
     async def _given(self, plane: CoderControlPlane, given: TokenSecret, serving: bool) -> tuple[str, Verdict]:
         token = await self._read(Key(plane.metadata.namespace, given.name), given.key)
         if not token:
             missing = f"there is no key {given.key} in Secret {given.name}"
             return "", Verdict(False, "SecretUnavailable", missing, stalled=True)
-        if (known := self._standing.get(plane.key, token)) is not None:
-            return token, known
-        if not serving:
+        if not serving and self._answers.get(plane.key, token) is None:
             return "", Verdict(None, "Pending", "waiting for a pod that is ready")
+        return token, await self._ask(plane, given.name, token)
+
+    async def _ask(self, plane: CoderControlPlane, where: str, token: str) -> Verdict:
+        """What coderd says of a token. It is asked once an hour, and every 30 seconds while it does not accept it."""
+        if (known := self._answers.get(plane.key, token)) is not None:
+            return known
+        url = api_url(plane)
         try:
-            await Coderd(self._connections, api_url(plane), token).me()
-        except REFUSALS as refusal:
-            message = f"coderd refuses the token of Secret {given.name}: {refusal}"
-            verdict, seconds = Verdict(False, "TokenRejected", message, stalled=True), RETRY
-        except coderd_errors.CoderdError as trouble:
-            verdict, seconds = Verdict(None, "Pending", f"the token could not be checked: {trouble}"), RETRY
-        else:
-            verdict, seconds = WORKS, TRUST
-        return token, self._standing.keep(plane.key, token, verdict, seconds)
+            answer: str | coderd_errors.CoderdError = (await Coderd(self._connections, url, token).me()).username
+        except coderd_errors.CoderdError as error:
+            answer = error
+        verdict = judge_token(answer, where, url)
+        return self._answers.keep(plane.key, token, verdict, TRUST if verdict.holds else RETRY)
 
     async def _generated(self, plane: CoderControlPlane, serving: bool) -> tuple[str, Verdict]:
         name = secret_name(plane)
+        token, verdict = await self._from_database(plane, name, serving)
+        answer = await self._ask(plane, name, token) if token and serving else None
+        judged = judge_generated(verdict, answer, name)
+        if judged.holds and not verdict.holds:
+            self._warn(plane, judged.message)
+        return token, judged
+
+    def _warn(self, plane: CoderControlPlane, message: str) -> None:
+        """An event when a token begins to be one that cannot be renewed."""
+        before = find(plane.status.conditions, READY)
+        if before is None or before.message != message:
+            self._recorder.warning(CONTROL_PLANE, plane, "OperatorTokenNotRenewed", message)
+
+    async def _from_database(self, plane: CoderControlPlane, name: str, serving: bool) -> tuple[str, Verdict]:
+        """The token that is stored, or is now, and what the database says of it."""
         secrets = await self._made(plane)
-        made = {child.metadata.name: _token(child) for child in secrets}
+        made = {child.metadata.name: token_in(child) for child in secrets}
         if name not in made and not self._is_free(plane, name):
             return "", Verdict(False, "SecretUnavailable", f"Secret {name} exists and is not ours", stalled=True)
         current = made.get(name) or next(iter(made.values()), "")  # under the name that it had before
@@ -116,18 +143,18 @@ class OperatorAccess:
         try:
             url = await connection_url(self._client, plane)
         except URLMissing as missing:
-            return "", Verdict(False, "DatabaseURLMissing", str(missing), stalled=True)
+            return current, Verdict(False, "DatabaseURLMissing", str(missing), stalled=True)
         about = (current, url, serving)  # a coderd that has come up has reached the database
         if (known := self._standing.get(plane.key, about)) is not None:
-            return "", known
+            return current, known
         try:
-            return await self._issue(plane, url, current, secrets), WORKS
+            return await self._issue(plane, url, current, secrets)
         except coderd_errors.MigrationsPending as waiting:
-            return "", Verdict(None, "Pending", str(waiting))
+            return current, Verdict(None, "Pending", str(waiting))
         except coderd_errors.AccessError as trouble:
             stalled = not isinstance(trouble, coderd_errors.DatabaseUnreachable)
             verdict = Verdict(False, trouble.reason, str(trouble), stalled)
-            return "", self._standing.keep(plane.key, about, verdict, RETRY)
+            return current, self._standing.keep(plane.key, about, verdict, RETRY)
         except NotOurs as taken:
             return "", Verdict(False, "SecretUnavailable", str(taken), stalled=True)
         except (errors.Forbidden, errors.Invalid) as refusal:  # by a quota or a webhook
@@ -147,7 +174,7 @@ class OperatorAccess:
         found = [await self._children.look(SECRET, Key(namespace, name), expected=True) for name in hidden]
         return made + [each for each in found if each and each.controller and each.controller.uid == plane.metadata.uid]
 
-    async def _issue(self, plane: CoderControlPlane, url: str, current: str, made: list[Child]) -> str:
+    async def _issue(self, plane: CoderControlPlane, url: str, current: str, made: list[Child]) -> tuple[str, Verdict]:
         """Keep, renew or make the token. The Secret has the new one before the old one is deleted."""
         name = access_db.token_name(plane.metadata.namespace, plane.metadata.name)
         now = self._now()
@@ -166,8 +193,8 @@ class OperatorAccess:
             issued = f"a token is in Secret {secret_name(plane)}"
             self._recorder.normal(CONTROL_PLANE, plane, "OperatorTokenIssued", issued)
         await self._prune(plane)
-        self._standing.keep(plane.key, grant.token, WORKS, TRUST)
-        return grant.token
+        valid = f"The token in Secret {secret_name(plane)} is valid until {grant.expires.date().isoformat()}"
+        return grant.token, self._standing.keep(plane.key, grant.token, Verdict(True, "TokenReady", valid), TRUST)
 
     async def _prune(self, plane: CoderControlPlane) -> None:
         await self._children.prune(SECRET, plane, keep=[secret_name(plane)])
@@ -181,10 +208,10 @@ class OperatorAccess:
     async def _disable(self, plane: CoderControlPlane, report: Report) -> None:
         """Revoke what was made. Its Secret goes last, and status names it until then: there is something to revoke."""
         self.distrust(plane.key)
-        made = self._children.owned(SECRET, plane)
         try:
-            if made or plane.status.operator_token_secret_ref is not None:
-                await self._revoke(plane, made)
+            if self._revocation.is_due(plane):
+                await self._revocation.revoke(plane, "operatorAccess.disabled is set")
+                report.again(0.0)  # the finalizer may go now
         except (URLMissing, coderd_errors.AccessError) as trouble:
             report.add(READY, False, "Disabled", f"the token is not revoked yet: {trouble}", settled=False)
             report.again(RETRY)
@@ -192,19 +219,17 @@ class OperatorAccess:
         report.fields["operator_token_secret_ref"] = None
         report.add(READY, False, "Disabled", "operatorAccess.disabled is set", settled=True)
 
-    async def _revoke(self, plane: CoderControlPlane, made: list[Child]) -> None:
+    async def _replace(self, plane: CoderControlPlane, where: SecretKey, verdict: Verdict, report: Report) -> Verdict:
+        """Revoke the token that a given one replaces; status names its Secret until that is done."""
         try:
-            url = await connection_url(self._client, plane)
-        except URLMissing:
-            if made:
-                raise
-            return  # the token in use was given, not made
-        await self._children.confirm(plane)
-        await access_db.revoke(url, access_db.token_name(plane.metadata.namespace, plane.metadata.name))
-        for one in made:
-            await self._children.delete(SECRET, one)
-        if made:
-            self._recorder.normal(CONTROL_PLANE, plane, "OperatorTokenRevoked", "operatorAccess.disabled is set")
+            await self._revocation.revoke(plane, f"operatorAccess.tokenSecretRef names Secret {where.name}")
+        except (URLMissing, coderd_errors.AccessError) as trouble:
+            report.again(RETRY)
+            left = f"the token in Secret {secret_name(plane)} is not revoked yet: {trouble}"
+            return verdict._replace(message=f"{verdict.message}; {left}")
+        report.fields["operator_token_secret_ref"] = where
+        report.again(0.0)  # the finalizer may go now
+        return verdict
 
     def _is_free(self, plane: CoderControlPlane, name: str) -> bool:
         """Whether the Secret may be written: there is none, or it lost nothing but our labels."""
@@ -215,25 +240,6 @@ class OperatorAccess:
         if self._secrets.get(key) is None:
             return ""
         try:
-            return _token(await self._client.get(SECRET, key), field)
+            return token_in(await self._client.get(SECRET, key), field)
         except errors.NotFound:
             return ""
-
-
-def secret_name(plane: CoderControlPlane) -> str:
-    return plane.spec.operator_access.generated_token_secret_name or derived(
-        plane.metadata.name, suffix="-operator-token"
-    )
-
-
-def secret(plane: CoderControlPlane, token: str) -> Manifest:
-    return {
-        "metadata": metadata(plane, secret_name(plane)),
-        "type": "Opaque",
-        "data": {TOKEN: base64.b64encode(token.encode()).decode()},
-    }
-
-
-def _token(found: Child, field: str = TOKEN) -> str:
-    value = (found.manifest.get("data") or {}).get(field, "")
-    return base64.b64decode(value).decode(errors="replace").strip()

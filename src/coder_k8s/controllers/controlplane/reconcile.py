@@ -1,13 +1,12 @@
 """What is done about a CoderControlPlane: the boxes of the flowchart, in order."""
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
 from functools import partial
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.controllers import refusals
 from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER, Cleanup
 from coder_k8s.controllers.labels import labels, paused, selector
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
@@ -21,6 +20,7 @@ from coder_k8s.kube.objects import Child, Key, Manifest
 
 from . import pods, rollout, sources
 from .access import OperatorAccess
+from .deletion import Deletion
 from .deployment import ACCESS_URL, CHECKSUM, Surroundings, defines, deployment
 from .entitlements import EntitlementWatcher
 from .exposure import Exposure
@@ -29,7 +29,6 @@ from .objects import NAME, is_account, service, service_account, service_account
 from .rbac import FINALIZER, WorkspaceRBAC
 
 CONDITIONS = frozenset(ControlPlaneCondition)
-CLEANUP_BOUND = timedelta(minutes=5)
 
 
 class Reconciler:
@@ -41,7 +40,7 @@ class Reconciler:
         planes: Cache[CoderControlPlane],
         children: Children,
         recorder: Recorder,
-        now: Callable[[], datetime],
+        cleanup: Cleanup,
         *,
         environment: sources.Sources,
         rbac: WorkspaceRBAC,
@@ -49,6 +48,7 @@ class Reconciler:
         access: OperatorAccess,
         license: LicenseKeeper,  # noqa: A002 - the step of that name
         entitlements: EntitlementWatcher,
+        deletion: Deletion,
         status: StatusWriter[CoderControlPlane],
         writer: str,
     ) -> None:
@@ -56,13 +56,14 @@ class Reconciler:
         self._planes = planes
         self._children = children
         self._recorder = recorder
-        self._now = now
+        self._cleanup = cleanup
         self._sources = environment
         self._rbac = rbac
         self._exposure = exposure
         self._access = access
         self._license = license
         self._entitlements = entitlements
+        self._deletion = deletion
         self._status = status
         self._writer = writer
 
@@ -81,7 +82,7 @@ class Reconciler:
         report = Report()
         async with self._status.also_of_failure(plane, report):
             environment = await self._sources.environment(plane)
-            plane = await self._hold(plane)  # before the first Role in another namespace
+            plane = await self._hold(plane)  # before the first Role in another namespace, and the first token
             await self._identify(plane, report)
             await self._rbac.ensure(plane, report)
             checksum, live = await self._deploy(plane, environment, report)
@@ -159,35 +160,52 @@ class Reconciler:
         return found
 
     async def _hold(self, plane: CoderControlPlane) -> CoderControlPlane:
-        if not self._rbac.allowed_elsewhere(plane):
-            return plane
-        return self._known(await finalizers.add(self._client, CONTROL_PLANE, plane, FINALIZER))
+        wanted = {
+            FINALIZER: self._rbac.allowed_elsewhere(plane),
+            CONTROL_PLANE_FINALIZER: self._deletion.is_needed(plane),
+        }
+        for name in [name for name, needed in wanted.items() if needed]:
+            plane = self._known(await finalizers.add(self._client, CONTROL_PLANE, plane, name))
+        return plane
 
     async def _let_go(self, plane: CoderControlPlane) -> CoderControlPlane:
         """A finalizer exists only while there is something that garbage collection cannot reach."""
-        if self._rbac.allowed_elsewhere(plane) or self._rbac.elsewhere(plane.key):
-            return plane
-        return self._known(await finalizers.remove(self._client, CONTROL_PLANE, plane, FINALIZER) or plane)
+        wanted = {
+            FINALIZER: self._rbac.allowed_elsewhere(plane) or self._rbac.elsewhere(plane.key),
+            CONTROL_PLANE_FINALIZER: self._deletion.is_needed(plane),
+        }
+        for name in [name for name, needed in wanted.items() if not needed]:
+            plane = await self._release(plane, name)
+        return plane
 
     def _known(self, plane: CoderControlPlane) -> CoderControlPlane:
         self._planes.written(plane, self._writer)
         return plane
 
     async def _finalize(self, plane: CoderControlPlane) -> float | None:
-        """Remove what garbage collection cannot reach; what cannot be removed in time is told and left."""
-        if FINALIZER not in plane.metadata.finalizers:
-            return None
-        await self._children.confirm(plane)
-        left = await self._rbac.remove_elsewhere(plane.key)
-        if left:
+        """Remove what garbage collection cannot reach; what cannot be removed in time is named by an event."""
+        seconds = None
+        if CONTROL_PLANE_FINALIZER in plane.metadata.finalizers:
+            await self._children.confirm(plane)  # a namesake that followed it has a token of the same name
+            seconds = await self._deletion.clean_up(plane)
+            if seconds is None:
+                plane = await self._release(plane, CONTROL_PLANE_FINALIZER)
+        if FINALIZER in plane.metadata.finalizers:
+            await self._children.confirm(plane)
+            await self._remove_roles(plane)
+            await self._release(plane, FINALIZER)
+        return seconds
+
+    async def _release(self, plane: CoderControlPlane, name: str) -> CoderControlPlane:
+        return self._known(await finalizers.remove(self._client, CONTROL_PLANE, plane, name) or plane)
+
+    async def _remove_roles(self, plane: CoderControlPlane) -> None:
+        if left := await self._rbac.remove_elsewhere(plane.key):
             trouble = next(iter(left.values()))
-            since = plane.metadata.deletion_timestamp
-            if since is None or self._now() - since < CLEANUP_BOUND:
+            if self._cleanup.age(plane) < BOUND:
                 raise trouble
             words = f"{', '.join(left)} could not be removed: {trouble}"
             self._recorder.warning(CONTROL_PLANE, plane, "CleanupGivenUp", words)
-        await finalizers.remove(self._client, CONTROL_PLANE, plane, FINALIZER)
-        return None
 
 
 def _injects_access_url(plane: CoderControlPlane, environment: sources.Environment, template: Manifest) -> bool:

@@ -2,13 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.api import (
+    CONTROL_PLANE,
+    PROVISIONER,
+    WORKSPACE_PROXY,
+    CoderControlPlane,
+    CoderProvisioner,
+    CoderWorkspaceProxy,
+)
 from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.cleanup import Cleanup
+from coder_k8s.controllers.dependents import planes_of_provisioner, planes_of_proxy
 from coder_k8s.controllers.labels import DIGEST, MANAGED
 from coder_k8s.controllers.permissions import VERBS
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube.apply import Applier
+from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.kinds import (
     CONFIG_MAP_METADATA,
@@ -27,12 +37,14 @@ from coder_k8s.kube.objects import Child, Glimpse, Key
 from coder_k8s.kube.rules import Rule
 
 from .access import OperatorAccess
+from .deletion import Deletion
 from .entitlements import EntitlementWatcher
 from .exposure import Exposure
 from .license import LicenseKeeper
 from .metrics import LicenseMetrics
 from .rbac import PLANE, PLANE_NAMESPACE, WorkspaceRBAC, identity, wanted_elsewhere
 from .reconcile import Reconciler
+from .revocation import Revocation
 from .sources import Sources, sources
 
 NAME = "codercontrolplane"
@@ -68,18 +80,22 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
 
     children = Children(runtime.client, Applier(runtime.client, NAME, DIGEST), caches, CONTROL_PLANE)
     client, recorder, now = runtime.client, runtime.recorder, runtime.now
+    cleanup, revocation = Cleanup(client, now), Revocation(client, children, recorder)
+    dependents = runtime.informer(PROVISIONER), runtime.informer(WORKSPACE_PROXY)
+    deletion = Deletion(client, *dependents, revocation, recorder, cleanup)
     reconciler = Reconciler(
         client,
         planes,
         children,
         recorder,
-        now,
+        cleanup,
         environment=Sources(client, secrets, config_maps),
         rbac=WorkspaceRBAC(client, children, namespaces, runtime.namespaces, allow_workspace_namespaces),
         exposure=Exposure(children),
-        access=OperatorAccess(client, children, secrets, runtime.coderd, recorder, now, runtime.rng),
+        access=OperatorAccess(client, children, secrets, runtime.coderd, revocation, recorder, now, runtime.rng),
         license=LicenseKeeper(client, secrets, recorder, now),
         entitlements=EntitlementWatcher(recorder, LicenseMetrics(runtime.metrics.registry), now),
+        deletion=deletion,
         status=StatusWriter(client, CONTROL_PLANE, planes, recorder, NAME, now),
         writer=NAME,
     )
@@ -108,9 +124,29 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
         controller.watch(cache, of_child)
     controller.watch(secrets, of_secret)
     controller.watch(config_maps, of_config_map)
+    _watch_dependents(controller, runtime, planes, deletion)
     if namespaces is not None:
         controller.watch(namespaces, of_namespace)
     return controller
+
+
+def _watch_dependents(
+    controller: Controller, runtime: Runtime, planes: Cache[CoderControlPlane], deletion: Deletion
+) -> None:
+    """Provisioners and proxies, which report often: a control plane cares only that they come and go."""
+
+    def is_concerned(key: Key) -> bool:
+        plane = planes.get(key)
+        return plane is not None and deletion.is_concerned(plane)
+
+    def of_provisioner(provisioner: CoderProvisioner) -> Iterable[Key]:
+        return filter(is_concerned, planes_of_provisioner(provisioner))
+
+    def of_proxy(proxy: CoderWorkspaceProxy) -> Iterable[Key]:
+        return filter(is_concerned, planes_of_proxy(proxy))
+
+    controller.watch(runtime.informer(PROVISIONER), of_provisioner)
+    controller.watch(runtime.informer(WORKSPACE_PROXY), of_proxy)
 
 
 def _mentions(plane: CoderControlPlane) -> Iterable[tuple[object, ...]]:

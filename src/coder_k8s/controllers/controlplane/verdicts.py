@@ -54,6 +54,47 @@ class Standing:
         self._verdicts.pop(key, None)
 
 
+REFUSALS = (errors.Unauthorized, errors.Forbidden, errors.NotFound)
+UNCHECKED = frozenset(("DatabaseURLMissing", "DatabaseUnreachable", "SchemaUnsupported", "UsernameTaken"))
+"""Why the database says nothing of a token."""
+REDIRECTED = "RedirectedToAccessURL"
+
+
+def judge_token(answer: str | errors.CoderdError, secret: str, url: str) -> Verdict:
+    """What coderd's answer to the token of a Secret means: the name of its user, or an error."""
+    match answer:
+        case str():
+            return Verdict(True, "TokenReady", f"Coder accepts the token in Secret {secret}, of user {answer}")
+        case errors.Redirected():
+            target = f" to {answer.target}" if answer.target else ""
+            message = f"Coder redirects requests for {url}{target}. Set CODER_REDIRECT_TO_ACCESS_URL to false"
+            return Verdict(False, REDIRECTED, message, stalled=True)
+        case error if isinstance(error, REFUSALS):
+            message = f"coderd refuses the token of Secret {secret}: {error}"
+            return Verdict(False, "TokenRejected", message, stalled=True)
+        case error:
+            return Verdict(None, "Pending", f"the token could not be checked: {error}")
+
+
+def judge_generated(database: Verdict, coderd: Verdict | None, secret: str) -> Verdict:
+    """What both say of the token that the operator made; coderd is asked while a pod is ready.
+
+    | the database | coderd | the condition |
+    |---|---|---|
+    | the token is valid | redirects | `RedirectedToAccessURL` |
+    | the token is valid | anything else, or not asked | `TokenReady`, valid until a day |
+    | cannot be checked | accepts the token | `TokenReady`, not renewed because of that |
+    | cannot be checked | anything else, or not asked | what the database says |
+    | anything else | anything | what the database says |
+    """
+    if database.holds and coderd is not None and coderd.reason == REDIRECTED:
+        return coderd
+    if database.reason in UNCHECKED and coderd is not None and coderd.holds:
+        message = f"Coder accepts the token in Secret {secret}; it is not renewed: {database.message}"
+        return Verdict(True, "TokenReady", message)
+    return database
+
+
 def explain(trouble: errors.CoderdError, what: str) -> tuple[Verdict, float]:
     """What a call that failed means for a condition, and when to try again."""
     match trouble:

@@ -30,7 +30,7 @@ class Credentials:
         self._connections = connections
 
     def plane(self, provisioner: CoderProvisioner, name: str) -> CoderControlPlane | None:
-        """The control plane of that name, unless it is gone or going."""
+        """The control plane of that name to make keys at: not one that is being deleted."""
         return self._planes.get(Key(provisioner.metadata.namespace, name))
 
     async def of_bootstrap(self, provisioner: CoderProvisioner, plane: CoderControlPlane) -> Coderd | None:
@@ -42,19 +42,19 @@ class Credentials:
         return Coderd(self._connections, api_url(plane), token) if token else None
 
     async def for_place(self, provisioner: CoderProvisioner, name: str) -> Coderd | None:
-        """For a key that was made at a control plane, perhaps not the one that the object names now."""
-        plane = self.plane(provisioner, name)
+        """For a key that was made at a control plane: perhaps one that is being deleted, or not the one of the spec."""
+        plane = self._planes.find(Key(provisioner.metadata.namespace, name))
         if plane is None:
             return None
         return await self.of_bootstrap(provisioner, plane) or await self._planes.coderd(plane)
 
     def hopeless(self, provisioner: CoderProvisioner, name: str) -> str:
         """Why there will never be a client for keys at a control plane; empty when there may be one yet."""
-        plane = self.plane(provisioner, name)
+        plane = self._planes.find(Key(provisioner.metadata.namespace, name))
         if plane is None:
             return "its control plane is gone"
         given = provisioner.spec.bootstrap is not None and name == provisioner.spec.control_plane_ref.name
-        if plane.spec.operator_access.disabled and not given:
+        if not given and self._planes.has_lost_access(plane):
             return "there is no operator access to its control plane"
         return ""
 

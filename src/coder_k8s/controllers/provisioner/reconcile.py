@@ -10,6 +10,8 @@ from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers import refusals
 from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.cleanup import PROVISIONER_FINALIZER as FINALIZER
+from coder_k8s.controllers.cleanup import RETRY as RETRY_CLEANUP
 from coder_k8s.controllers.labels import labels, paused
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.rollout import NOTHING, Rollout, rollout, tell_pods
@@ -30,13 +32,11 @@ from .rotation import KEY_READY, Rotation
 from .views import INTERVAL, Views
 
 CONDITIONS = frozenset(ProvisionerCondition)
-FINALIZER = "coder.com/provisioner-key-cleanup"
 CONTROL_PLANE_READY = ProvisionerCondition.CONTROL_PLANE_READY
 DEPLOYMENT_READY = ProvisionerCondition.DEPLOYMENT_READY
 BOOTSTRAP_SECRET_READY = ProvisionerCondition.BOOTSTRAP_SECRET_READY
 OPERATOR_ACCESS_READY = ProvisionerCondition.OPERATOR_ACCESS_READY
 ENTITLED = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
-DELETION_RETRY = 5.0
 
 
 class Refusal(NamedTuple):
@@ -255,6 +255,6 @@ class Reconciler:
             return None
         await self._children.confirm(provisioner)  # a namesake that followed it has keys of the same names
         if not await self._retirement.clean_up(provisioner):
-            return DELETION_RETRY
+            return RETRY_CLEANUP
         await finalizers.remove(self._client, PROVISIONER, provisioner, FINALIZER)
         return None

@@ -8,6 +8,7 @@ from coder_k8s.api.provisioner import RetiringKey
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.cleanup import Cleanup
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube.events import Recorder
 
@@ -16,8 +17,6 @@ from .daemons import is_connected
 from .views import Views
 
 POLL = timedelta(seconds=10)
-BOUND = timedelta(minutes=5)
-"""How long the deletion of an object may wait for coderd."""
 
 
 class Retirement:
@@ -30,12 +29,14 @@ class Retirement:
         views: Views,
         recorder: Recorder,
         now: Callable[[], datetime],
+        cleanup: Cleanup,
     ) -> None:
         self._children = children
         self._credentials = credentials
         self._views = views
         self._recorder = recorder
         self._now = now
+        self._cleanup = cleanup
 
     async def proceed(
         self, provisioner: CoderProvisioner, rolled_out: bool, pods_left: bool, report: Report
@@ -57,15 +58,11 @@ class Retirement:
 
     async def clean_up(self, provisioner: CoderProvisioner) -> bool:
         """Delete all keys of an object that goes; whether that is settled, one way or the other."""
-        since = provisioner.metadata.deletion_timestamp
-        late = since is not None and self._now() - since >= BOUND
         settled = True
         for key in keys_of(provisioner):
-            if self._credentials.plane(provisioner, key.control_plane_ref_name) is None:
-                continue  # it is gone or going, and its keys with it
             why = self._credentials.hopeless(provisioner, key.control_plane_ref_name)
             trouble = why or await self._delete(provisioner, key)
-            if trouble and (why or late):
+            if trouble and (why or not await self._cleanup.may_wait(provisioner)):
                 self._leaked(provisioner, key, trouble)
             elif trouble:
                 settled = False

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderControlPlane, CoderProvisioner
 from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.cleanup import Cleanup
+from coder_k8s.controllers.dependents import planes_of_provisioner
 from coder_k8s.controllers.labels import DIGEST, MANAGED
 from coder_k8s.controllers.planes import Planes
 from coder_k8s.controllers.runtime import Runtime
@@ -64,7 +66,7 @@ def build(runtime: Runtime) -> Controller:
         credentials=credentials,
         gate=EntitlementGate(now),
         rotation=Rotation(client, KeySecret(children, secrets), status, views, recorder, metrics, now),
-        retirement=Retirement(children, credentials, views, recorder, now),
+        retirement=Retirement(children, credentials, views, recorder, now, Cleanup(client, now)),
         views=views,
         status=status,
         metrics=metrics,
@@ -73,7 +75,7 @@ def build(runtime: Runtime) -> Controller:
     )
     controller = Controller(NAME, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)
 
-    by_plane = provisioners.index(_plane)
+    by_plane = provisioners.index(planes_of_provisioner)
     by_secret = provisioners.index(_secrets)
 
     def of_plane(plane: CoderControlPlane) -> Iterable[Key]:
@@ -95,16 +97,6 @@ def _of_child(child: Child) -> Iterable[Key]:
     if owner is None or owner.kind != PROVISIONER.name:
         return []
     return [Key(child.metadata.namespace, owner.name)]
-
-
-def _plane(provisioner: CoderProvisioner) -> Iterable[Key]:
-    """The control planes whose change concerns it: the one it names, and those where it still has keys."""
-    names = {
-        provisioner.spec.control_plane_ref.name,
-        provisioner.status.control_plane_ref_name,
-        *(key.control_plane_ref_name for key in provisioner.status.retiring_keys),
-    }
-    return [Key(provisioner.metadata.namespace, name) for name in names if name]
 
 
 def _secrets(provisioner: CoderProvisioner) -> Iterable[Key]:

@@ -21,10 +21,6 @@ class NoWay(Exception):
     """There is no way to a coderd any more."""
 
 
-class ControlPlaneGone(NoWay):
-    """The control plane is gone or going, and all that was registered there with it."""
-
-
 class Place(NamedTuple):
     """A coderd to register at."""
 
@@ -94,9 +90,9 @@ class Places:
         """The coderd at which a proxy was registered, perhaps not the one that the object names now."""
         namespace = proxy.metadata.namespace
         if made.control_plane_ref_name:
-            plane = self._planes.get(Key(namespace, made.control_plane_ref_name))
-            if plane is None:
-                raise ControlPlaneGone(f"CoderControlPlane {made.control_plane_ref_name} is gone")
+            plane = self._planes.find(Key(namespace, made.control_plane_ref_name))
+            if plane is None or self._planes.has_lost_access(plane):
+                raise NoWay(f"there is no operator access to CoderControlPlane {made.control_plane_ref_name} any more")
             coderd = await self._planes.coderd(plane)
             if coderd is None:
                 raise coderd_errors.Unavailable("there is no operator access")

@@ -5,6 +5,8 @@ from coder_k8s.api.conditions import WorkspaceProxyCondition
 from coder_k8s.api.shared import TokenSecret
 from coder_k8s.controllers import refusals
 from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.cleanup import PROXY_FINALIZER as FINALIZER
+from coder_k8s.controllers.cleanup import RETRY
 from coder_k8s.controllers.labels import labels, paused
 from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.report import Report
@@ -26,10 +28,8 @@ from .tokens import Tokens
 from .verdicts import HEALTHY, NOT_ASKED, NOT_MANAGED, REGISTERED, Answers, tell
 
 CONDITIONS = frozenset(WorkspaceProxyCondition)
-FINALIZER = "coder.com/workspace-proxy-cleanup"
 TOKEN_SECRET_READY = WorkspaceProxyCondition.TOKEN_SECRET_READY
 DEPLOYMENT_READY = WorkspaceProxyCondition.DEPLOYMENT_READY
-DELETION_RETRY = 5.0
 
 
 class Reconciler:
@@ -181,7 +181,7 @@ class Reconciler:
             return None
         await self._children.confirm(proxy)  # a namesake that followed it has a proxy of the same name
         if not await self._retirement.clean_up(proxy):
-            return DELETION_RETRY
+            return RETRY
         await self._let_go(proxy)
         return None
 

@@ -1,41 +1,28 @@
 """Deregisters proxies that the operator registered, at the coderd where it did."""
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
-
 from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy
 from coder_k8s.api.workspaceproxy import RetiringProxy
 from coder_k8s.coderd import errors as coderd_errors
+from coder_k8s.controllers.cleanup import Cleanup
 from coder_k8s.controllers.report import Report
-from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
-from coder_k8s.kube.kinds import NAMESPACE_METADATA
-from coder_k8s.kube.objects import Key
-from coder_k8s.kube.rules import Rule
 
-from .places import ControlPlaneGone, NoWay, Places
+from .places import NoWay, Places
 from .registrar import recorded
 from .registration import proxy_of
 
 RETRY = 30.0
-BOUND = timedelta(minutes=5)
-"""How long the deletion of an object may wait for coderd."""
-
-RULES = (
-    # To ask for one's own namespace by its name is a right that a Role can give.
-    Rule(("",), (NAMESPACE_METADATA.plural,), ("get",)),
-)
 
 
 class Retirement:
     """Waits until no pod runs with the token of a proxy; an object that goes waits for coderd, but not for ever."""
 
-    def __init__(self, client: Client, places: Places, recorder: Recorder, now: Callable[[], datetime]) -> None:
+    def __init__(self, client: Client, places: Places, recorder: Recorder, cleanup: Cleanup) -> None:
         self._client = client
         self._places = places
         self._recorder = recorder
-        self._now = now
+        self._cleanup = cleanup
 
     async def proceed(self, proxy: CoderWorkspaceProxy, token: str, report: Report) -> list[RetiringProxy]:
         """The proxies that still have to wait, now that all pods run with this token."""
@@ -60,7 +47,7 @@ class Retirement:
             try:
                 await self._deregister(proxy, made)
             except coderd_errors.CoderdError as trouble:
-                if await self._may_wait(proxy):
+                if await self._cleanup.may_wait(proxy):
                     settled = False
                 else:
                     self._leaked(proxy, made, str(trouble))
@@ -70,23 +57,13 @@ class Retirement:
         try:
             coderd = await self._places.of(proxy, made)
             await coderd.delete_workspace_proxy(made.proxy_id or made.proxy_name)
-        except (ControlPlaneGone, coderd_errors.NotFound, coderd_errors.NotSupported):
+        except (coderd_errors.NotFound, coderd_errors.NotSupported):
             return
         except NoWay as reason:
             self._leaked(proxy, made, str(reason))
             return
         note = f"workspace proxy {made.proxy_name} is deregistered at {made.coder_url}"
         self._recorder.normal(WORKSPACE_PROXY, proxy, "WorkspaceProxyDeregistered", note)
-
-    async def _may_wait(self, proxy: CoderWorkspaceProxy) -> bool:
-        """Whether the deletion may take longer; that of a whole namespace may not."""
-        since = proxy.metadata.deletion_timestamp
-        if since is not None and self._now() - since >= BOUND:
-            return False
-        try:
-            return not (await self._client.get(NAMESPACE_METADATA, Key("", proxy.metadata.namespace))).deleting
-        except errors.Forbidden:
-            return True
 
     def _leaked(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, why: str) -> None:
         note = f"workspace proxy {made.proxy_name} is left in coderd at {made.coder_url}: {why}"

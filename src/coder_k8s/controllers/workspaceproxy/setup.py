@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY, CoderControlPlane, CoderWorkspaceProxy
 from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.cleanup import PROXY_FINALIZER, Cleanup
+from coder_k8s.controllers.dependents import planes_of_proxy
 from coder_k8s.controllers.labels import DIGEST, MANAGED
 from coder_k8s.controllers.planes import Planes
 from coder_k8s.controllers.runtime import Runtime
@@ -20,7 +22,7 @@ from coder_k8s.kube.rules import Rule
 from .metrics import ProxyMetrics
 from .objects import secret_name
 from .places import Places
-from .reconcile import FINALIZER, Reconciler
+from .reconcile import Reconciler
 from .registrar import Registrar
 from .retirement import Retirement
 from .tokens import Tokens
@@ -52,7 +54,7 @@ def build(runtime: Runtime) -> Controller:
     client, recorder, now = runtime.client, runtime.recorder, runtime.now
 
     async def hold(proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
-        held = await finalizers.add(client, WORKSPACE_PROXY, proxy, FINALIZER)
+        held = await finalizers.add(client, WORKSPACE_PROXY, proxy, PROXY_FINALIZER)
         proxies.written(held, NAME)
         return held
 
@@ -71,7 +73,7 @@ def build(runtime: Runtime) -> Controller:
         places=places,
         tokens=tokens,
         registrar=Registrar(proxies, tokens, status, recorder, metrics, answers, hold),
-        retirement=Retirement(client, places, recorder, now),
+        retirement=Retirement(client, places, recorder, Cleanup(client, now)),
         answers=answers,
         status=status,
         metrics=metrics,
@@ -79,7 +81,7 @@ def build(runtime: Runtime) -> Controller:
     )
     controller = Controller(NAME, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)
 
-    by_plane = proxies.index(_planes)
+    by_plane = proxies.index(planes_of_proxy)
     by_secret = proxies.index(_secrets)
 
     def of_plane(plane: CoderControlPlane) -> Iterable[Key]:
@@ -101,16 +103,6 @@ def _of_child(child: Child) -> Iterable[Key]:
     if owner is None or owner.kind != WORKSPACE_PROXY.name:
         return []
     return [Key(child.metadata.namespace, owner.name)]
-
-
-def _planes(proxy: CoderWorkspaceProxy) -> Iterable[Key]:
-    """The control planes whose change concerns it: the one it names, and those where it still has proxies."""
-    names = {
-        proxy.spec.control_plane_ref.name if proxy.spec.control_plane_ref else "",
-        proxy.status.control_plane_ref_name,
-        *(made.control_plane_ref_name for made in proxy.status.retiring_proxies),
-    }
-    return [Key(proxy.metadata.namespace, name) for name in names if name]
 
 
 def _secrets(proxy: CoderWorkspaceProxy) -> Iterable[Key]:

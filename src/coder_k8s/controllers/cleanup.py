@@ -1,0 +1,57 @@
+"""How long the deletion of an object waits for its keys, registrations and tokens in Coder to be removed.
+
+A cleanup that fails:
+
+| deleted | its namespace | the cleanup |
+|---|---|---|
+| less than 5 minutes ago | stays | is retried |
+| less than 5 minutes ago | is being deleted | is given up: Coder and the credentials go with the namespace |
+| 5 minutes ago | any | is given up |
+
+What is given up is named by an event.
+"""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from coder_k8s.kube import errors
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.kinds import NAMESPACE_METADATA
+from coder_k8s.kube.objects import Key, Object
+from coder_k8s.kube.rules import Rule
+
+BOUND = timedelta(minutes=5)
+RETRY = 5.0
+"""Seconds between two attempts."""
+
+CONTROL_PLANE_FINALIZER = "coder.com/control-plane-cleanup"
+PROVISIONER_FINALIZER = "coder.com/provisioner-key-cleanup"
+PROXY_FINALIZER = "coder.com/workspace-proxy-cleanup"
+
+RULES = (
+    # A Role can grant the right to read its own namespace by name.
+    Rule(("",), (NAMESPACE_METADATA.plural,), ("get",)),
+)
+
+
+class Cleanup:
+    """Decides whether the deletion of an object may wait longer."""
+
+    def __init__(self, client: Client, now: Callable[[], datetime]) -> None:
+        self._client = client
+        self._now = now
+
+    def age(self, owner: Object) -> timedelta:
+        """How long ago the object was deleted."""
+        since = owner.metadata.deletion_timestamp
+        return self._now() - since if since is not None else timedelta()
+
+    async def may_wait(self, owner: Object) -> bool:
+        """Whether a cleanup that failed is tried again."""
+        return self.age(owner) < BOUND and not await self._is_torn_down(owner.metadata.namespace)
+
+    async def _is_torn_down(self, namespace: str) -> bool:
+        try:
+            return (await self._client.get(NAMESPACE_METADATA, Key("", namespace))).deleting
+        except errors.Forbidden:
+            return False

@@ -1,0 +1,97 @@
+"""Holds a control plane that is being deleted, with its pods, until nothing of it works in Coder any more.
+
+First the keys and registrations of its provisioners and proxies go, which need its coderd and its token, then the
+token itself.
+While objects have something left in Coder, the control plane waits:
+
+| objects with something left | deleted | the control plane |
+|---|---|---|
+| none | any time ago | goes on with its token |
+| some, one of them being deleted | less than 5 minutes ago | waits for the rest of them |
+| some, none of them being deleted | less than 30 seconds ago | waits for the rest of them |
+| some | longer ago | names them by an event, and goes on with its token |
+
+The 30 seconds are for `kubectl delete -f`, which may come to the control plane first.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, CoderProvisioner, CoderWorkspaceProxy
+from coder_k8s.coderd.access_db import USERNAME, token_name
+from coder_k8s.coderd.errors import AccessError
+from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER, RETRY, Cleanup
+from coder_k8s.controllers.dependents import Dependent, planes_of_provisioner, planes_of_proxy, remaining
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.events import Recorder
+
+from .database import URLMissing
+from .revocation import Revocation
+from .tokens import generates_token
+
+GRACE = timedelta(seconds=30)
+
+
+def wait(left: Sequence[Dependent], age: timedelta) -> float:
+    """For how many seconds more the control plane waits for these objects."""
+    if not left:
+        return 0.0
+    bound = BOUND if any(each.deleting for each in left) else GRACE
+    return max(0.0, (bound - age).total_seconds())
+
+
+class Deletion:
+    """Cleans up in Coder what garbage collection cannot reach."""
+
+    def __init__(
+        self,
+        client: Client,
+        provisioners: Cache[CoderProvisioner],
+        proxies: Cache[CoderWorkspaceProxy],
+        revocation: Revocation,
+        recorder: Recorder,
+        cleanup: Cleanup,
+    ) -> None:
+        self._client = client
+        self._provisioners = provisioners.index(planes_of_provisioner)
+        self._proxies = proxies.index(planes_of_proxy)
+        self._revocation = revocation
+        self._recorder = recorder
+        self._cleanup = cleanup
+
+    def is_needed(self, plane: CoderControlPlane) -> bool:
+        """Whether there is, or may soon be, something to clean up."""
+        used = self._provisioners[plane.key] or self._proxies[plane.key]
+        return bool(used) or generates_token(plane) or self._revocation.is_due(plane)
+
+    def is_concerned(self, plane: CoderControlPlane) -> bool:
+        """Whether a change of one of its provisioners or proxies may change what is done about a control plane."""
+        return plane.deleting or (CONTROL_PLANE_FINALIZER in plane.metadata.finalizers) != self.is_needed(plane)
+
+    async def clean_up(self, plane: CoderControlPlane) -> float | None:
+        """Seconds until the next attempt; `None` when there is nothing left to do."""
+        left = await remaining(self._client, plane.key)
+        names = ", ".join(each.name for each in left)
+        if seconds := wait(left, self._cleanup.age(plane)):
+            note = f"Waiting until keys and registrations of {names} are deleted in Coder"
+            self._recorder.normal(CONTROL_PLANE, plane, "CleanupWaiting", note)
+            return seconds
+        if left:
+            self._give_up(plane, f"Keys or registrations of {names} are left in Coder; delete those objects first")
+        return await self._revoke(plane)
+
+    async def _revoke(self, plane: CoderControlPlane) -> float | None:
+        if not (generates_token(plane) or self._revocation.is_due(plane)):
+            return None
+        try:
+            await self._revocation.revoke(plane, "The control plane is being deleted")
+        except (URLMissing, AccessError) as error:
+            if await self._cleanup.may_wait(plane):
+                return RETRY
+            token = token_name(plane.metadata.namespace, plane.metadata.name)
+            self._give_up(plane, f"Token {token} of user {USERNAME} is left in Coder: {error}")
+        return None
+
+    def _give_up(self, plane: CoderControlPlane, note: str) -> None:
+        self._recorder.warning(CONTROL_PLANE, plane, "CleanupGivenUp", note)

@@ -1,0 +1,36 @@
+"""The Secret with the token that the operator made for a control plane."""
+
+import base64
+
+from coder_k8s.api import CoderControlPlane
+from coder_k8s.controllers.names import derived
+from coder_k8s.kube.objects import Child, Manifest
+
+from .objects import metadata
+
+TOKEN = "token"  # noqa: S105 - a name, not a token
+
+
+def generates_token(plane: CoderControlPlane) -> bool:
+    """Whether the spec asks for a token that the operator makes."""
+    access = plane.spec.operator_access
+    return not access.disabled and access.token_secret_ref is None
+
+
+def secret_name(plane: CoderControlPlane) -> str:
+    return plane.spec.operator_access.generated_token_secret_name or derived(
+        plane.metadata.name, suffix="-operator-token"
+    )
+
+
+def secret(plane: CoderControlPlane, token: str) -> Manifest:
+    return {
+        "metadata": metadata(plane, secret_name(plane)),
+        "type": "Opaque",
+        "data": {TOKEN: base64.b64encode(token.encode()).decode()},
+    }
+
+
+def token_in(found: Child, field: str = TOKEN) -> str:
+    value = (found.manifest.get("data") or {}).get(field, "")
+    return base64.b64decode(value).decode(errors="replace").strip()

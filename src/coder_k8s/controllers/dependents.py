@@ -1,0 +1,74 @@
+"""The provisioners and workspace proxies of a control plane, and what they have in its coderd."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import NamedTuple, TypeVar
+
+from coder_k8s.api import PROVISIONER, WORKSPACE_PROXY, CoderProvisioner, CoderWorkspaceProxy
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.objects import Key, Kind, Object
+from coder_k8s.kube.rules import Rule
+
+from .cleanup import PROVISIONER_FINALIZER, PROXY_FINALIZER
+
+READ = ("get", "list", "watch")
+RULES = (Rule((PROVISIONER.group,), (PROVISIONER.plural, WORKSPACE_PROXY.plural), READ),)
+
+T = TypeVar("T", bound=Object)
+
+
+class Dependent(NamedTuple):
+    """An object that has a key or a registration at a control plane."""
+
+    name: str
+    deleting: bool
+
+
+def planes_of_provisioner(provisioner: CoderProvisioner) -> list[Key]:
+    """The control planes that it names, or where it has keys."""
+    return _keys(provisioner, {provisioner.spec.control_plane_ref.name, *_provisioner_records(provisioner)})
+
+
+def planes_of_proxy(proxy: CoderWorkspaceProxy) -> list[Key]:
+    """The control planes that it names, or where it is registered."""
+    named = proxy.spec.control_plane_ref
+    return _keys(proxy, {named.name if named else "", *_proxy_records(proxy)})
+
+
+async def remaining(client: Client, plane: Key) -> list[Dependent]:
+    """The objects that have something in the coderd of a control plane, as the API server shows them now.
+
+    A cache may be late, and what is missed here stays in Coder for good.
+    """
+    provisioners = _with_records(client, PROVISIONER, plane, PROVISIONER_FINALIZER, _provisioner_records)
+    proxies = _with_records(client, WORKSPACE_PROXY, plane, PROXY_FINALIZER, _proxy_records)
+    return [*await provisioners, *await proxies]
+
+
+async def _with_records(
+    client: Client, kind: Kind[T], plane: Key, finalizer: str, records: Callable[[T], Iterable[str]]
+) -> list[Dependent]:
+    found = []
+    async for page in client.list(kind, plane.namespace):
+        for item in page.items:
+            with suppress(ValueError, TypeError, KeyError):  # one that cannot be read must not hold a deletion
+                each = kind.type.decode(item)
+                if finalizer in each.metadata.finalizers and plane.name in records(each):
+                    found.append(Dependent(f"{kind.name} {each.metadata.name}", each.deleting))
+    return found
+
+
+def _provisioner_records(provisioner: CoderProvisioner) -> list[str]:
+    """The names of the control planes where it has keys."""
+    status = provisioner.status
+    return [status.control_plane_ref_name, *(key.control_plane_ref_name for key in status.retiring_keys)]
+
+
+def _proxy_records(proxy: CoderWorkspaceProxy) -> list[str]:
+    """The names of the control planes where it is registered."""
+    status = proxy.status
+    return [status.control_plane_ref_name, *(made.control_plane_ref_name for made in status.retiring_proxies)]
+
+
+def _keys(owner: Object, names: Iterable[str]) -> list[Key]:
+    return [Key(owner.metadata.namespace, name) for name in names if name]

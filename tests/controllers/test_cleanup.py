@@ -1,0 +1,281 @@
+"""A control plane that is deleted is held until nothing of it, its provisioners and its proxies works in Coder."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.coderd.access_db import token_name
+from coder_k8s.controllers.cleanup import CONTROL_PLANE_FINALIZER
+from coder_k8s.controllers.controlplane.deletion import wait
+from coder_k8s.controllers.dependents import Dependent
+from coder_k8s.controllers.labels import PAUSED
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.full_cluster import FullCluster
+from coder_k8s.kube.kinds import DEPLOYMENT
+from tests.support import eventually
+from tests.support.coderd import database
+from tests.support.databases import CoderdDatabase
+from tests.support.operator import write_operator_kubeconfig
+
+from .together import FIRST, LAST, Together, together
+
+__all__ = ["database"]
+
+LEAKS = (("ProvisionerKeyLeaked", "build"), ("WorkspaceProxyLeaked", "sydney"), ("CleanupGivenUp", "demo"))
+
+
+@pytest.fixture
+async def all_three(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
+) -> AsyncIterator[Together]:
+    async with together(cluster.kubeconfig, operator_kubeconfig, namespace, database) as made:
+        yield made
+
+
+async def assert_nothing_left(all_three: Together, token: str) -> None:
+    assert await all_three.left() == set()
+    assert not await all_three.is_accepted(token)
+    assert [note for reason, name in LEAKS for note in await all_three.notes(reason, name)] == []
+
+
+GOING, STAYING = Dependent("CoderProvisioner a", deleting=True), Dependent("CoderProvisioner b", deleting=False)
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds", "expected"),
+    [
+        ([], 0, 0),
+        ([], 1000, 0),
+        ([GOING], 0, 300),
+        ([GOING, STAYING], 100, 200),
+        ([GOING], 300, 0),
+        ([STAYING], 0, 30),
+        ([STAYING], 20, 10),
+        ([STAYING], 30, 0),
+    ],
+)
+def test_for_how_long_a_control_plane_waits(left: list[Dependent], seconds: float, expected: float) -> None:
+    assert wait(left, timedelta(seconds=seconds)) == expected
+
+
+@pytest.mark.parametrize("order", [FIRST, LAST], ids=["control plane first", "control plane last"])
+async def test_delete_and_apply_again(all_three: Together, order: Any) -> None:
+    async with all_three.operator() as runtime:
+        await all_three.apply()
+        await all_three.become_ready(runtime)
+        token = await all_three.token()
+        assert await all_three.is_accepted(token)
+
+        await all_three.delete_all(order)
+        await all_three.gone()
+        await assert_nothing_left(all_three, token)
+
+        await all_three.collect()
+        await all_three.apply()
+        await all_three.become_ready(runtime)
+        assert await all_three.token() not in ("", token)
+
+
+async def test_all_objects_of_the_category_at_once(all_three: Together, cluster: ClusterAccess, tmp_path: Path) -> None:
+    async with all_three.operator():
+        await all_three.apply()
+        token = await all_three.token()
+        command = (
+            "delete",
+            "coder",
+            "--all",
+            f"--namespace={all_three.namespace}",
+            "--timeout=30s",
+            f"--cache-dir={tmp_path}",
+        )
+        await asyncio.to_thread(cluster.kubectl, *command)
+        await all_three.gone()
+        await assert_nothing_left(all_three, token)
+
+
+async def test_a_control_plane_is_held_with_its_pods(all_three: Together) -> None:
+    async with all_three.operator() as runtime:
+        await all_three.apply()
+        token = await all_three.token()
+        await all_three.annotate(PROVISIONER, "build", {PAUSED: "true"})
+        await all_three.delete_all()
+        await all_three.gone((WORKSPACE_PROXY, "sydney"))
+        await all_three.rest(runtime)
+        plane = await all_three.find(CONTROL_PLANE, "demo")
+        assert plane.metadata.finalizers == [CONTROL_PLANE_FINALIZER]
+        assert await all_three.find(DEPLOYMENT, "demo") is not None
+        assert await all_three.is_accepted(token)
+        assert "CoderProvisioner build" in await all_three.note("CleanupWaiting", "demo")
+
+        await all_three.annotate(PROVISIONER, "build", {PAUSED: None})
+        await all_three.gone()
+        await assert_nothing_left(all_three, token)
+
+
+async def test_a_paused_control_plane_still_serves_its_provisioners(all_three: Together) -> None:
+    async with all_three.operator() as runtime:
+        await all_three.apply()
+        token = await all_three.token()
+        await all_three.annotate(CONTROL_PLANE, "demo", {PAUSED: "true"})
+        await all_three.delete_all()
+        await all_three.gone((PROVISIONER, "build"), (WORKSPACE_PROXY, "sydney"))
+        await all_three.rest(runtime)
+        assert await all_three.is_accepted(token)
+        assert await all_three.left() == {token_name(all_three.namespace, "demo")}
+        await all_three.annotate(CONTROL_PLANE, "demo", {PAUSED: None})
+        await all_three.gone()
+        await assert_nothing_left(all_three, token)
+
+
+async def test_objects_that_stay_are_not_waited_for_long(all_three: Together) -> None:
+    """They get nothing new from a control plane that is being deleted, and go on with the next one."""
+    async with all_three.operator() as runtime:
+        await all_three.apply()
+        token = await all_three.token()
+        keys = {name: key.id for name, key in all_three.state.keys.items()}
+        await all_three.delete(CONTROL_PLANE, "demo")
+        await all_three.annotate(PROVISIONER, "build", {"coder.com/rotate-key": "now"})
+        await all_three.rest(runtime)
+        assert await all_three.find(CONTROL_PLANE, "demo") is not None
+        assert {name: key.id for name, key in all_three.state.keys.items()} == keys
+
+        await all_three.later(seconds=31)
+        await all_three.gone((CONTROL_PLANE, "demo"))
+        note = await all_three.note("CleanupGivenUp", "demo")
+        assert "CoderProvisioner build" in note
+        assert "CoderWorkspaceProxy sydney" in note
+        assert not await all_three.is_accepted(token)
+        assert {name: key.id for name, key in all_three.state.keys.items()} == keys
+
+
+async def test_what_is_left_of_a_control_plane_that_is_gone_is_named(all_three: Together) -> None:
+    async with all_three.operator():
+        await all_three.apply()
+        await all_three.delete(CONTROL_PLANE, "demo")
+        await eventually(lambda: all_three.notes("CleanupWaiting", "demo"))
+        await all_three.later(seconds=31)
+        await all_three.gone((CONTROL_PLANE, "demo"))
+        await all_three.delete_all(FIRST[1:])
+        await all_three.gone()
+        assert "build" in await all_three.note("ProvisionerKeyLeaked", "build")
+        assert "sydney" in await all_three.note("WorkspaceProxyLeaked", "sydney")
+
+
+@pytest.mark.parametrize("back", [True, False])
+async def test_coderd_that_is_down(all_three: Together, back: bool) -> None:
+    async with all_three.operator() as runtime:
+        await all_three.apply()
+        token = await all_three.token()
+        all_three.state.set(failing=True)
+        await all_three.delete_all()
+        await all_three.rest(runtime)
+        assert {"build", "sydney"} <= await all_three.left()
+        if back:
+            all_three.state.set(failing=False)
+        await all_three.later(seconds=0 if back else 301)
+        await all_three.gone()
+        all_three.state.set(failing=False)
+        if back:
+            await assert_nothing_left(all_three, token)
+            return
+        assert await all_three.left() == {"build", "sydney"}
+        assert not await all_three.is_accepted(token), "the database needs no coderd"
+        assert "build" in await all_three.note("ProvisionerKeyLeaked", "build")
+        assert "sydney" in await all_three.note("WorkspaceProxyLeaked", "sydney")
+
+
+async def test_a_database_that_is_down(all_three: Together) -> None:
+    async with all_three.operator() as runtime:
+        await all_three.apply()
+        await all_three.delete_all(FIRST[1:])
+        await all_three.gone(*FIRST[1:])
+        await allow_connections(all_three, "false")
+        await all_three.delete(CONTROL_PLANE, "demo")
+        await all_three.rest(runtime)
+        assert await all_three.find(CONTROL_PLANE, "demo") is not None
+        await all_three.later(seconds=301)
+        await all_three.gone()
+        assert token_name(all_three.namespace, "demo") in await all_three.note("CleanupGivenUp", "demo")
+        await allow_connections(all_three, "true")
+
+
+async def allow_connections(all_three: Together, allowed: str) -> None:
+    name = all_three.database.name
+    await all_three.database.server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {allowed}")
+
+
+async def test_an_operator_that_is_restarted_in_the_middle(all_three: Together) -> None:
+    async with all_three.operator():
+        await all_three.apply()
+        token = await all_three.token()
+        await all_three.annotate(PROVISIONER, "build", {PAUSED: "true"})
+        await all_three.delete_all()
+        await all_three.gone((WORKSPACE_PROXY, "sydney"))
+    await all_three.annotate(PROVISIONER, "build", {PAUSED: None})
+    async with all_three.operator():
+        await all_three.gone()
+        await assert_nothing_left(all_three, token)
+
+
+@pytest.mark.parametrize("secrets", ["stay", "are gone"])
+async def test_a_namespace_that_is_torn_down(all_three: Together, secrets: str) -> None:
+    """Nothing waits for what cannot be had any more."""
+    async with all_three.operator():
+        await all_three.apply()
+        token = await all_three.token()
+        await all_three.tear_down()
+        if secrets == "are gone":
+            await all_three.drop_secrets()
+            all_three.state.set(cut=True)
+        await all_three.delete_all()
+        await all_three.gone()
+        all_three.state.set(cut=False)
+        assert not await all_three.is_accepted(token)
+        assert await all_three.left() == (set() if secrets == "stay" else {"build", "sydney"})
+
+
+async def test_the_finalizer_is_there_only_while_it_is_needed(all_three: Together) -> None:
+    """With a given token, provisioners and proxies are all that there is to wait for."""
+    await all_three.place.put_secret("given", token=all_three.state.token)
+    all_three.access = {"tokenSecretRef": {"name": "given"}}
+    async with all_three.operator():
+        await all_three.apply()
+        assert (await all_three.find(CONTROL_PLANE, "demo")).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
+        await all_three.delete_all(FIRST[1:])
+        await eventually(lambda: is_free(all_three))
+        await all_three.delete(CONTROL_PLANE, "demo")
+        await all_three.gone()
+    assert await all_three.is_accepted(all_three.state.token), "it is not the operator's to revoke"
+
+
+async def is_free(all_three: Together) -> bool:
+    return not (await all_three.find(CONTROL_PLANE, "demo")).metadata.finalizers
+
+
+async def test_foreground_deletion_ends(full_cluster: FullCluster, tmp_path: Path, database: CoderdDatabase) -> None:
+    """Garbage collection takes Secrets and pods first: what cannot be deleted any more is named."""
+    full_cluster.kubectl("create", "namespace", "foreground")
+    operator = write_operator_kubeconfig(full_cluster, tmp_path / "kubeconfig")
+    async with together(full_cluster.kubeconfig, operator, "foreground", database) as made, made.operator():
+        await made.apply()
+        token = await made.token()
+        command = (
+            "delete",
+            "coder",
+            "--all",
+            "--namespace=foreground",
+            "--cascade=foreground",
+            "--timeout=60s",
+            f"--cache-dir={tmp_path}",
+        )
+        await asyncio.to_thread(full_cluster.kubectl, *command)
+        await made.gone()
+        assert not await made.is_accepted(token)
+        for name, (reason, owner) in zip(("build", "sydney"), LEAKS, strict=False):
+            if name in await made.left():
+                assert name in await made.note(reason, owner)
