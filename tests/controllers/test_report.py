@@ -1,13 +1,15 @@
 """The summary follows from what the steps said."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from coder_k8s.controllers.report import Report
-from coder_k8s.kube.conditions import Finding
+from coder_k8s.kube.conditions import Condition, Finding, Status
 
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 SETTLED = {"Ready": (True, "AllPartsReady"), "Reconciling": (False, "Settled"), "Stalled": (False, "Settled")}
 
 
@@ -61,22 +63,13 @@ def stall(reason: str) -> Callable[[Report], None]:
             id="holds, but not for this generation",
         ),
         pytest.param(
-            [add("Available", False, "NoReplicasReady", moving=False)],
-            {
-                "Ready": (False, "NoReplicasReady"),
-                "Reconciling": (False, "NoReplicasReady"),
-                "Stalled": (False, "Progressing"),
-            },
-            id="nobody works on it",
-        ),
-        pytest.param(
-            [add("Available", False, "NoReplicasReady", moving=False), add("Access", False, "Pending")],
+            [add("Available", False, "NoReplicasReady"), add("Access", None, "Pending")],
             {
                 "Ready": (False, "NoReplicasReady"),
                 "Reconciling": (True, "NoReplicasReady"),
                 "Stalled": (False, "Progressing"),
             },
-            id="the first one open speaks, any one moves",
+            id="the first one open speaks",
         ),
         pytest.param(
             [add("Available", False, "NoReplicasReady"), add("License", False, "Invalid", "refused", stalled=True)],
@@ -92,6 +85,30 @@ def stall(reason: str) -> Callable[[Report], None]:
 )
 def test_summary(steps: list[Callable[[Report], None]], expected: dict[str, Any]) -> None:
     assert summary(of(*steps)) == expected
+
+
+@pytest.mark.parametrize(
+    ("steps", "ready"),
+    [
+        ([], (True, "ScaledToZero")),
+        ([add("Available", False, "NoReplicasReady", settled=True)], (True, "ScaledToZero")),
+        ([add("Available", True, "RolloutInProgress", settled=False)], (False, "RolloutInProgress")),
+        ([stall("NameTaken")], (False, "NameTaken")),
+    ],
+)
+def test_ready_while_no_pods_are_wanted(steps: list[Callable[[Report], None]], ready: tuple[bool, str]) -> None:
+    report = of(*steps)
+    report.scaled_to_zero = True
+    assert summary(report)["Ready"] == ready
+
+
+@pytest.mark.parametrize(("status", "holds"), [("True", True), ("False", False), ("Unknown", None), (None, None)])
+def test_condition_that_is_kept(status: Status | None, holds: bool | None) -> None:
+    known = Condition(type="License", status=status or "True", reason="Old", message="old", last_transition_time=NOW)
+    report = Report([known] if status else [])
+    report.retain("License", "ScaledToZero", "Scaled to zero")
+    assert report.findings == [Finding("License", holds, "ScaledToZero", "Scaled to zero")]
+    assert summary(report) == SETTLED
 
 
 def test_every_finding_is_told_behind_the_summary_in_order() -> None:

@@ -49,7 +49,7 @@ PASSED_ON: dict[str, tuple[str, ...]] = {
 }
 """What a reason that is no word in the source can be."""
 
-REASON = {"add": 2, "Finding": 2, "_stall": 2, "stall": 0, "interrupt": 0, "Verdict": 1, "Refusal": 0}
+REASON = {"add": 2, "retain": 1, "Finding": 2, "_stall": 2, "stall": 0, "interrupt": 0, "Verdict": 1, "Refusal": 0}
 """Which argument of a call is the reason."""
 OTHERS = ("finalizers.add",)
 """Calls of the same names that say nothing."""
@@ -167,7 +167,7 @@ def reasons_of(source: Source) -> Iterator[tuple[Any, str]]:
 
 def _conditions(source: Source, name: str, call: ast.Call, scope: ast.stmt) -> Iterable[Any]:
     match name:
-        case "add" | "Finding":
+        case "add" | "Finding" | "retain":
             return source.conditions(call.args[0], scope)
         case "stall":
             return (CommonCondition.STALLED,)

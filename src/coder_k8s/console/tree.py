@@ -28,7 +28,7 @@ from .objects import Coder, Found, Pod, PodCondition, Target
 SHAPE = 1
 """Grows when a script that reads the JSON would have to change."""
 
-INTENDED = {"NotConfigured", "Disabled", "NotManaged", "NoneWanted"}
+INTENDED = {"NotConfigured", "Disabled", "NotManaged", "ScaledToZero"}
 """Reasons of conditions that do not hold because the spec wants it so."""
 
 

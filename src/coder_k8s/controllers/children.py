@@ -86,6 +86,12 @@ class Children:
         await self._client.merge(kind, child.key, {"metadata": metadata})
 
 
+def controlled_by(owner: Object, found: Child | None) -> Child | None:
+    """The child, if `owner` controls it; an object of the same name that belongs to another owner does not count."""
+    controller = found.controller if found else None
+    return found if controller is not None and controller.uid == owner.metadata.uid else None
+
+
 def _owner(child: Child) -> Iterable[str]:
     return [child.controller.uid] if child.controller else []
 

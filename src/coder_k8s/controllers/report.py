@@ -5,10 +5,11 @@ them settle the object is Ready. What only a human can mend stalls it. `Ready`, 
 that, so the very first status write has them, and they agree with each other by construction.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from coder_k8s.kube.conditions import Finding
+from coder_k8s.kube.conditions import Condition, Finding, find
 
 READY, RECONCILING, STALLED = "Ready", "Reconciling", "Stalled"
 MESSAGE_LIMIT = 4096
@@ -19,13 +20,16 @@ MESSAGE_LIMIT = 4096
 class Report:
     """Collects findings, in the order of the flowchart."""
 
+    before: Sequence[Condition] = ()
+    """The conditions that the object has so far."""
     findings: list[Finding] = field(default_factory=list)
     fields: dict[str, Any] = field(default_factory=dict)
     """Fields of the status that a step knows."""
     look_again: float | None = None
+    scaled_to_zero: bool = False
+    """Whether no pods are wanted: what needs some keeps its status, and `Ready` has a reason of its own."""
     _open: list[Finding] = field(default_factory=list)
     _culprits: list[Finding] = field(default_factory=list)
-    _moving: bool = False
 
     def add(
         self,
@@ -35,7 +39,6 @@ class Report:
         message: str = "",
         *,
         settled: bool | None = None,
-        moving: bool = True,
         stalled: bool = False,
     ) -> None:
         """A condition; unless said otherwise it settles when it holds, and is worked on until then."""
@@ -43,9 +46,13 @@ class Report:
         self.findings.append(finding)
         if not (holds if settled is None else settled):
             self._open.append(finding)
-            self._moving = self._moving or moving
         if stalled:
             self.stall(reason, message)
+
+    def retain(self, condition: str, reason: str, message: str) -> None:
+        """A condition with the status that it has so far, which nothing waits for; Unknown if it has none."""
+        known = find(self.before, condition)
+        self.add(condition, known.holds if known else None, reason, message, settled=True)
 
     def stall(self, reason: str, message: str) -> None:
         """Somebody must act before this can go on."""
@@ -54,7 +61,6 @@ class Report:
     def interrupt(self, reason: str, message: str) -> None:
         """The pass ends here: nothing that it did not come to may be taken to hold."""
         self._open.insert(0, Finding(READY, False, reason, message))
-        self._moving = True
 
     def again(self, seconds: float) -> None:
         """Look again by then; the shortest wish wins."""
@@ -81,11 +87,11 @@ class Report:
             first = self._open[0]
             return [
                 Finding(READY, None if first.holds is None else False, first.reason, first.message),
-                Finding(RECONCILING, self._moving, first.reason, first.message),
+                Finding(RECONCILING, True, first.reason, first.message),
                 Finding(STALLED, False, "Progressing"),
             ]
         return [
-            Finding(READY, True, "AllPartsReady"),
+            Finding(READY, True, "ScaledToZero" if self.scaled_to_zero else "AllPartsReady"),
             Finding(RECONCILING, False, "Settled"),
             Finding(STALLED, False, "Settled"),
         ]

@@ -13,13 +13,25 @@ class Rollout(NamedTuple):
     """What a Deployment says about its pods."""
 
     wanted: int
-    replicas: int
-    ready: int
-    complete: bool
-    stuck: str
+    replicas: int = 0
+    updated: int = 0
+    """Pods of the present template."""
+    ready: int = 0
+    """Pods that are ready, those of older templates included."""
+    complete: bool = False
+    stuck: str = ""
     """The Deployment's own words when it gave up waiting; empty otherwise."""
-    image: str
+    image: str = ""
     """Image of the first container of the pod template."""
+
+    @property
+    def updated_and_ready(self) -> int:
+        """How many of the wanted pods run the present template and are ready.
+
+        A Deployment does not count these. Old pods are taken to be ready, so that the number is never too high.
+        """
+        old = self.replicas - self.updated
+        return max(0, min(self.ready - old, self.wanted))
 
     @property
     def running_image(self) -> str:
@@ -27,10 +39,10 @@ class Rollout(NamedTuple):
         return self.image if self.complete and self.wanted else ""
 
 
-NOTHING = Rollout(wanted=0, replicas=0, ready=0, complete=False, stuck="", image="")
-
-
-def rollout(deployment: Child) -> Rollout:
+def rollout(deployment: Child | None, wanted: int) -> Rollout:
+    """How far the Deployment of an object is that wants so many pods; while it has none, there are no pods."""
+    if deployment is None:
+        return Rollout(wanted)
     manifest = deployment.manifest
     status: dict[str, Any] = manifest.get("status") or {}
     wanted = manifest["spec"].get("replicas", 1)
@@ -47,6 +59,7 @@ def rollout(deployment: Child) -> Rollout:
     return Rollout(
         wanted=wanted,
         replicas=counts[0],
+        updated=counts[1] if observed else 0,
         ready=counts[2],
         complete=observed and all(count == wanted for count in counts),
         stuck=stuck if observed else "",
@@ -54,16 +67,39 @@ def rollout(deployment: Child) -> Rollout:
     )
 
 
+def progress(found: Rollout) -> str:
+    """How far the pods are, as the message of a condition.
+
+    | pods                                | message                                             |
+    |-------------------------------------|-----------------------------------------------------|
+    | none wanted, none there             | Scaled to zero                                      |
+    | none wanted, some there             | Waiting for all pods to stop                        |
+    | all wanted ones, and no others      | 2 of 2 pods are ready with image I                  |
+    | all wanted ones, and others         | 2 of 2 updated pods are ready; old ones still run   |
+    | some of the wanted ones             | 1 of 2 updated pods are ready                       |
+    """
+    if found.wanted == 0:
+        return "Waiting for all pods to stop" if found.replicas else "Scaled to zero"
+    if found.complete:
+        return f"{found.ready} of {found.wanted} pods are ready with image {found.image}"
+    counts = f"{found.updated_and_ready} of {found.wanted} updated pods are ready"
+    surplus = found.updated_and_ready == found.wanted < found.replicas
+    return f"{counts}; old ones still run" if surplus else counts
+
+
 def tell_pods(found: Rollout, condition: str, pods: Mapping[str, str], report: Report) -> None:
     """Add the condition of a Deployment, which settles when it has rolled out, and what the status says of its pods."""
-    serving = found.ready > 0
-    reason = "MinimumReplicasReady" if serving else "NoReplicasReady"
-    message = found.stuck or f"{found.ready} of {found.wanted} pods are ready"
-    nothing_wanted = found.complete and found.wanted == 0
-    report.add(condition, serving, reason, message, settled=found.complete, moving=not nothing_wanted)
+    reason = "MinimumReplicasReady" if found.ready else "NoReplicasReady"
+    report.add(condition, found.ready > 0, reason, found.stuck or progress(found), settled=found.complete)
+    tell_counts(found, pods, report)
+
+
+def tell_counts(found: Rollout, pods: Mapping[str, str], report: Report) -> None:
+    """What the status says of the pods, whatever the conditions are called."""
+    report.scaled_to_zero = found.wanted == 0
     report.fields |= {
         "replicas": found.replicas,
         "ready_replicas": found.ready,
-        "phase": "Ready" if serving else "Pending",
+        "phase": "Ready" if found.ready else "Pending",
         "selector": selector(pods),
     }

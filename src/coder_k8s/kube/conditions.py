@@ -19,6 +19,10 @@ class Condition(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True
     last_transition_time: datetime
     observed_generation: int = 0
 
+    @property
+    def holds(self) -> bool | None:
+        return None if self.status == "Unknown" else self.status == "True"
+
 
 class Finding(NamedTuple):
     """What a pass found out about one condition; `None` when it cannot tell."""

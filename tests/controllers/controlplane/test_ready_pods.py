@@ -77,7 +77,8 @@ async def test_scaled_to_zero_and_back(world: World) -> None:
         await world.make()
         await becomes_ready(world)
         await world.change(replicas=0)
-        await world.told(lambda plane: condition(plane, "Available")["message"] == "scaled to zero")
+        told = await world.told(lambda plane: condition(plane, "Ready")["reason"] == "ScaledToZero")
+        assert (condition(told, "Ready")["status"], kstatus(told)) == ("True", "Current")
         assert await find(world, POD) == []
         await world.change(replicas=2)
         assert (await becomes_ready(world))["status"]["readyReplicas"] == 2

@@ -4,9 +4,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from coder_k8s.controllers.controlplane.rollout import NOTHING, Rollout, judge, rollout
+from coder_k8s.controllers.controlplane.rollout import judge
 from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.rollout import Rollout, progress, rollout, tell_counts
 from coder_k8s.kube.objects import Child
 
 IMAGE = "coder:v2"
@@ -32,86 +35,112 @@ def counts(number: int, updated: int | None = None, **more: Any) -> dict[str, An
     }
 
 
+def found(wanted: int, replicas: int = 0, updated: int = 0, ready: int = 0, **more: Any) -> Rollout:
+    return Rollout(wanted, replicas, updated, ready, image=IMAGE, **more)
+
+
 @pytest.mark.parametrize(
     ("live", "expected"),
     [
-        pytest.param(deployment(1), Rollout(1, 0, 0, False, "", IMAGE), id="just made"),
-        pytest.param(deployment(1, 2, observedGeneration=1), Rollout(2, 0, 0, False, "", IMAGE), id="no pods yet"),
+        pytest.param(deployment(1), found(1), id="just made"),
+        pytest.param(deployment(1, 2, observedGeneration=1), found(2), id="no pods yet"),
         pytest.param(
-            deployment(1, 2, observedGeneration=1, **counts(2)), Rollout(2, 2, 2, True, "", IMAGE), id="complete"
+            deployment(1, 2, observedGeneration=1, **counts(2)), found(2, 2, 2, 2, complete=True), id="complete"
         ),
-        pytest.param(
-            deployment(2, 2, observedGeneration=1, **counts(2)), Rollout(2, 2, 2, False, "", IMAGE), id="old news"
-        ),
-        pytest.param(
-            deployment(1, 2, observedGeneration=1, **counts(3)), Rollout(2, 3, 3, False, "", IMAGE), id="surge"
-        ),
-        pytest.param(
-            deployment(1, 2, observedGeneration=1, **counts(2, 1)), Rollout(2, 2, 2, False, "", IMAGE), id="half new"
-        ),
+        pytest.param(deployment(2, 2, observedGeneration=1, **counts(2)), found(2, 2, 0, 2), id="of an older one"),
+        pytest.param(deployment(1, 2, observedGeneration=1, **counts(3)), found(2, 3, 3, 3), id="surge"),
+        pytest.param(deployment(1, 2, observedGeneration=1, **counts(2, 1)), found(2, 2, 1, 2), id="half new"),
         pytest.param(
             deployment(1, 2, observedGeneration=1, **counts(2) | {"availableReplicas": 1}),
-            Rollout(2, 2, 2, False, "", IMAGE),
+            found(2, 2, 2, 2),
             id="not available for long enough",
         ),
-        pytest.param(deployment(1, 0, observedGeneration=1), Rollout(0, 0, 0, True, "", IMAGE), id="zero"),
-        pytest.param(
-            deployment(1, 0, observedGeneration=1, **counts(1)), Rollout(0, 1, 1, False, "", IMAGE), id="to zero"
-        ),
+        pytest.param(deployment(1, 0, observedGeneration=1), found(0, complete=True), id="zero"),
+        pytest.param(deployment(1, 0, observedGeneration=1, **counts(1)), found(0, 1, 1, 1), id="to zero"),
         pytest.param(
             deployment(1, 1, observedGeneration=1, replicas=1, conditions=[DEADLINE]),
-            Rollout(1, 1, 0, False, "took too long", IMAGE),
+            found(1, 1, stuck="took too long"),
             id="given up",
         ),
         pytest.param(
             deployment(2, 1, observedGeneration=1, replicas=1, conditions=[DEADLINE]),
-            Rollout(1, 1, 0, False, "", IMAGE),
+            found(1, 1),
             id="gave up on an older template",
         ),
         pytest.param(
             deployment(1, 1, observedGeneration=1, conditions=[DEADLINE | {"reason": "ReplicaSetUpdated"}]),
-            Rollout(1, 0, 0, False, "", IMAGE),
+            found(1),
             id="progressing",
         ),
+        pytest.param(None, Rollout(7), id="no Deployment"),
     ],
 )
-def test_reads_a_deployment(live: Child, expected: Rollout) -> None:
-    assert rollout(live) == expected
+def test_reads_a_deployment(live: Child | None, expected: Rollout) -> None:
+    assert rollout(live, 7) == expected
 
 
-@pytest.mark.parametrize(
-    ("found", "expected"),
-    [
-        pytest.param(Rollout(2, 2, 2, True, "", IMAGE), IMAGE, id="complete"),
-        pytest.param(Rollout(2, 3, 2, False, "", IMAGE), "", id="under way"),
-        pytest.param(Rollout(0, 0, 0, True, "", IMAGE), "", id="no pods"),
-        pytest.param(NOTHING, "", id="no Deployment"),
-    ],
-)
+NOTHING = Rollout(2)
+STUCK = found(2, 3, 1, 0, stuck="took too long")
+COMPLETE = found(2, 2, 2, 2, complete=True)
+HALF = found(2, 2, 2, 1)
+SURGE = found(3, 4, 1, 4)
+"""The first of the new pods is ready, and all the old ones still run."""
+REPLACED = found(3, 4, 3, 4)
+"""All new pods are ready, and one old one still runs."""
+SHRINKING = found(2, 5, 5, 5)
+EMPTY = found(2)
+ZERO = found(0, complete=True)
+LEAVING = found(0, 1, 1, 1)
+
+
+@pytest.mark.parametrize(("found", "expected"), [(COMPLETE, IMAGE), (HALF, ""), (SURGE, ""), (ZERO, ""), (NOTHING, "")])
 def test_image_that_every_pod_runs(found: Rollout, expected: str) -> None:
     assert found.running_image == expected
 
 
-STUCK = Rollout(wanted=2, replicas=3, ready=0, complete=False, stuck="took too long", image=IMAGE)
-COMPLETE = Rollout(wanted=2, replicas=2, ready=2, complete=True, stuck="", image=IMAGE)
-HALF = Rollout(wanted=2, replicas=2, ready=1, complete=False, stuck="", image=IMAGE)
-EMPTY = Rollout(wanted=2, replicas=0, ready=0, complete=False, stuck="", image=IMAGE)
-ZERO = Rollout(wanted=0, replicas=0, ready=0, complete=True, stuck="", image=IMAGE)
-LEAVING = Rollout(wanted=0, replicas=1, ready=1, complete=False, stuck="", image=IMAGE)
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (NOTHING, "0 of 2 updated pods are ready"),
+        (EMPTY, "0 of 2 updated pods are ready"),
+        (HALF, "1 of 2 updated pods are ready"),
+        (SURGE, "1 of 3 updated pods are ready"),
+        (found(3, 4, 1, 3), "0 of 3 updated pods are ready"),
+        (found(3, 3, 0, 3), "0 of 3 updated pods are ready"),
+        (REPLACED, "3 of 3 updated pods are ready; old ones still run"),
+        (SHRINKING, "2 of 2 updated pods are ready; old ones still run"),
+        (found(2, 2, 2, 2), "2 of 2 updated pods are ready"),
+        (COMPLETE, "2 of 2 pods are ready with image coder:v2"),
+        (LEAVING, "Waiting for all pods to stop"),
+        (ZERO, "Scaled to zero"),
+    ],
+)
+def test_progress(found: Rollout, message: str) -> None:
+    assert progress(found) == message
+
+
+@given(*[st.integers(0, 5)] * 4)
+def test_no_more_pods_are_counted_than_there_are(wanted: int, old: int, updated: int, ready: int) -> None:
+    """Whichever of the pods are ready: none is counted that is old, not ready or surplus."""
+    ready = min(ready, old + updated)
+    counted = Rollout(wanted, old + updated, updated, ready).updated_and_ready
+    fewest = max(0, ready - old)
+    assert counted == min(fewest, wanted)
+
 
 # Ready, Reconciling, Stalled
-READY, MOVING, STALLED, RESTING = "True False False", "False True False", "False False True", "False False False"
+READY, MOVING, STALLED = "True False False", "False True False", "False False True"
 
 
 @pytest.mark.parametrize(
     ("found", "missing", "available", "summary"),
     [
-        (NOTHING, (), "False NoReplicasReady 0 of 0 pods are ready", MOVING),
-        (EMPTY, (), "False NoReplicasReady 0 of 2 pods are ready", MOVING),
-        (HALF, (), "True RolloutInProgress 1 of 2 pods are ready", MOVING),
-        (COMPLETE, (), "True MinimumReplicasReady 2 of 2 pods are ready", READY),
-        (ZERO, (), "False NoReplicasReady scaled to zero", RESTING),
-        (LEAVING, (), "True RolloutInProgress 1 of 0 pods are ready", MOVING),
+        (NOTHING, (), "False NoReplicasReady 0 of 2 updated pods are ready", MOVING),
+        (EMPTY, (), "False NoReplicasReady 0 of 2 updated pods are ready", MOVING),
+        (HALF, (), "True RolloutInProgress 1 of 2 updated pods are ready", MOVING),
+        (COMPLETE, (), "True MinimumReplicasReady 2 of 2 pods are ready with image coder:v2", READY),
+        (ZERO, (), "False NoReplicasReady Scaled to zero", READY),
+        (LEAVING, (), "True RolloutInProgress Waiting for all pods to stop", MOVING),
         (STUCK, (), "False RolloutStuck took too long", STALLED),
         (STUCK._replace(ready=1), (), "True RolloutStuck took too long", STALLED),
         (EMPTY, ("Secret/a", "Secret/b/c"), "False NoReplicasReady pods wait for Secret/a, Secret/b/c", MOVING),
@@ -119,10 +148,11 @@ READY, MOVING, STALLED, RESTING = "True False False", "False True False", "False
         (
             COMPLETE,
             ("Secret/a",),
-            "True MinimumReplicasReady 2 of 2 pods are ready; a new one would wait for Secret/a",
+            "True MinimumReplicasReady 2 of 2 pods are ready with image coder:v2; a new one would wait for Secret/a",
             READY,
         ),
-        (ZERO, ("Secret/a",), "False NoReplicasReady scaled to zero", RESTING),
+        (ZERO, ("Secret/a",), "False NoReplicasReady Scaled to zero", READY),
+        (LEAVING, ("Secret/a",), "True RolloutInProgress Waiting for all pods to stop", MOVING),
         (STUCK, ("Secret/a",), "False RolloutStuck took too long", STALLED),
     ],
 )
@@ -132,6 +162,24 @@ def test_judges_it(found: Rollout, missing: tuple[str, ...], available: str, sum
     told = {finding.type: finding for finding in report.conclude()}
     assert " ".join([told["Available"].status, told["Available"].reason, told["Available"].message]) == available
     assert " ".join(told[name].status for name in ("Ready", "Reconciling", "Stalled")) == summary
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (COMPLETE, ("Ready", 2, 2, False)),
+        (SURGE, ("Ready", 4, 4, False)),
+        (NOTHING, ("Pending", 0, 0, False)),
+        (LEAVING, ("Ready", 1, 1, True)),
+        (ZERO, ("Pending", 0, 0, True)),
+    ],
+)
+def test_counts(found: Rollout, expected: tuple[str, int, int, bool]) -> None:
+    report = Report()
+    tell_counts(found, {"b": "2", "a": "1"}, report)
+    said = tuple(report.fields[name] for name in ("phase", "replicas", "ready_replicas"))
+    assert (*said, report.scaled_to_zero) == expected
+    assert report.fields["selector"] == "a=1,b=2"
 
 
 def test_a_failing_pod_says_more_than_its_deployment() -> None:

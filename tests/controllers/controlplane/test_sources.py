@@ -236,11 +236,11 @@ async def test_missing_sources_are_waited_for_and_named(world: World) -> None:
         await world.put(SECRET, "a", K="one")
         await world.waits("pods wait for ConfigMap/b/K")
         await world.put(CONFIG_MAP, "b", K="one")
-        await world.waits("0 of 1 pods are ready")
+        await world.waits("0 of 1 updated pods are ready")
         await world.put(CONFIG_MAP, "b", L="one")
         await world.waits("pods wait for ConfigMap/b/K")
         await world.put(CONFIG_MAP, "b", K="one")
-        await world.waits("0 of 1 pods are ready")
+        await world.waits("0 of 1 updated pods are ready")
         assert world.generation == 1
 
 

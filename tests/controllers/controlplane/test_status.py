@@ -85,9 +85,10 @@ async def test_life(world: World) -> None:
         await world.change(replicas=0)
         await says(world, "Ready RolloutInProgress False InProgress")
         await world.pods(0)
-        told = await says(world, "Pending NoReplicasReady False InProgress")
-        assert condition(told, "Available")["message"] == "scaled to zero"
-        assert condition(told, "Reconciling")["status"] == "False"
+        told = await says(world, "Pending NoReplicasReady True Current")
+        assert condition(told, "Ready")["reason"] == "ScaledToZero"
+        assert condition(told, "Available")["status"] == "False"
+        assert not kubectl_waits(told)
         assert "readyReplicas" not in told["status"]
 
         await world.change(replicas=1)
@@ -122,9 +123,10 @@ async def test_image_is_that_of_the_last_complete_rollout(world: World) -> None:
         await world.pods(2)
         await then("Ready MinimumReplicasReady True Current")
         await world.change(replicas=0, image="coder:v3")
+        await then("Ready RolloutInProgress False InProgress")
         await world.pods(0)
-        await then("Pending NoReplicasReady False InProgress")
-    assert images == ["", "", "coder:v1", "coder:v1", "coder:v1", "coder:v2", "coder:v2"]
+        await then("Pending NoReplicasReady True Current")
+    assert images == ["", "", "coder:v1", "coder:v1", "coder:v1", "coder:v2", "coder:v2", "coder:v2"]
 
 
 async def test_change_that_concerns_no_pod_is_told_at_once(world: World) -> None:

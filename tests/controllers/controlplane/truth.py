@@ -34,8 +34,7 @@ def serves(plane: Manifest, deployment: Manifest | None) -> bool:
     [container] = spec["template"]["spec"]["containers"]
     counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")]
     return (
-        wanted > 0
-        and spec["replicas"] == wanted
+        spec["replicas"] == wanted
         and container["image"] == plane["spec"]["image"]
         and status.get("observedGeneration") == deployment["metadata"]["generation"]
         and counts == [wanted] * 4

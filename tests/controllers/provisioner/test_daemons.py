@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coder_k8s.api import CoderProvisioner
+from coder_k8s.api import PROVISIONER, CoderProvisioner
 from coder_k8s.api.provisioner import Daemons
 from coder_k8s.coderd.types import DaemonJob, ProvisionerDaemon
 from coder_k8s.controllers.provisioner import daemons
@@ -14,6 +14,7 @@ from coder_k8s.controllers.report import Report
 from coder_k8s.kube.kinds import POD, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Child, Manifest, timestamp
 from tests.support import eventually
+from tests.support.kstatus import kstatus
 from tests.support.provisioners import Operator, Yard
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -115,8 +116,8 @@ def test_summary() -> None:
         (2, 3, ("True", "Connected"), True),
         (2, 1, ("True", "Connecting"), False),
         (2, 0, ("False", "NotConnected"), False),
-        (0, 0, ("False", "NoneWanted"), True),
-        (0, 1, ("False", "NoneWanted"), True),
+        (0, 0, ("False", "ScaledToZero"), True),
+        (0, 1, ("False", "ScaledToZero"), True),
     ],
 )
 def test_judge(replicas: int, connected: int, expected: tuple[str, str], settled: bool) -> None:
@@ -213,6 +214,8 @@ async def test_scaled_to_zero_is_ready(place: Yard) -> None:
         await place.told("ProvisionerKeyReady", "KeyReady")
         await eventually(place.deployment)
         await place.roll_out(ready=0)
-        await place.told("Ready", "AllPartsReady", "True")
-        assert (await place.conditions())["DaemonsConnected"] == ("False", "NoneWanted")
+        await place.told("Ready", "ScaledToZero", "True")
+        assert (await place.conditions())["DaemonsConnected"] == ("False", "ScaledToZero")
+        assert (await place.conditions())["DeploymentReady"] == ("False", "NoReplicasReady")
         assert (await place.get()).status.phase == "Pending"
+        assert kstatus(await place.client.get_manifest(PROVISIONER, place.key())) == "Current"

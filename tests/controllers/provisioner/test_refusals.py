@@ -8,6 +8,7 @@ import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import timestamp
+from tests.support.planes import make_ready_plane
 from tests.support.provisioners import Operator, Yard, yard
 
 
@@ -130,3 +131,17 @@ async def test_old_database_trouble(
             await operator.look(place.key())
             await place.told("ProvisionerKeyReady", "Failed", "Unknown")
             assert (await place.conditions())["OperatorAccessReady"] == ("True", "OperatorAccessReady")
+
+
+async def test_deployment_of_a_control_plane_is_not_taken_for_its_own(place: Yard) -> None:
+    """A control plane may be named like the Deployment of a provisioner."""
+    before = await make_ready_plane(place.client, place.namespace, "provisioner-build")
+    async with place.operator() as operator:
+        await place.make()
+        taken = await place.told("Ready", "NameTaken", "False")
+        assert f"Deployment {place.namespace}/provisioner-build" in taken.message
+        await operator.look(place.key())
+        assert (await place.conditions())["DeploymentReady"] == ("False", "NoReplicasReady")
+        status = (await place.get()).status
+        assert (status.phase, status.replicas, status.ready_replicas) == ("Pending", 0, 0)
+    assert await place.deployment() == before

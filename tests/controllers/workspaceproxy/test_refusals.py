@@ -12,6 +12,7 @@ from coder_k8s.coderd.connections import Limits
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
+from tests.support.planes import make_ready_plane
 
 from .world import CREDENTIALS, NAME, PLANE, PROXIES, World, world
 
@@ -228,3 +229,17 @@ async def test_operator_access_that_is_rejected_is_not_for_a_human_to_mend(place
         await place.put_secret(f"{PLANE}-operator-token", token=renewed)
         await operator.later(seconds=31)
         await place.told("Ready", "AllPartsReady", "True")
+
+
+async def test_deployment_of_a_control_plane_is_not_taken_for_its_own(place: World) -> None:
+    """A control plane may be named like the Deployment of a proxy."""
+    before = await make_ready_plane(place.client, place.namespace, f"wsproxy-{NAME}")
+    async with place.operator() as operator:
+        await place.make()
+        taken = await place.told("Ready", "NameTaken", "False")
+        assert f"Deployment {place.namespace}/wsproxy-{NAME}" in taken.message
+        await operator.settle()
+        assert (await place.conditions())["DeploymentReady"] == ("False", "NoReplicasReady")
+        status = (await place.get()).status
+        assert (status.phase, status.replicas, status.ready_replicas) == ("Pending", 0, 0)
+    assert await place.deployment() == before

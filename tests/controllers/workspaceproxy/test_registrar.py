@@ -11,6 +11,7 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
+from tests.support.kstatus import kstatus
 from tests.support.proxy import Proxy
 
 from .world import NAME, PROXIES, World
@@ -236,9 +237,12 @@ async def test_health_as_coderd_sees_it(place: World) -> None:
             in operator.metrics()
         )
         await place.change(replicas=0)
-        await place.told("ProxyHealthy", "NoneWanted", "False")
+        await place.told("ProxyHealthy", "ScaledToZero", "False")
+        await place.told("Ready", "MinimumReplicasReady", "False")
         await place.roll_out(ready=0)
-        await place.told("Ready", "AllPartsReady", "True")
+        await place.told("Ready", "ScaledToZero", "True")
+        assert (await place.get()).status.phase == "Pending"
+        assert kstatus(await place.client.get_manifest(WORKSPACE_PROXY, place.key)) == "Current"
 
 
 async def test_coderd_is_asked_a_bounded_number_of_times(place: World) -> None:

@@ -32,7 +32,7 @@ def seen(status: str, *problems: str, warnings: list[str] | None = None) -> Work
             Verdict(False, "Unhealthy", "coderd reaches the proxy and finds it unhealthy: one; two; warning: three"),
         ),
         (seen(""), 1, Verdict(None, "Unknown", "coderd does not say how the proxy is")),
-        (seen("unregistered"), 0, Verdict(False, "NoneWanted", "scaled to zero", settled=True)),
+        (seen("unregistered"), 0, Verdict(False, "ScaledToZero", "Scaled to zero", settled=True)),
     ],
 )
 def test_health(found: WorkspaceProxy, replicas: int, expected: Verdict) -> None:
@@ -111,6 +111,6 @@ def test_a_proxy_that_is_not_well_is_looked_at_soon() -> None:
         (Verdict(True, "Healthy"), 60),
         (Verdict(False, "Unhealthy"), 10),
         (Verdict(None, "Unknown"), 10),
-        (Verdict(False, "NoneWanted", settled=True), 60),
+        (Verdict(False, "ScaledToZero", settled=True), 60),
     ):
         assert answers.left(answers.found(KEY, "", verdict)) == wait

@@ -9,12 +9,14 @@ PAUSED = Reason(
     "The annotation `coder.com/paused` is set, and nothing is written until it is removed.",
     "Remove the annotation when the operator shall go on: `kubectl annotate <kind> <name> coder.com/paused-`.",
 )
+SCALED_TO_ZERO = Reason("ScaledToZero", "`replicas` is 0, so that nothing is waited for.")
 PROGRESSING = Reason("Progressing", "The operator is at work.")
 SETTLED = Reason("Settled", "Everything is as it should be.")
 
 COMMON: dict[StrEnum, tuple[Reason, ...]] = {
     CommonCondition.READY: (
         Reason("AllPartsReady", "Every part that this object needs is ready."),
+        SCALED_TO_ZERO,
         PROGRESSING,
         Reason(
             "Retrying",

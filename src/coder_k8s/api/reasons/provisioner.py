@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from coder_k8s.api.conditions import ProvisionerCondition, Reason
 
-from .common import CONTROL_PLANE_MISSING, OPERATOR_ACCESS_NOT_READY, PODS
+from .common import CONTROL_PLANE_MISSING, OPERATOR_ACCESS_NOT_READY, PODS, SCALED_TO_ZERO
 
 PROVISIONER: dict[StrEnum, tuple[Reason, ...]] = {
     ProvisionerCondition.CONTROL_PLANE_READY: (
@@ -109,6 +109,6 @@ PROVISIONER: dict[StrEnum, tuple[Reason, ...]] = {
             "Coder sees none of the daemons.",
             "If it lasts: the logs of the pods say why they do not reach Coder.",
         ),
-        Reason("NoneWanted", "`replicas` is 0."),
+        SCALED_TO_ZERO,
     ),
 }

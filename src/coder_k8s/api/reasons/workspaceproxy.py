@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from coder_k8s.api.conditions import Reason, WorkspaceProxyCondition
 
-from .common import CONTROL_PLANE_MISSING, OPERATOR_ACCESS_NOT_READY, PODS
+from .common import CONTROL_PLANE_MISSING, OPERATOR_ACCESS_NOT_READY, PODS, SCALED_TO_ZERO
 
 NOT_MANAGED = Reason(
     "NotManaged",
@@ -103,7 +103,7 @@ WORKSPACE_PROXY: dict[StrEnum, tuple[Reason, ...]] = {
             "Coder has not heard from the proxy yet.",
             "If it lasts: the logs of the proxy's pods say why they do not reach Coder.",
         ),
-        Reason("NoneWanted", "`replicas` is 0."),
+        SCALED_TO_ZERO,
         NOT_MANAGED,
         Reason(
             "Unknown",

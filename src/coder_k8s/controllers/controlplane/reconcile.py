@@ -5,10 +5,11 @@ from functools import partial
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.controllers import refusals
-from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.children import Children, controlled_by
 from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER, Cleanup
-from coder_k8s.controllers.labels import labels, paused, selector
+from coder_k8s.controllers.labels import labels, paused
 from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.rollout import Rollout, rollout, tell_counts
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.controllers.urls import status_url
 from coder_k8s.kube import finalizers
@@ -18,7 +19,7 @@ from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import DEPLOYMENT, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Child, Key, Manifest
 
-from . import pods, rollout, sources
+from . import pods, sources
 from .access import OperatorAccess
 from .deletion import Deletion
 from .deployment import ACCESS_URL, CHECKSUM, Surroundings, defines, deployment
@@ -27,6 +28,7 @@ from .exposure import Exposure
 from .license import LicenseKeeper
 from .objects import NAME, is_account, service, service_account, service_account_name
 from .rbac import FINALIZER, WorkspaceRBAC
+from .rollout import judge
 
 CONDITIONS = frozenset(ControlPlaneCondition)
 
@@ -79,7 +81,7 @@ class Reconciler:
         if plane.deleting:
             return await self._finalize(plane)
 
-        report = Report()
+        report = Report(plane.status.conditions)
         async with self._status.also_of_failure(plane, report):
             environment = await self._sources.environment(plane)
             plane = await self._hold(plane)  # before the first Role in another namespace, and the first token
@@ -94,27 +96,32 @@ class Reconciler:
             if found.complete:  # pods of the last rollout need their account until they are gone
                 await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
             plane = await self._let_go(plane)
-            await self._converse(plane, found.ready > 0, report)
+            await self._converse(plane, live, found.ready > 0, report)
 
             report.fields |= {
                 "url": status_url(plane),
-                "phase": "Ready" if found.ready else "Pending",
-                "replicas": found.replicas,
-                "ready_replicas": found.ready,
-                "selector": selector(labels(NAME, plane)),
                 "config_checksum": checksum,
                 "image": found.running_image or plane.status.image,
             }
         await self._status.write(plane, report, CONDITIONS)
         return report.look_again
 
-    async def _converse(self, plane: CoderControlPlane, serving: bool, report: Report) -> None:
+    async def _converse(self, plane: CoderControlPlane, live: Child | None, serving: bool, report: Report) -> None:
         """What there is to settle with coderd itself, which may be slow or away: after all that Kubernetes needs."""
-        coderd = await self._access.ensure(plane, serving, report)
+        coderd = None
+        if plane.spec.operator_access.disabled or (live and await self._controls_service(plane)):
+            coderd = await self._access.ensure(plane, serving, report)
+        else:  # behind the Service of another owner is the coderd of another owner
+            waiting = f"waiting for a Deployment and a Service {plane.metadata.name} that belong to this object"
+            report.add(ControlPlaneCondition.OPERATOR_ACCESS_READY, None, "Pending", waiting)
+            report.fields["operator_access_ready"] = False
         await self._license.ensure(plane, coderd, serving, report)
         await self._entitlements.check(plane, coderd, serving, report)
         if report.says("Forbidden", ControlPlaneCondition.LICENSE_APPLIED, ControlPlaneCondition.ENTITLEMENTS_KNOWN):
             self._access.distrust(plane.key)
+
+    async def _controls_service(self, plane: CoderControlPlane) -> bool:
+        return controlled_by(plane, await self._children.look(SERVICE, plane.key, expected=True)) is not None
 
     async def _forget(self, key: Key) -> None:
         """The object is gone; a finalizer that was added while it went did not hold it."""
@@ -140,7 +147,8 @@ class Reconciler:
         self, plane: CoderControlPlane, environment: sources.Environment, report: Report
     ) -> tuple[str, Child | None]:
         """The Deployment, and the checksum of its environment to remember: the old one while the new is refused."""
-        live = await self._children.look(DEPLOYMENT, plane.key, expected=bool(plane.status.observed_generation))
+        known = await self._children.look(DEPLOYMENT, plane.key, expected=bool(plane.status.observed_generation))
+        live = controlled_by(plane, known)
         template = live.manifest["spec"]["template"] if live else {}
         annotation = template.get("metadata", {}).get("annotations", {}).get(CHECKSUM, "")
         checksum = sources.judge(plane.status.config_checksum, environment, annotation)
@@ -153,10 +161,11 @@ class Reconciler:
 
     async def _look(
         self, plane: CoderControlPlane, live: Child | None, environment: sources.Environment, report: Report
-    ) -> rollout.Rollout:
-        found = rollout.rollout(live) if live else rollout.NOTHING
+    ) -> Rollout:
+        found = rollout(live, plane.spec.replicas)
         failing = await pods.failing(self._client, plane.metadata.namespace, labels(NAME, plane)) if found.stuck else ""
-        rollout.judge(found, report, environment.missing, failing)
+        judge(found, report, environment.missing, failing)
+        tell_counts(found, labels(NAME, plane), report)
         return found
 
     async def _hold(self, plane: CoderControlPlane) -> CoderControlPlane:

@@ -2,28 +2,25 @@
 
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.rollout import NOTHING, Rollout, rollout
-
-__all__ = ["NOTHING", "Rollout", "judge", "rollout"]
+from coder_k8s.controllers.rollout import Rollout, progress
 
 AVAILABLE = ControlPlaneCondition.AVAILABLE
 
 
 def judge(found: Rollout, report: Report, missing: tuple[str, ...] = (), failing: str = "") -> None:
-    """Add `Available`; it settles only when the Deployment has rolled out completely and serves.
+    """Add `Available`; it settles only when the Deployment has rolled out completely.
 
     A source that vanished under running pods takes nothing from them, so it is told and does not count.
     """
     serving = found.ready > 0
-    progress = f"{found.ready} of {found.wanted} pods are ready"
     sources = ", ".join(missing)
     if found.stuck:
         report.add(AVAILABLE, serving, "RolloutStuck", failing or found.stuck, settled=False, stalled=True)
     elif not found.complete:
-        message = f"pods wait for {sources}" if missing else progress
+        message = f"pods wait for {sources}" if missing and found.wanted else progress(found)
         report.add(AVAILABLE, serving, "RolloutInProgress" if serving else "NoReplicasReady", message, settled=False)
     elif found.wanted == 0:
-        report.add(AVAILABLE, False, "NoReplicasReady", "scaled to zero", moving=False)
+        report.add(AVAILABLE, False, "NoReplicasReady", progress(found), settled=True)
     else:
         warning = f"; a new one would wait for {sources}" if missing else ""
-        report.add(AVAILABLE, True, "MinimumReplicasReady", progress + warning)
+        report.add(AVAILABLE, True, "MinimumReplicasReady", progress(found) + warning)

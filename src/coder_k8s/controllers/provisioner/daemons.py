@@ -44,7 +44,7 @@ def judge(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None
     wanted = provisioner.spec.replicas
     message = f"coderd sees {found.connected} of {wanted} daemons"
     if wanted == 0:
-        report.add(CONNECTED, False, "NoneWanted", "scaled to zero", settled=True)
+        report.add(CONNECTED, False, "ScaledToZero", "Scaled to zero", settled=True)
     elif found.connected >= wanted:
         report.add(CONNECTED, True, "Connected", message)
     else:

@@ -9,12 +9,12 @@ from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers import refusals
-from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.children import Children, controlled_by
 from coder_k8s.controllers.cleanup import PROVISIONER_FINALIZER as FINALIZER
 from coder_k8s.controllers.cleanup import RETRY as RETRY_CLEANUP
 from coder_k8s.controllers.labels import labels, paused
 from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.rollout import NOTHING, Rollout, rollout, tell_pods
+from coder_k8s.controllers.rollout import Rollout, rollout, tell_pods
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube import finalizers
 from coder_k8s.kube.backoff import Backoff
@@ -148,7 +148,7 @@ class Reconciler:
 
     async def _settle(self, provisioner: CoderProvisioner, rolled_out: bool, report: Report) -> None:
         """What follows when pods have moved on: old keys and Secrets go."""
-        live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, objects.prefixed(provisioner)))
+        live = self._deployment(provisioner)
         present = objects.checksum(live) if live is not None else ""
         left = any(pod.metadata.annotations.get(objects.CHECKSUM) != present for pod in self._pods(provisioner))
         report.fields["retiring_keys"] = await self._retirement.proceed(provisioner, rolled_out, left, report)
@@ -193,8 +193,11 @@ class Reconciler:
         tell_pods(self._rollout(provisioner), DEPLOYMENT_READY, labels(objects.NAME, provisioner), report)
 
     def _rollout(self, provisioner: CoderProvisioner) -> Rollout:
-        live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, objects.prefixed(provisioner)))
-        return rollout(live) if live is not None else NOTHING
+        return rollout(self._deployment(provisioner), provisioner.spec.replicas)
+
+    def _deployment(self, provisioner: CoderProvisioner) -> Child | None:
+        key = Key(provisioner.metadata.namespace, objects.prefixed(provisioner))
+        return controlled_by(provisioner, self._children.get(DEPLOYMENT, key))
 
     def _pods(self, provisioner: CoderProvisioner) -> list[Child]:
         return self._children.labelled(POD, labels(objects.NAME, provisioner), provisioner.metadata.namespace)

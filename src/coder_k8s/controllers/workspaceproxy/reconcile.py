@@ -4,13 +4,13 @@ from coder_k8s.api import WORKSPACE_PROXY, CoderControlPlane, CoderWorkspaceProx
 from coder_k8s.api.conditions import WorkspaceProxyCondition
 from coder_k8s.api.shared import TokenSecret
 from coder_k8s.controllers import refusals
-from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.children import Children, controlled_by
 from coder_k8s.controllers.cleanup import PROXY_FINALIZER as FINALIZER
 from coder_k8s.controllers.cleanup import RETRY
 from coder_k8s.controllers.labels import labels, paused
 from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.rollout import NOTHING, Rollout, rollout, tell_pods
+from coder_k8s.controllers.rollout import Rollout, rollout, tell_pods
 from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube import finalizers
@@ -88,7 +88,7 @@ class Reconciler:
             # Pods wait by themselves for a Secret that is given; for anything else there is no point in starting them.
             if (token or given) and objects.primary_url(proxy, plane):
                 live = await self._deploy(proxy, plane, token, report)
-                if token and live is not None and rollout(live).complete:
+                if token and live is not None and self._rollout(proxy).complete:
                     proxy = await self._settle(proxy, token, report)
             self._look(proxy, report)
         await self._status.write(proxy, report, CONDITIONS)
@@ -140,7 +140,8 @@ class Reconciler:
         self, proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, token: str, report: Report
     ) -> Child | None:
         key = Key(proxy.metadata.namespace, objects.prefixed(proxy))
-        live = await self._children.look(DEPLOYMENT, key, expected=bool(proxy.status.observed_generation))
+        known = await self._children.look(DEPLOYMENT, key, expected=bool(proxy.status.observed_generation))
+        live = controlled_by(proxy, known)
         checksum = fnv1a32(token.encode()) if token else proxy.status.token_checksum
         shown = checksum if _shows(live, proxy.status.token_checksum, checksum) else ""
         with refusals.told(report):
@@ -166,8 +167,7 @@ class Reconciler:
 
     def _rollout(self, proxy: CoderWorkspaceProxy) -> Rollout:
         live = self._children.get(DEPLOYMENT, Key(proxy.metadata.namespace, objects.prefixed(proxy)))
-        owned = live is not None and live.controller is not None and live.controller.uid == proxy.metadata.uid
-        return rollout(live) if live is not None and owned else NOTHING
+        return rollout(controlled_by(proxy, live), proxy.spec.replicas)
 
     async def _let_go(self, proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
         """A finalizer exists only while there is something outside of Kubernetes to clean up."""

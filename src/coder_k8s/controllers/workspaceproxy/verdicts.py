@@ -76,7 +76,7 @@ def health(found: WorkspaceProxy, replicas: int, token: str) -> Verdict:
     parts = [*(seen.errors or []), *(f"warning: {each}" for each in seen.warnings or [])]
     words = shown("; ".join(parts), (token, token.partition(":")[2]))
     if replicas == 0:
-        return Verdict(False, "NoneWanted", "scaled to zero", settled=True)
+        return Verdict(False, "ScaledToZero", "Scaled to zero", settled=True)
     if found.status.status == "ok":
         return Verdict(True, "Healthy", words)
     reason = STATES.get(found.status.status)

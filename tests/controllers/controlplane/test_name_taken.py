@@ -1,0 +1,99 @@
+"""An object of the same name that belongs to another owner is no part of a control plane, and is left alone."""
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.dev.coderd_server import make_license
+from coder_k8s.kube.kinds import DEPLOYMENT, SERVICE
+from coder_k8s.kube.objects import Child, Kind, Manifest
+from tests.support.coderd import Site, env, operator_tokens
+from tests.support.databases import CoderdDatabase
+from tests.support.kstatus import kstatus
+
+LABELS = {"app.kubernetes.io/name": "coder", "app.kubernetes.io/managed-by": "Helm"}
+
+
+async def put_release(demo: Site, *kinds: Kind[Child]) -> list[Child]:
+    """What a Helm release has under the name of the control plane; its pods are ready."""
+    container = {"name": "coder", "image": "ghcr.io/coder/coder:v2.36.1"}
+    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}}
+    specs: dict[str, Manifest] = {
+        "Deployment": {"selector": {"matchLabels": LABELS}, "template": template},
+        "Service": {"selector": LABELS, "ports": [{"port": 80}]},
+    }
+    metadata = {"namespace": demo.key.namespace, "name": demo.key.name, "labels": LABELS}
+    for kind in kinds:
+        await demo.client.create(kind, {"metadata": metadata, "spec": specs[kind.name]})
+    if DEPLOYMENT in kinds:
+        await demo.serve()
+    return [await demo.client.get(kind, demo.key) for kind in kinds]
+
+
+async def make(demo: Site, database: CoderdDatabase) -> None:
+    await demo.put_secret("license", license=make_license(demo.clock()))
+    await demo.make(extraEnv=env(database.url), licenseSecretRef={"name": "license"})
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param((DEPLOYMENT, SERVICE), id="both"),
+        pytest.param((DEPLOYMENT,), id="Deployment"),
+        pytest.param((SERVICE,), id="Service"),
+    ],
+)
+async def test_coderd_of_another_owner_hears_nothing(
+    demo: Site, database: CoderdDatabase, kinds: tuple[Kind[Child], ...]
+) -> None:
+    before = await put_release(demo, *kinds)
+    await make(demo, database)
+    async with demo.operator() as operator:
+        taken = await demo.told("Ready", "NameTaken", "False")
+        assert f"{kinds[0].name} {demo.key}" in taken.message
+        if DEPLOYMENT not in kinds:
+            await demo.serve()
+        await operator.settle()
+        await operator.later(minutes=5)
+        told = await demo.conditions()
+        assert (told["Stalled"], told["OperatorAccessReady"]) == (("True", "NameTaken"), ("Unknown", "Pending"))
+        assert (told["LicenseApplied"], told["EntitlementsKnown"]) == (("False", "Pending"), ("Unknown", "Pending"))
+        assert kstatus(await demo.client.get_manifest(CONTROL_PLANE, demo.key)) == "Failed"
+        status = (await demo.plane()).status
+        assert not status.operator_access_ready
+        if DEPLOYMENT in kinds:
+            assert told["Available"] == ("False", "NoReplicasReady")
+            assert (status.phase, status.replicas, status.ready_replicas, status.image) == ("Pending", 0, 0, "")
+    assert sum(demo.coderd.state.requests.values()) == 0
+    assert await operator_tokens(database) == []
+    assert await demo.token() == ""
+    assert [await demo.client.get(kind, demo.key) for kind in kinds] == before
+
+
+async def test_it_goes_on_when_the_name_is_free(demo: Site, database: CoderdDatabase) -> None:
+    await put_release(demo, DEPLOYMENT, SERVICE)
+    await make(demo, database)
+    async with demo.operator() as operator:
+        await demo.told("Ready", "NameTaken", "False")
+        for kind in (DEPLOYMENT, SERVICE):
+            await demo.delete(kind, demo.key.name)
+        await operator.look()
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.serve()
+        await demo.told("Ready", "AllPartsReady", "True")
+
+
+async def test_deployment_that_was_taken_away_is_no_longer_used(demo: Site, database: CoderdDatabase) -> None:
+    """As by whoever removes the owner reference to keep the pods."""
+    await make(demo, database)
+    async with demo.operator() as operator:
+        await demo.serve()
+        await demo.told("Ready", "AllPartsReady", "True")
+        await operator.settle()
+        await demo.client.merge(DEPLOYMENT, demo.key, {"metadata": {"ownerReferences": None}})
+        await demo.told("Ready", "NameTaken", "False")
+        status = (await demo.plane()).status
+        assert (status.phase, status.ready_replicas, status.operator_access_ready) == ("Pending", 0, False)
+        await operator.settle()
+        asked = sum(demo.coderd.state.requests.values())
+        await operator.later(minutes=5)
+        assert sum(demo.coderd.state.requests.values()) == asked
