@@ -155,9 +155,26 @@ def test_tls() -> None:
         ),
         pytest.param(
             [("a-b", "c"), ("a", "b"), ("a", "x")],
-            {"a-b.crt": ("a-b", "c"), "a-b-10f3abd2.crt": ("a", "b"), "a-x.crt": ("a", "x")},
+            {"a-b.crt": ("a-b", "c"), "a-b-2.crt": ("a", "b"), "a-x.crt": ("a", "x")},
             id="two that would have the same name",
         ),
+        pytest.param(
+            [("a", "b"), ("a", "b.crt"), ("a-b", "c"), ("a-b-2", "d")],
+            {
+                "a-b.crt": ("a", "b"),
+                "a-b-2.crt": ("a", "b.crt"),
+                "a-b-3.crt": ("a-b", "c"),
+                "a-b-2-2.crt": ("a-b-2", "d"),
+            },
+            id="several that would have the same name",
+        ),
+        pytest.param([("ca.crt", "a.pem")], {"ca.crt": ("ca.crt", "a.pem")}, id="a Secret that ends with it"),
+        pytest.param(
+            [("ca", "a.crt"), ("ca", "b.pem")],
+            {"ca-a.crt": ("ca", "a.crt"), "ca-b.pem.crt": ("ca", "b.pem")},
+            id="a key that ends with it",
+        ),
+        pytest.param([("ca.crt", "a"), ("ca", "a")], {"ca.crt": ("ca.crt", "a"), "ca-2.crt": ("ca", "a")}, id="both"),
     ],
 )
 def test_certificates(secrets: list[tuple[str, str]], expected: dict[str, tuple[str, str]]) -> None:

@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from coder_k8s.api import CoderControlPlane
-from coder_k8s.controllers.controlplane.deployment import Surroundings, deployment
+from coder_k8s.controllers.controlplane.deployment import Surroundings, deployment, volume_name
 from coder_k8s.controllers.controlplane.objects import ingress, service, service_account
 from coder_k8s.controllers.controlplane.rbac import role, role_binding
 from coder_k8s.kube.objects import Manifest, key_of
 from tests.support.takeover import recorded, set_by
 
 RECORDED = recorded(Path(__file__).with_name("takeover.json"))
+PLANE = "CoderControlPlane"
 PLANES = [item for item in RECORDED if item["kind"] == "CoderControlPlane"]
 
 DEFAULTS: dict[str, Any] = {
@@ -89,6 +90,26 @@ def test_same_objects(plane: Manifest) -> None:
     made = {(kind, key_of(item)): meaning(_body(item)) for kind, item in ours(plane)}
     assert expected
     assert made == expected
+
+
+@pytest.mark.parametrize(
+    "renamed",
+    [
+        pytest.param({"ca-two-a.pem.crt": "ca-two-a.crt", "a.pem": "a.crt"}, id="key"),
+        pytest.param({'"ca-one"': '"ca-one.crt"', "ca-cert-ca-one": volume_name("ca-cert", "ca-one.crt")}, id="Secret"),
+    ],
+)
+def test_same_files_for_certificates_that_are_called_crt(renamed: dict[str, str]) -> None:
+    """The record with other names in it, by the rule of the other operator."""
+    text = json.dumps(
+        [item for item in RECORDED if item["metadata"]["name"] == "tls" and item["kind"] in ("Deployment", PLANE)]
+    )
+    for old, new in renamed.items():
+        assert old in text
+        text = text.replace(old, new)
+    plane, theirs = json.loads(text)
+    made = deployment(msgspec.convert(plane, CoderControlPlane), Surroundings())
+    assert meaning(_body(made)) == meaning(set_by("coder-k8s", theirs))
 
 
 def _body(manifest: Manifest) -> Manifest:

@@ -1,11 +1,10 @@
 """The Deployment of a CoderControlPlane."""
 
-from collections.abc import Iterable
+from collections import Counter
 from typing import Any, NamedTuple
 
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.api.controlplane import Probe
-from coder_k8s.api.shared import SecretKey
 from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.lists import last_wins
@@ -124,25 +123,32 @@ def _ca_volumes(plane: CoderControlPlane) -> list[dict[str, Any]]:
 
 
 def _ca_mounts(plane: CoderControlPlane) -> list[dict[str, Any]]:
-    """One file per certificate; the file of a Secret with several keys has the key in its name."""
-    secrets = list(dict.fromkeys(plane.spec.certs.secrets))
-    mounts = {}
-    for secret in secrets:
-        path = f"{CA_FOLDER}/{_ca_file(secret, secrets)}"
-        while path in mounts:  # `a-b` with key `c`, and `a` with key `b-c` among others
-            path = f"{path.removesuffix('.crt')}-{hashed(secret.name, secret.key)}.crt"
+    """One file per certificate; an entry that is there twice counts once.
+
+    | entries                             | file                              |
+    |-------------------------------------|-----------------------------------|
+    | the only one of its Secret          | `<secret>.crt`                    |
+    | one of several of its Secret        | `<secret>-<key>.crt`              |
+    | a name that ends with `.crt`        | has it once                       |
+    | a second file of the same name      | ends with `-2.crt`, then `-3.crt` |
+    """
+    entries = list(dict.fromkeys(plane.spec.certs.secrets))
+    of_secret = Counter(entry.name for entry in entries)
+    mounts: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        stem = entry.name if of_secret[entry.name] == 1 else f"{entry.name}-{entry.key}"
+        path = plain = f"{CA_FOLDER}/{stem.removesuffix('.crt')}"
+        number = 1
+        while path in mounts:
+            number += 1
+            path = f"{plain}-{number}"
         mounts[path] = {
-            "name": volume_name("ca-cert", secret.name),
-            "mountPath": path,
-            "subPath": secret.key,
+            "name": volume_name("ca-cert", entry.name),
+            "mountPath": f"{path}.crt",
+            "subPath": entry.key,
             "readOnly": True,
         }
     return list(mounts.values())
-
-
-def _ca_file(secret: SecretKey, secrets: Iterable[SecretKey]) -> str:
-    alone = sum(other.name == secret.name for other in secrets) == 1
-    return f"{secret.name}.crt" if alone else f"{secret.name}-{secret.key}.crt"
 
 
 def volume_name(prefix: str, secret: str) -> str:
