@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coder_k8s.controllers.names import derived, fnv1a32, hashed
+from coder_k8s.controllers.names import NAME_LIMIT, derived, fnv1a32, hashed
 
 LONG = "a-provisioner-with-a-name-that-is-long-enough-to-be-cut-short-by-all-limits"
 NAMES = st.from_regex(r"[a-z0-9]([-.a-z0-9]{0,250}[a-z0-9])?", fullmatch=True)
@@ -48,7 +48,9 @@ def test_words_do_not_run_together() -> None:
         (LONG, "provisioner-", "", "provisioner-a-provisioner-with-a-name-that-is-long-eno-be886d0e"),
         (LONG, "", "-provisioner", "a-provisioner-with-a-name-that-is-long-eno-be886d0e-provisioner"),
         (LONG, "", "", "a-provisioner-with-a-name-that-is-long-enough-to-be-cu-be886d0e"),
-        ("a" * 53 + "-" * 10 + "b", "", "", "a" * 53 + "-" + hashed("a" * 53 + "-" * 10 + "b")),
+        ("a" * 53 + "-" * 10 + "b", "", "", "a" * 53 + "--" + hashed("a" * 53 + "-" * 10 + "b")),
+        ("a" * 41 + "-" + "b" * 40, "provisioner-", "", f"provisioner-{'a' * 41}--{hashed('a' * 41 + '-' + 'b' * 40)}"),
+        ("a" * 41 + "." + "b" * 40, "", "-provisioner", f"{'a' * 41}.-{hashed('a' * 41 + '.' + 'b' * 40)}-provisioner"),
     ],
 )
 def test_derived(name: str, prefix: str, suffix: str, expected: str) -> None:
@@ -67,3 +69,13 @@ def test_derived_names_fit_and_stay_names(name: str, prefix: str, suffix: str) -
 @given(NAMES, NAMES)
 def test_names_that_differ_stay_different(one: str, other: str) -> None:
     assert (derived(one) == derived(other)) == (one == other)
+
+
+@pytest.mark.parametrize(
+    ("length", "expected"),
+    [(237, "a" * 237 + "-provisioner-key"), (238, f"{'a' * 228}-{hashed('a' * 238)}-provisioner-key")],
+)
+def test_secrets_may_have_long_names(length: int, expected: str) -> None:
+    made = derived("a" * length, suffix="-provisioner-key", limit=NAME_LIMIT)
+    assert made == expected
+    assert len(made) == 253

@@ -14,6 +14,7 @@ from prometheus_client import generate_latest
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.coderd.connections import Endpoint
+from coder_k8s.controllers.names import derived
 from coder_k8s.controllers.provisioner import setup
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.coderd_server import CoderdServer
@@ -248,7 +249,7 @@ class Yard:
 
     async def roll_out(self, name: str = NAME, ready: int = 1, plane: str = "") -> None:
         """Let the Deployment be done at its present generation, with daemons on the present key and on no other."""
-        live = await eventually(lambda: self.find(DEPLOYMENT, f"provisioner-{name}"))
+        live = await eventually(lambda: self.find(DEPLOYMENT, derived(name, prefix="provisioner-")))
         counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), ready)
         status = {"observedGeneration": live.metadata.generation, **counts}
         await self.client.merge(DEPLOYMENT, live.key, {"status": status}, "status")

@@ -2,6 +2,7 @@
 
 HASH_LENGTH = 8
 LABEL_LIMIT = 63
+NAME_LIMIT = 253
 
 
 def fnv1a32(data: bytes) -> str:
@@ -18,8 +19,11 @@ def hashed(*parts: str) -> str:
 
 
 def derived(name: str, *, prefix: str = "", suffix: str = "", limit: int = LABEL_LIMIT) -> str:
-    """A name with something before or behind it; where that is too long, the name is cut and its hash follows."""
+    """A name with something before or behind it; where that is too long, the name is cut and its hash follows.
+
+    The cut keeps what it ends with, also a `-` or `.`: objects of such names exist.
+    """
     if len(prefix) + len(name) + len(suffix) <= limit:
         return prefix + name + suffix
-    kept = name[: limit - len(prefix) - len(suffix) - HASH_LENGTH - 1].rstrip("-.")
+    kept = name[: limit - len(prefix) - len(suffix) - HASH_LENGTH - 1]
     return f"{prefix}{kept}-{hashed(name)}{suffix}"

@@ -5,7 +5,7 @@ from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.labels import metadata as owned
 from coder_k8s.controllers.lists import last_wins
-from coder_k8s.controllers.names import derived, fnv1a32
+from coder_k8s.controllers.names import NAME_LIMIT, derived, fnv1a32
 from coder_k8s.controllers.permissions import everything
 from coder_k8s.controllers.secrets import encoded
 from coder_k8s.controllers.urls import api_url
@@ -33,7 +33,9 @@ def service_account_name(provisioner: CoderProvisioner) -> str:
 
 
 def secret_name(provisioner: CoderProvisioner) -> str:
-    return provisioner.spec.key.secret_name or derived(provisioner.metadata.name, suffix="-provisioner-key")
+    return provisioner.spec.key.secret_name or derived(
+        provisioner.metadata.name, suffix="-provisioner-key", limit=NAME_LIMIT
+    )
 
 
 def service_account(provisioner: CoderProvisioner) -> Manifest:

@@ -154,6 +154,9 @@ class Reconciler:
         report.fields["retiring_keys"] = await self._retirement.proceed(provisioner, rolled_out, left, report)
         if rolled_out:
             await self._children.prune(SECRET, provisioner, keep=[objects.secret_name(provisioner)])
+            # An earlier version derived other names from some long ones.
+            await self._children.prune(DEPLOYMENT, provisioner, keep=[objects.prefixed(provisioner)])
+            await self._children.prune(SERVICE_ACCOUNT, provisioner, keep=[objects.service_account_name(provisioner)])
 
     async def _observe(self, provisioner: CoderProvisioner, coderd: Coderd, rolled_out: bool, report: Report) -> None:
         """The daemons as coderd sees them; one that it has lost is started anew."""

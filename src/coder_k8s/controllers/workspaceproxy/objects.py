@@ -6,7 +6,7 @@ from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.labels import metadata as owned
 from coder_k8s.controllers.lists import last_wins
-from coder_k8s.controllers.names import derived
+from coder_k8s.controllers.names import NAME_LIMIT, derived
 from coder_k8s.controllers.secrets import encoded
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube.objects import Child, Manifest
@@ -16,7 +16,6 @@ PORT = 3001
 IMAGE = "ghcr.io/coder/coder:latest"
 TOKEN = "token"  # noqa: S105 - the key of the Secret
 CHECKSUM = "checksum/proxy-token"
-NAME_LIMIT = 253
 
 
 def metadata(proxy: CoderWorkspaceProxy, name: str) -> Manifest:

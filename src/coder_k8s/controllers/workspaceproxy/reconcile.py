@@ -157,6 +157,8 @@ class Reconciler:
         """What follows when all pods have moved on: old proxies and Secrets go, and so may the finalizer."""
         report.fields["retiring_proxies"] = left = await self._retirement.proceed(proxy, token, report)
         await self._tokens.prune(proxy, keep=objects.token_reference(proxy).name)
+        # An earlier version derived other names from some long ones.
+        await self._children.prune(DEPLOYMENT, proxy, keep=[objects.prefixed(proxy)])
         if proxy.spec.proxy_session_token_secret_ref is None or left:
             return proxy
         return await self._let_go(proxy)
