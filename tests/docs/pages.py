@@ -22,7 +22,8 @@ EXCUSES = {
     "make": "is what runs these tests, or a part of it",
     "coder": "needs a real Coder, or its command line",
     "cloudnativepg": "needs CloudNativePG and nodes that run it",
-    "go-operator": "needs an installation of the Go operator; tests/controllers has its recorded objects",
+    "takeover": "needs an installation to take over; tests/install/test_takeover.py has one",
+    "kustomize": "uninstalls what kustomize installed; test_commands does both when all pages are read",
     "metrics-server": "needs pods that use CPU, and a server that measures it",
     "prometheus": "needs the Prometheus operator",
 }

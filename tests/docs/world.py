@@ -5,6 +5,7 @@ ServiceAccount that the reader installs. kwok plays the pods. What the container
 """
 
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -34,6 +35,12 @@ from tests.support.databases import create_database
 
 CHECKOUT = ("charts", "config", "examples", "install.yaml")
 ACCOUNT = "/api/v1/namespaces/coder-system/serviceaccounts/coder-k8s"
+OURS = "app.kubernetes.io/name=coder-k8s,app.kubernetes.io/instance=coder-k8s"
+CLUSTER_SCOPED = (
+    *("customresourcedefinitions", "clusterroles", "clusterrolebindings"),
+    *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
+)
+NAMESPACED = ("deployments", "services", "serviceaccounts", "roles", "rolebindings", "poddisruptionbudgets")
 GATEWAY_KINDS = re.compile(r"^  name: (gateways|httproutes)\.", re.MULTILINE)
 PATIENCE = 180.0
 
@@ -51,6 +58,7 @@ class World:
         self._folder = folder
         self._coderd = coderd
         self._operator: Operator | None = None
+        self._account = ""
         self._env = os.environ | {
             "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "KUBECONFIG": str(cluster.kubeconfig),
@@ -103,10 +111,24 @@ class World:
         if self._operator is not None:
             self._operator.kill()
 
+    def left(self) -> list[str]:
+        """The objects of an installation that still exist, and the keys and workspace proxies in Coder."""
+        state = self._coderd.state
+        credentials = [*(key.name for key in state.keys.values()), *(proxy.name for proxy in state.proxies.values())]
+        kinds = ",".join((*CLUSTER_SCOPED, *NAMESPACED))
+        ours = (f"--selector={OURS}", "--all-namespaces", "--ignore-not-found", "--output=name")
+        system = ("namespace", "coder-system", "--ignore-not-found", "--output=name")
+        found = (self._cluster.kubectl("get", kinds, *ours), self._cluster.kubectl("get", *system))
+        return [*credentials, *(name for text in found for name in text.split())]
+
     async def _notice_installation(self) -> None:
-        """Run the operator as soon as its ServiceAccount is there: kwok runs no container."""
-        if self._operator is not None or self._cluster.request("GET", ACCOUNT)[0] != HTTPStatus.OK:
+        """Run the operator as soon as its ServiceAccount is there, and again for a new one: kwok runs no container."""
+        status, body = self._cluster.request("GET", ACCOUNT)
+        account = json.loads(body)["metadata"]["uid"] if status == HTTPStatus.OK else ""
+        if account in ("", self._account):
             return
+        self.stop()
+        self._account = account
         account = ("coder-k8s", "--namespace=coder-system", "--duration=8h")
         token = self._cluster.kubectl("create", "token", *account).strip()
         kubeconfig = self._cluster.write_kubeconfig(self._folder / "operator", {"token": token}, "coder-system")
