@@ -13,7 +13,7 @@ from coder_k8s.kube.election import Election, LeadershipLost
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.lease import LeaseSpec, claim, free, release
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Key
+from coder_k8s.kube.objects import Key, micro_timestamp
 from tests.kube.lease_server import LeaseServer
 from tests.support import eventually
 
@@ -105,14 +105,18 @@ def test_who_may_take_a_lease(spec: LeaseSpec, unchanged_for: float, verdict: bo
 
 
 def test_a_record_counts_how_often_the_lease_changed_hands() -> None:
+    at, soon = micro_timestamp(NOW), micro_timestamp(NOW + timedelta(seconds=2))
     first = claim(None, "alice", 15, NOW)
-    assert first.lease_transitions == 0
-    later = claim(first, "alice", 15, NOW + timedelta(seconds=2))
-    assert (later.lease_transitions, later.acquire_time) == (0, first.acquire_time)
-    assert later.renew_time > first.renew_time
-    let_go = release(later, NOW)
-    assert (let_go.holder_identity, let_go.lease_duration_seconds, let_go.lease_transitions) == ("", 1, 0)
-    assert claim(let_go, "bob", 15, NOW).lease_transitions == 1
+    assert first == LeaseSpec(holder_identity="alice", lease_duration_seconds=15, acquire_time=at, renew_time=at)
+    later = claim(first, "alice", 20, NOW + timedelta(seconds=2))
+    assert later == msgspec.structs.replace(first, lease_duration_seconds=20, renew_time=soon)
+    taken = claim(later, "bob", 15, NOW + timedelta(seconds=2))
+    assert taken == LeaseSpec(
+        holder_identity="bob", lease_duration_seconds=15, acquire_time=soon, renew_time=soon, lease_transitions=1
+    )
+    let_go = release(taken, NOW)
+    assert let_go == LeaseSpec(lease_duration_seconds=1, acquire_time=at, renew_time=at, lease_transitions=1)
+    assert claim(let_go, "carol", 15, NOW).lease_transitions == 2
 
 
 async def test_a_missing_lease_is_taken_at_once(server: LeaseServer, candidate: Candidate) -> None:

@@ -1,0 +1,69 @@
+"""Which entries of `managedFields` are moved to server-side apply, and how."""
+
+import pytest
+
+from coder_k8s.kube.objects import ManagedFields, Manifest, Meta
+from coder_k8s.kube.ownership import is_stale, merge, relabel
+
+OURS, OTHERS = "coder-k8s", "kubectl"
+APPLY, UPDATE = ManagedFields(OURS, "Apply"), ManagedFields(OURS, "Update")
+STATUS = ManagedFields(OURS, "Update", "status")
+OTHER = ManagedFields(OTHERS, "Update")
+
+
+@pytest.mark.parametrize(
+    ("entries", "stale"),
+    [
+        ((), False),
+        ((APPLY,), False),
+        ((UPDATE,), True),
+        ((APPLY, UPDATE), True),
+        ((STATUS,), False),
+        ((OTHER,), False),
+        ((OTHER, APPLY), False),
+    ],
+)
+def test_stale(entries: tuple[ManagedFields, ...], stale: bool) -> None:
+    assert is_stale(Meta(managed_fields=entries), OURS) is stale
+
+
+@pytest.mark.parametrize(
+    ("entries", "place"),
+    [
+        ((), None),
+        ((UPDATE,), 0),
+        ((OTHER, UPDATE, STATUS), 1),
+        ((STATUS, OTHER, UPDATE), 2),
+        ((APPLY, UPDATE), None),
+        ((OTHER, STATUS), None),
+    ],
+)
+def test_relabel(entries: tuple[ManagedFields, ...], place: int | None) -> None:
+    expected = [
+        {"op": "replace", "path": f"/metadata/managedFields/{place}/operation", "value": "Apply"},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
+    ]
+    meta = Meta(managed_fields=entries, resource_version="7")
+    assert relabel(meta, OURS) == ([] if place is None else expected)
+
+
+def entry(manager: str, operation: str, fields: Manifest, **more: str) -> Manifest:
+    return {"manager": manager, "operation": operation, "fieldsV1": fields, **more}
+
+
+def test_merge() -> None:
+    other = entry(OTHERS, "Update", {"f:metadata": {}})
+    status = entry(OURS, "Update", {"f:status": {}}, subresource="status")
+    first = entry(OURS, "Apply", {"f:spec": {"f:a": {}, "f:b": {"f:c": {}}}}, time="1")
+    bare = {"manager": OURS, "operation": "Update"}
+    last = entry(OURS, "Update", {"f:spec": {"f:b": {"f:d": {}}}, "f:data": {}}, time="2")
+    manifest: Manifest = {"metadata": {"resourceVersion": "7", "managedFields": [first, other, bare, status, last]}}
+    union: Manifest = {"f:data": {}, "f:spec": {"f:a": {}, "f:b": {"f:c": {}, "f:d": {}}}}
+    assert merge(manifest, OURS) == [
+        {
+            "op": "replace",
+            "path": "/metadata/managedFields",
+            "value": [other, status, entry(OURS, "Apply", union, time="2")],
+        },
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
+    ]
