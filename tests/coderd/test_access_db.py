@@ -251,6 +251,23 @@ async def test_revoke_has_nothing_to_do_without_the_user(database: CoderdDatabas
     assert await users(database) == []
 
 
+async def test_revoke_needs_no_column_that_only_a_new_row_needs(database: CoderdDatabase) -> None:
+    await ensure(database)
+    await database.server.execute("ALTER TABLE users ADD COLUMN new text NOT NULL DEFAULT ''", database.name)
+    await database.server.execute("ALTER TABLE users ALTER COLUMN new DROP DEFAULT", database.name)
+    with pytest.raises(SchemaUnsupported):
+        await ensure(database)
+    await revoke(database.url, NAME)
+    assert await tokens(database) == {}
+
+
+async def test_revoke_refuses_tables_that_it_does_not_know(database: CoderdDatabase) -> None:
+    await ensure(database)
+    await database.server.execute("ALTER TABLE api_keys RENAME COLUMN token_name TO label", database.name)
+    with pytest.raises(SchemaUnsupported, match="lacks token_name"):
+        await revoke(database.url, NAME)
+
+
 async def test_many_operators_at_once_make_one_user(database: CoderdDatabase) -> None:
     names = [token_name("team", str(number)) for number in range(4)]
     grants = await asyncio.gather(*(ensure(database, name=name) for name in names * 2))

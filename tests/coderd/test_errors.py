@@ -51,10 +51,28 @@ def test_how_long_to_wait(status: int, header: str | None, after: float) -> None
 def test_a_secret_that_is_echoed_is_not_shown() -> None:
     problem = Problem("Validation failed.", validations=[Validation("license", 'with value: "ey.J.wt"')])
     assert (
-        str(refusal(400, None, problem, ("token", "ey.J.wt"))) == 'Validation failed. license: with value: "[redacted]"'
+        str(refusal(400, None, problem, ("token", "ey.J.wt"))) == 'Validation failed: license: with value: "[redacted]"'
     )
 
 
 def test_what_is_shown_is_short_and_printable() -> None:
     assert shown("a\nb\x1b[0m") == "a b [0m"
     assert len(shown("x" * 1000)) < 310
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (Problem("Invalid license", "license has multiple issues"), "Invalid license: license has multiple issues"),
+        (
+            Problem("You are signed out. Sign in.", "API key is invalid."),
+            "You are signed out. Sign in: API key is invalid.",
+        ),
+        (Problem("Forbidden."), "Forbidden."),
+        (Problem("Bad", validations=[Validation("a", "x"), Validation("b", "y")]), "Bad: a: x, b: y"),
+        (Problem("", "only a detail"), "only a detail"),
+        (Problem(""), ""),
+    ],
+)
+def test_message_and_detail_are_told_apart(problem: Problem, said: str) -> None:
+    assert problem.text() == said

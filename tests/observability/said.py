@@ -30,6 +30,8 @@ VERDICTS: dict[str, tuple[Any, ...]] = {
     "controlplane.license": (LICENSE,),
     "controlplane.entitlements": (ENTITLEMENTS,),
     "controlplane.verdicts": (LICENSE, ENTITLEMENTS),
+    "controlplane.verdicts.judge_token": (ControlPlaneCondition.OPERATOR_ACCESS_READY,),
+    "controlplane.verdicts.judge_generated": (ControlPlaneCondition.OPERATOR_ACCESS_READY,),
     "controlplane.rbac": (ControlPlaneCondition.WORKSPACE_RBAC_READY,),
     "workspaceproxy.registrar": (REGISTERED,),
     "workspaceproxy.verdicts.IS_REGISTERED": (REGISTERED,),

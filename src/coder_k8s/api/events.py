@@ -48,13 +48,6 @@ EVENTS = (
     ),
     Event("LicenseApplied", "Normal", (CONTROL_PLANE,), "The license was uploaded to Coder."),
     Event(
-        "LicenseRejected",
-        "Warning",
-        (CONTROL_PLANE,),
-        "Coder refused the license.",
-        "Put a license for this deployment that has not expired into the Secret of `licenseSecretRef`.",
-    ),
-    Event(
         "LicenseExpiring",
         "Warning",
         (CONTROL_PLANE,),

@@ -57,6 +57,12 @@ _COLUMNS: dict[str, set[str]] = {
     },
 }
 
+_READ: dict[str, set[str]] = {
+    "users": {"id", "username", "login_type", "deleted", "is_system"},
+    "api_keys": {"id", "hashed_secret", "user_id", "expires_at", "created_at", "login_type", "token_name"},
+}
+"""What it takes to find and delete a token."""
+
 
 class Grant(msgspec.Struct, frozen=True):
     """A token that works, whether it is another one than before, and whether `retire` has something to delete."""
@@ -125,10 +131,13 @@ async def retire(url: str, name: str, keep: str, *, timeouts: Timeouts | None = 
 
 
 async def revoke(url: str, name: str, *, timeouts: Timeouts | None = None) -> None:
-    """Delete every token of this control plane; nothing to do when there are no tables or no user."""
+    """Delete every token of this control plane; nothing to do when there are no tables or no user.
+
+    A column that a new row would have to fill does not matter here.
+    """
     async with transaction(url, timeouts or Timeouts()) as connection:
         try:
-            await _check_schema(connection)
+            await _check_schema(connection, _READ, inserting=False)
         except MigrationsPending:
             return
         user = await _find_user(connection)
@@ -144,9 +153,11 @@ async def _find(connection: Connection, name: str, now: datetime, rng: Random) -
     return user, await _tokens(connection, user, name)
 
 
-async def _check_schema(connection: Connection) -> None:
-    """Refuse tables that lack a column that we use, or want one that we do not know."""
-    for table, known in _COLUMNS.items():
+async def _check_schema(
+    connection: Connection, used: dict[str, set[str]] = _COLUMNS, *, inserting: bool = True
+) -> None:
+    """Refuse tables that lack a column that we use or, for a new row, want one that we do not know."""
+    for table, known in used.items():
         rows = await connection.fetch(
             """
             SELECT attname, attnotnull AND NOT atthasdef AND attidentity = ''
@@ -159,7 +170,7 @@ async def _check_schema(connection: Connection) -> None:
             raise MigrationsPending("coderd has not made its tables yet")
         if missing := known - columns.keys():
             raise SchemaUnsupported(f"table {table} lacks {', '.join(sorted(missing))}")
-        if unknown := {name for name, required in columns.items() if required} - known:
+        if inserting and (unknown := {name for name, required in columns.items() if required} - known):
             raise SchemaUnsupported(f"table {table} wants a value for {', '.join(sorted(unknown))}")
 
 

@@ -230,36 +230,138 @@ async def test_a_secret_that_goes_is_told(demo: Site) -> None:
 
 
 @pytest.mark.parametrize("content", ["garbage", "a.b.c", "a.e30.c", "\x00", "é.é.é"])
-async def test_what_coderd_refuses_is_not_tried_again(demo: Site, content: str) -> None:
+async def test_what_coderd_refuses_is_tried_again_after_an_hour(demo: Site, content: str) -> None:
     await put(demo, content)
     async with demo.operator() as operator:
         await demo.serve()
-        condition = await demo.told("LicenseApplied", "Invalid", "False")
-        assert "Invalid license" in condition.message
-        await demo.told("Stalled", "Invalid", "True")
-        await demo.event("LicenseRejected")
-        for _ in range(6):
+        condition = await demo.told("LicenseApplied", "LicenseInvalid", "False")
+        for part in (
+            "Invalid license: ",
+            "Secret licence",
+            digest(content.strip())[:12],
+            demo.coderd.state.deployment_id,
+        ):
+            assert part in condition.message
+        await demo.told("Stalled", "LicenseInvalid", "True")
+        await demo.event("LicenseInvalid")
+        for _ in range(11):
             await operator.later(minutes=5)
-        assert (await demo.told("LicenseApplied", "Invalid")) == condition
+        assert (await demo.told("LicenseApplied", "LicenseInvalid")) == condition
+        assert posts(demo) == 1
+        await operator.later(minutes=6)
+        assert posts(demo) == 2
+        for _ in range(11):
+            await operator.later(minutes=5)
+        assert posts(demo) == 2
+        assert (await demo.told("LicenseApplied", "LicenseInvalid")) == condition
+        assert len(await demo.events("LicenseInvalid")) == 1, "nothing new happened"
     async with demo.operator() as operator:
         await operator.look()
-        assert posts(demo) == 1, "the status remembers it through a restart"
+        assert posts(demo) == 2, "the status remembers it through a restart"
         jwt = licence(demo)
         await put(demo, jwt)
         await applied(demo, jwt)
         await demo.told("Ready", "AllPartsReady", "True")
-        assert posts(demo) == 2
+        assert posts(demo) == 3
 
 
 async def test_another_bad_one_is_tried(demo: Site) -> None:
     await put(demo, "garbage")
     async with demo.operator() as operator:
         await demo.serve()
-        first = await demo.told("LicenseApplied", "Invalid", "False")
+        first = await demo.told("LicenseApplied", "LicenseInvalid", "False")
         await put(demo, "rubbish")
         await eventually(lambda: posts(demo) == 2)
         await operator.settle()
-        assert (await demo.told("LicenseApplied", "Invalid")).message != first.message
+        assert (await demo.told("LicenseApplied", "LicenseInvalid")).message != first.message
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("change", ["deployment", "version"])
+async def test_another_coderd_is_offered_what_the_last_one_refused(demo: Site, change: str, restarted: bool) -> None:
+    """As when a database is restored, or coderd upgraded."""
+    state = demo.coderd.state
+    jwt = licence(demo, deployment_ids=["restored"] if change == "deployment" else [])
+    await put(demo, jwt if change == "deployment" else "garbage")
+    async with demo.operator() as operator:
+        await demo.serve()
+        before = await demo.told("LicenseApplied", "LicenseInvalid", "False")
+        await operator.settle()
+        if not restarted:
+            await another(demo, change)
+            await operator.later(seconds=121)
+            await offered(demo, change, before.message, jwt)
+    if restarted:
+        await another(demo, change)
+        async with demo.operator():
+            await offered(demo, change, before.message, jwt)
+    assert posts(demo) == 2
+    assert [each.jwt for each in state.licenses] == ([jwt] if change == "deployment" else [])
+
+
+async def another(demo: Site, change: str) -> None:
+    if change == "deployment":
+        demo.coderd.state.deployment_id = "restored"
+    else:
+        demo.coderd.state.version = "2.30.0"
+
+
+async def offered(demo: Site, change: str, before: str, jwt: str) -> None:
+    if change == "deployment":
+        await applied(demo, jwt)
+        return
+
+    async def told_again() -> bool:
+        message = (await demo.told("LicenseApplied", "LicenseInvalid")).message
+        return message != before and "v2.30.0" in message
+
+    await eventually(told_again)
+
+
+async def test_what_holds_is_said(demo: Site) -> None:
+    jwt = licence(demo)
+    await put(demo, jwt)
+    async with demo.operator() as operator:
+        await demo.serve()
+        await applied(demo, jwt)
+        await operator.settle()
+        said = (await demo.told("LicenseApplied", "Applied")).message
+        assert said == "The license of Secret licence is in Coder and expires on 2027-03-01"
+        said = (await demo.told("EntitlementsKnown", "Checked", "True")).message
+        assert said == "License tier premium; external provisioners are entitled"
+        said = (await demo.told("OperatorAccessReady", "TokenReady", "True")).message
+        assert said == f"Coder accepts the token in Secret given, of user {demo.coderd.state.owner.username}"
+        writes = operator.writes()
+        await operator.look()
+        assert operator.writes() == writes
+    async with demo.operator() as operator:
+        await operator.settle()
+        assert operator.writes() == 0
+
+
+async def test_nothing_is_waited_for_without_pods(demo: Site) -> None:
+    jwt = licence(demo)
+    await put(demo, jwt)
+    async with demo.operator() as operator:
+        await demo.serve()
+        await applied(demo, jwt)
+        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.change(replicas=0)
+        await demo.told("Available", "RolloutInProgress", "True")
+        await demo.serve(0)
+        await demo.told("Ready", "ScaledToZero", "True")
+        for condition in ("OperatorAccessReady", "LicenseApplied", "EntitlementsKnown"):
+            await demo.told(condition, "ScaledToZero", "True")
+        status = (await demo.plane()).status
+        assert (status.license_tier, status.license_last_applied_hash) == ("premium", digest(jwt))
+        asked = sum(demo.coderd.state.requests.values())
+        await operator.later(minutes=61)
+        assert sum(demo.coderd.state.requests.values()) == asked
+        await demo.change(replicas=1)
+        await demo.told("Available", "NoReplicasReady", "False")
+        await demo.serve()
+        await demo.told("Ready", "AllPartsReady", "True")
+    assert posts(demo) == 1
 
 
 async def test_a_build_without_licences_is_not_asked_in_a_loop(

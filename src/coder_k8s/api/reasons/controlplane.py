@@ -4,6 +4,8 @@ from enum import StrEnum
 
 from coder_k8s.api.conditions import ControlPlaneCondition, Reason
 
+from .common import SCALED_TO_ZERO
+
 WAITING = Reason("Pending", "Coder, or the operator's access to it, is not ready yet.")
 
 CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
@@ -28,6 +30,7 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
             "The operator has a token that works. The message names its Secret, and why it is not renewed while the "
             "database cannot be checked.",
         ),
+        SCALED_TO_ZERO,
         Reason("Disabled", "`operatorAccess.disabled` is set."),
         Reason("Pending", "Coder is not there yet, or has not set up its database."),
         Reason(
@@ -72,7 +75,8 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
         ),
     ),
     ControlPlaneCondition.LICENSE_APPLIED: (
-        Reason("Applied", "Coder has the license."),
+        Reason("Applied", "Coder has the license. The message says when it expires."),
+        SCALED_TO_ZERO,
         Reason("NotConfigured", "There is no `licenseSecretRef`; the status is Unknown."),
         WAITING,
         Reason(
@@ -91,8 +95,9 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
             "Use an image with the enterprise features, or remove `licenseSecretRef`.",
         ),
         Reason(
-            "Invalid",
-            "Coder refused the license; the message has its words.",
+            "LicenseInvalid",
+            "Coder refused the license; the message has its words. It is uploaded again every hour, and when its "
+            "Secret, the version or the deployment ID of Coder changes.",
             "Put a license for this deployment that has not expired into the Secret.",
         ),
         Reason(
@@ -102,7 +107,8 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
         ),
     ),
     ControlPlaneCondition.ENTITLEMENTS_KNOWN: (
-        Reason("Checked", "The operator asked within the last minutes."),
+        Reason("Checked", "The operator asked within the last minutes. The message has the tier of the license."),
+        SCALED_TO_ZERO,
         WAITING,
         Reason(
             "Forbidden",

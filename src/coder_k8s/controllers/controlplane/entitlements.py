@@ -43,6 +43,14 @@ def entitlement(found: Entitlements, feature: str) -> str:
     return known.entitlement if known else "not_entitled"
 
 
+def describe(found: Entitlements) -> str:
+    """What a condition says of it."""
+    known = entitlement(found, EXTERNAL_PROVISIONERS).replace("_", " ")
+    return (
+        f"License tier {tier(found)}; external provisioners are {known.replace('grace period', 'in the grace period')}"
+    )
+
+
 def expiry(stored: list[License]) -> datetime | None:
     """When the last of the licences runs out."""
     ends = [moment(each.claims.get("license_expires") or each.claims.get("exp")) for each in stored]
@@ -102,7 +110,7 @@ class EntitlementWatcher:
                 fields |= self._tell(plane, NOTHING, [])
             return verdict._replace(fields=fields), seconds
         fields |= self._tell(plane, found, stored)
-        return Verdict(True, "Checked", fields=fields), INTERVAL.total_seconds()
+        return Verdict(True, "Checked", describe(found), fields=fields), INTERVAL.total_seconds()
 
     def _tell(self, plane: CoderControlPlane, found: Entitlements, stored: list[License]) -> dict[str, Any]:
         """What is new, in metrics, events and fields; the time of the check is new only with a value or so often."""

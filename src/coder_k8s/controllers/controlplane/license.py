@@ -3,7 +3,7 @@
 import base64
 import hashlib
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,6 +13,7 @@ from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.api.controlplane import LicenseSecret
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
+from coder_k8s.coderd.types import BuildInfo
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
@@ -22,13 +23,15 @@ from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Glimpse, Key
 
-from .verdicts import RETRY, Standing, Verdict, explain
+from .verdicts import Standing, Verdict, explain
 
 APPLIED = ControlPlaneCondition.LICENSE_APPLIED
 CONFIRM = 120.0
 """Every how many seconds coderd is asked whether it still has the licence."""
+AGAIN = timedelta(hours=1)
+"""After what time a license that coderd refused is uploaded again."""
 SHOWN = 12
-"""Digits of the digest by which the condition tells which licence was refused."""
+"""Digits of the digest by which the condition names the license that was refused."""
 
 
 class Licence(NamedTuple):
@@ -54,9 +57,12 @@ class LicenseKeeper:
         self._recorder = recorder
         self._now = now
         self._standing = Standing(now)
+        self._refused: dict[Key, datetime] = {}
+        """When a license that coderd refused was last uploaded, or its refusal first seen after a restart."""
 
     def forget(self, key: Key) -> None:
         self._standing.forget(key)
+        self._refused.pop(key, None)
 
     async def ensure(self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: Report) -> None:
         """Keep the licence of the spec in coderd."""
@@ -80,12 +86,31 @@ class LicenseKeeper:
             missing = f"there is no license under key {reference.key} in Secret {reference.name}"
             return Verdict(False, "SecretMissing", missing, stalled=True)
         licence = read(jwt)
-        if refusal := _refusal(plane, licence):
-            return Verdict(False, "Invalid", refusal, stalled=True)
+        remembered = _remembered(plane, licence)
         if coderd is None:
-            return Verdict(False, "Pending", "waiting for operator access and a pod that is ready")
-        verdict, seconds = await self._keep(plane, coderd, jwt, licence)
+            waiting = Verdict(False, "Pending", "waiting for operator access and a pod that is ready")
+            return Verdict(False, "LicenseInvalid", remembered, stalled=True) if remembered else waiting
+        try:
+            if remembered and not self._is_due(plane.key, remembered, await coderd.build_info()):
+                verdict, seconds = Verdict(False, "LicenseInvalid", remembered, stalled=True), CONFIRM
+            else:
+                verdict, seconds = await self._keep(plane, coderd, jwt, licence)
+        except coderd_errors.CoderdError as trouble:
+            verdict, seconds = explain(trouble, "licenses")
+            verdict = verdict._replace(stalled=verdict.reason == "NotSupported")
         return self._standing.keep(plane.key, about, verdict, seconds)
+
+    def _is_due(self, key: Key, remembered: str, build: BuildInfo) -> bool:
+        """Whether a license that was refused may be accepted now: by another coderd, or after an hour.
+
+        | coderd | since the last upload | uploaded again |
+        |---|---|---|
+        | has another version or deployment ID than the message names | any time | yes |
+        | is the same | less than an hour | no |
+        | is the same | an hour | yes |
+        """
+        since = self._refused.setdefault(key, self._now())
+        return _signature(build) not in remembered or self._now() - since >= AGAIN
 
     async def _keep(
         self, plane: CoderControlPlane, coderd: Coderd, jwt: str, licence: Licence
@@ -98,15 +123,15 @@ class LicenseKeeper:
         except coderd_errors.Conflict:
             there = True  # however coderd lists it
         except coderd_errors.Invalid as refusal:
-            message = f"{refusal} (license {licence.digest[:SHOWN]})"
-            self._recorder.warning(CONTROL_PLANE, plane, "LicenseRejected", message)
-            return Verdict(False, "Invalid", message, stalled=True), RETRY
-        except coderd_errors.CoderdError as trouble:
-            verdict, seconds = explain(trouble, "licenses")
-            return verdict._replace(stalled=verdict.reason == "NotSupported"), seconds
+            self._refused[plane.key] = self._now()
+            coder = _signature(await coderd.build_info())
+            message = f"Coder {coder} refused license {licence.digest[:SHOWN]}{_source(plane)}: {refusal}"
+            return Verdict(False, "LicenseInvalid", message, stalled=True), CONFIRM
+        self._refused.pop(plane.key, None)
         if not there:
             self._recorder.normal(CONTROL_PLANE, plane, "LicenseApplied", "the license was uploaded")
-        return Verdict(True, "Applied", fields=self._record(plane, licence, uploaded=not there)), CONFIRM
+        fields = self._record(plane, licence, uploaded=not there)
+        return Verdict(True, "Applied", _described(plane, licence), fields=fields), CONFIRM
 
     def _record(self, plane: CoderControlPlane, licence: Licence, *, uploaded: bool) -> dict[str, Any]:
         last = plane.status.license_last_applied
@@ -124,10 +149,25 @@ class LicenseKeeper:
         return base64.b64decode(data.get(field, "")).decode(errors="replace").strip()
 
 
-def _refusal(plane: CoderControlPlane, licence: Licence) -> str:
-    """What coderd said when it refused this very licence; the condition remembers it also through a restart."""
+def _described(plane: CoderControlPlane, licence: Licence) -> str:
+    until = f" and expires on {licence.expires.date().isoformat()}" if licence.expires else ""
+    return f"The license{_source(plane)} is in Coder{until}"
+
+
+def _source(plane: CoderControlPlane) -> str:
+    secret = plane.spec.license_secret_ref
+    return f" of Secret {secret.name}" if secret else ""
+
+
+def _signature(build: BuildInfo) -> str:
+    """By what one coderd is told from another."""
+    return f"{build.version} (deployment {build.deployment_id})"
+
+
+def _remembered(plane: CoderControlPlane, licence: Licence) -> str:
+    """What coderd said when it refused this very license; the condition keeps it through a restart."""
     told = find(plane.status.conditions, APPLIED)
-    if told is None or told.reason != "Invalid" or licence.digest[:SHOWN] not in told.message:
+    if told is None or told.reason != "LicenseInvalid" or licence.digest[:SHOWN] not in told.message:
         return ""
     return told.message
 

@@ -108,6 +108,9 @@ class Reconciler:
 
     async def _converse(self, plane: CoderControlPlane, live: Child | None, serving: bool, report: Report) -> None:
         """What there is to settle with coderd itself, which may be slow or away: after all that Kubernetes needs."""
+        if report.scaled_to_zero and not serving:
+            await self._retain(plane, report)
+            return
         coderd = None
         if plane.spec.operator_access.disabled or (live and await self._controls_service(plane)):
             coderd = await self._access.ensure(plane, serving, report)
@@ -119,6 +122,19 @@ class Reconciler:
         await self._entitlements.check(plane, coderd, serving, report)
         if report.says("Forbidden", ControlPlaneCondition.LICENSE_APPLIED, ControlPlaneCondition.ENTITLEMENTS_KNOWN):
             self._access.distrust(plane.key)
+
+    async def _retain(self, plane: CoderControlPlane, report: Report) -> None:
+        """Without pods there is no coderd to ask: what needs one stays as it was last known."""
+        message = "Coder does not run because replicas is 0; this was known last"
+        if plane.spec.operator_access.disabled:  # which the database is enough for
+            await self._access.ensure(plane, False, report)
+        else:
+            report.retain(ControlPlaneCondition.OPERATOR_ACCESS_READY, "ScaledToZero", message)
+        if plane.spec.license_secret_ref is None:
+            await self._license.ensure(plane, None, False, report)
+        else:
+            report.retain(ControlPlaneCondition.LICENSE_APPLIED, "ScaledToZero", message)
+        report.retain(ControlPlaneCondition.ENTITLEMENTS_KNOWN, "ScaledToZero", message)
 
     async def _controls_service(self, plane: CoderControlPlane) -> bool:
         return controlled_by(plane, await self._children.look(SERVICE, plane.key, expected=True)) is not None

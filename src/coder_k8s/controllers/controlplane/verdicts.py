@@ -57,7 +57,6 @@ class Standing:
 REFUSALS = (errors.Unauthorized, errors.Forbidden, errors.NotFound)
 UNCHECKED = frozenset(("DatabaseURLMissing", "DatabaseUnreachable", "SchemaUnsupported", "UsernameTaken"))
 """Why the database says nothing of a token."""
-REDIRECTED = "RedirectedToAccessURL"
 
 
 def judge_token(answer: str | errors.CoderdError, secret: str, url: str) -> Verdict:
@@ -68,7 +67,7 @@ def judge_token(answer: str | errors.CoderdError, secret: str, url: str) -> Verd
         case errors.Redirected():
             target = f" to {answer.target}" if answer.target else ""
             message = f"Coder redirects requests for {url}{target}. Set CODER_REDIRECT_TO_ACCESS_URL to false"
-            return Verdict(False, REDIRECTED, message, stalled=True)
+            return Verdict(False, "RedirectedToAccessURL", message, stalled=True)
         case error if isinstance(error, REFUSALS):
             message = f"coderd refuses the token of Secret {secret}: {error}"
             return Verdict(False, "TokenRejected", message, stalled=True)
@@ -87,7 +86,7 @@ def judge_generated(database: Verdict, coderd: Verdict | None, secret: str) -> V
     | cannot be checked | anything else, or not asked | what the database says |
     | anything else | anything | what the database says |
     """
-    if database.holds and coderd is not None and coderd.reason == REDIRECTED:
+    if database.holds and coderd is not None and coderd.reason == "RedirectedToAccessURL":
         return coderd
     if database.reason in UNCHECKED and coderd is not None and coderd.holds:
         message = f"Coder accepts the token in Secret {secret}; it is not renewed: {database.message}"

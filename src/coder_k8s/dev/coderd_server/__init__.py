@@ -10,10 +10,10 @@ Recorded, and replayed by `test_contract.py`:
 
 From coderd's source, not recorded: what a user who is no owner gets for workspace proxies, proxies that are deleted or
 whose name is taken (`proxies.py`), the 500 for a user who may read provisioner keys and not make them, a license that
-is there already, organizations beside the default one (only as places for keys: a name is unique within one), and the
-parameters of a path, which stay encoded unless Go would encode the path the same way. Not simulated: proxies and
-daemons that connect, the creation and change of organizations. What coderd signs with its private key is here a license
-with the signature of the simulator (`make_license`).
+is there already, the redirect to the access URL, organizations beside the default one (only as places for keys: a name
+is unique within one), and the parameters of a path, which stay encoded unless Go would encode the path the same way.
+Not simulated: proxies and daemons that connect, the creation and change of organizations. What coderd signs with its
+private key is here a license with the signature of the simulator (`make_license`).
 
 Invented, for tests to steer with: `Switches` and the methods of `State`, also under `/_control/` for another process.
 """

@@ -76,7 +76,8 @@ class Switches:
     """What goes wrong: seconds before each answer, 429, 500, no database, connections cut without an answer.
 
     `unanswered` is a method whose requests are carried out, and then cut without an answer. With `sign_in_page`,
-    somebody before coderd answers everything with 200 and a page in HTML.
+    somebody before coderd answers everything with 200 and a page in HTML. `redirect_to` is the access URL to which
+    coderd redirects everything, as with `CODER_REDIRECT_TO_ACCESS_URL`.
     """
 
     latency: float = 0
@@ -86,3 +87,4 @@ class Switches:
     cut: bool = False
     unanswered: str = ""
     sign_in_page: bool = False
+    redirect_to: str = ""

@@ -202,6 +202,8 @@ async def intercept(state: State, request: web.Request) -> web.Response | None:
         raise cut(request)
     if state.switches.sign_in_page:
         return web.Response(text="<!doctype html><title>Sign in</title>", content_type="text/html")
+    if state.switches.redirect_to:
+        return web.Response(status=307, headers={"Location": state.switches.redirect_to})
     return None
 
 

@@ -1,0 +1,245 @@
+"""A token that works stays in use, and one that is no longer wanted does not."""
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.coderd import errors
+from coder_k8s.coderd.client import Client as Coderd
+from coder_k8s.coderd.connections import Connections
+from coder_k8s.controllers.cleanup import CONTROL_PLANE_FINALIZER
+from coder_k8s.controllers.controlplane.verdicts import Verdict, judge_generated, judge_token
+from coder_k8s.kube.kinds import SECRET
+from coder_k8s.kube.objects import Key
+from tests.support import eventually
+from tests.support.coderd import Site, assert_one_token, env, operator_tokens
+from tests.support.databases import CoderdDatabase
+
+SECRET_NAME = "demo-operator-token"
+ME = "/api/v2/users/me"
+VALID = Verdict(True, "TokenReady", "valid until 2027-03-01")
+ACCEPTED = Verdict(True, "TokenReady", "accepted")
+REDIRECTED = Verdict(False, "RedirectedToAccessURL", "redirected", stalled=True)
+REFUSED = Verdict(False, "TokenRejected", "refused", stalled=True)
+UNKNOWN = Verdict(None, "Pending", "coderd is away")
+DOWN = Verdict(False, "DatabaseUnreachable", "the database is down")
+NEW_SCHEMA = Verdict(False, "SchemaUnsupported", "table users wants a value for new", stalled=True)
+NO_URL = Verdict(False, "DatabaseURLMissing", "no URL", stalled=True)
+HUMAN = Verdict(False, "UsernameTaken", "a human", stalled=True)
+EMPTY = Verdict(None, "Pending", "no tables")
+QUOTA = Verdict(False, "SecretUnavailable", "exceeded quota", stalled=True)
+
+
+@pytest.mark.parametrize(
+    ("database", "coderd", "expected"),
+    [
+        (VALID, REDIRECTED, REDIRECTED),
+        *((VALID, coderd, VALID) for coderd in (ACCEPTED, REFUSED, UNKNOWN, None)),
+        *((database, coderd, database) for database in (DOWN, NEW_SCHEMA, NO_URL, HUMAN) for coderd in (REFUSED, None)),
+        *((database, coderd, database) for database in (DOWN, NEW_SCHEMA) for coderd in (UNKNOWN, REDIRECTED)),
+        *((database, coderd, database) for database in (EMPTY, QUOTA) for coderd in (ACCEPTED, REFUSED, None)),
+    ],
+)
+def test_what_the_database_and_coderd_say_together(
+    database: Verdict, coderd: Verdict | None, expected: Verdict
+) -> None:
+    assert judge_generated(database, coderd, "demo") == expected
+
+
+@pytest.mark.parametrize("database", [DOWN, NEW_SCHEMA, NO_URL, HUMAN])
+def test_a_token_that_coderd_accepts_needs_no_database(database: Verdict) -> None:
+    judged = judge_generated(database, ACCEPTED, "demo")
+    assert (judged.holds, judged.reason, judged.stalled) == (True, "TokenReady", False)
+    assert "Secret demo" in judged.message
+    assert database.message in judged.message
+
+
+@pytest.mark.parametrize(
+    ("answer", "holds", "reason"),
+    [
+        ("ada", True, "TokenReady"),
+        (errors.Unauthorized("dead"), False, "TokenRejected"),
+        (errors.Forbidden("suspended"), False, "TokenRejected"),
+        (errors.NotFound("hidden"), False, "TokenRejected"),
+        (errors.Redirected("sent away", "https://coder.example.com"), False, "RedirectedToAccessURL"),
+        (errors.Redirected("sent away", ""), False, "RedirectedToAccessURL"),
+        (errors.RateLimited("too often", 60), None, "Pending"),
+        (errors.Unavailable("down"), None, "Pending"),
+    ],
+)
+def test_what_coderd_says_of_a_token(answer: str | errors.CoderdError, holds: bool | None, reason: str) -> None:
+    judged = judge_token(answer, "given", "http://demo")
+    assert (judged.holds, judged.reason, judged.stalled) == (holds, reason, holds is False)
+
+
+async def change_schema(database: CoderdDatabase) -> None:
+    """As a version of coderd that the operator does not know would."""
+    await database.server.execute("ALTER TABLE users ADD COLUMN new text NOT NULL DEFAULT ''", database.name)
+    await database.server.execute("ALTER TABLE users ALTER COLUMN new DROP DEFAULT", database.name)
+
+
+async def with_access(demo: Site, database: CoderdDatabase) -> str:
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(database.url))
+        await demo.serve()
+        await demo.told("Ready", "AllPartsReady", "True")
+        await operator.settle()
+    return await demo.token()
+
+
+async def test_a_new_schema_takes_no_token_away(demo: Site, database: CoderdDatabase) -> None:
+    """As the how-to for upgrades promises, also over a restart and for longer than the token was trusted."""
+    first = await with_access(demo, database)
+    await change_schema(database)
+    async with demo.operator() as operator:
+        condition = await eventually(lambda: not_renewed(demo))
+        assert SECRET_NAME in condition
+        assert "wants a value for new" in condition
+        assert (await demo.conditions())["Ready"] == ("True", "AllPartsReady")
+        assert (await demo.plane()).status.operator_access_ready
+        await demo.event("OperatorTokenNotRenewed")
+        asked = demo.coderd.state.count("GET", ME)
+        for _ in range(3):
+            await operator.later(minutes=2)
+        assert demo.coderd.state.count("GET", ME) == asked, "it is not asked at every reconcile"
+        await operator.later(minutes=61)
+        assert await not_renewed(demo) == condition
+        assert await demo.event("OperatorTokenNotRenewed"), "once"
+        assert await demo.token() == first
+        await database.server.execute("ALTER TABLE users ALTER COLUMN new SET DEFAULT ''", database.name)
+        await operator.later(seconds=31)
+        assert "valid until" in (await demo.told("OperatorAccessReady", "TokenReady", "True")).message
+        assert await assert_one_token(demo, database) == first
+
+
+async def not_renewed(demo: Site) -> str:
+    message = (await demo.told("OperatorAccessReady", "TokenReady", "True")).message
+    assert "not renewed" in message
+    return message
+
+
+async def test_a_token_that_coderd_refuses_is_not_kept(demo: Site, database: CoderdDatabase) -> None:
+    await with_access(demo, database)
+    await change_schema(database)
+    await database.server.execute("DELETE FROM api_keys", database.name)
+    async with demo.operator():
+        await demo.told("OperatorAccessReady", "SchemaUnsupported", "False")
+        await demo.told("Stalled", "SchemaUnsupported", "True")
+
+
+async def is_accepted(demo: Site, token: str) -> bool:
+    async with Connections() as connections:
+        try:
+            await Coderd(connections, demo.coderd.url, token).me()
+        except errors.Unauthorized:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("secret_lost", [False, True])
+async def test_a_given_token_takes_the_place_of_the_generated_one(
+    demo: Site, database: CoderdDatabase, secret_lost: bool
+) -> None:
+    """Retried until it is done, also when the database is down at first, and the operator restarts meanwhile."""
+    first = await with_access(demo, database)
+    await demo.put_secret("given", token=demo.coderd.state.token)
+    if secret_lost:
+        await demo.delete(SECRET, SECRET_NAME)
+    await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS false")
+    await demo.change(operatorAccess={"tokenSecretRef": {"name": "given"}})
+    for _ in range(2):
+        async with demo.operator() as operator:
+            condition = await eventually(lambda: not_revoked(demo))
+            assert SECRET_NAME in condition
+            reference = (await demo.plane()).status.operator_token_secret_ref
+            assert reference is not None
+            assert reference.name == SECRET_NAME, "status names it until then"
+            await operator.settle()
+    async with demo.operator() as operator:
+        await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS true")
+        await operator.later(seconds=31)
+        await eventually(lambda: is_free(demo))
+        await operator.settle()
+        assert "given" in (await demo.told("OperatorAccessReady", "TokenReady", "True")).message
+        reference = (await demo.plane()).status.operator_token_secret_ref
+        assert reference is not None
+        assert reference.name == "given"
+    assert await demo.find(SECRET, SECRET_NAME) is None
+    assert await operator_tokens(database) == []
+    assert not await is_accepted(demo, first)
+    assert await is_accepted(demo, demo.coderd.state.token)
+
+
+async def not_revoked(demo: Site) -> str:
+    message = (await demo.told("OperatorAccessReady", "TokenReady", "True")).message
+    assert "not revoked yet" in message
+    return message
+
+
+async def is_free(demo: Site) -> bool:
+    return not (await demo.plane()).metadata.finalizers
+
+
+async def test_a_given_token_that_does_not_work_leaves_the_generated_one(demo: Site, database: CoderdDatabase) -> None:
+    first = await with_access(demo, database)
+    await demo.put_secret("given", token="AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB")
+    await demo.change(operatorAccess={"tokenSecretRef": {"name": "given"}})
+    async with demo.operator() as operator:
+        await demo.told("OperatorAccessReady", "TokenRejected", "False")
+        await operator.settle()
+        assert await is_accepted(demo, first)
+        await demo.change(operatorAccess={"tokenSecretRef": None})
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        assert await assert_one_token(demo, database) == first
+
+
+async def test_the_generated_secret_that_is_given_is_left_alone(demo: Site, database: CoderdDatabase) -> None:
+    first = await with_access(demo, database)
+    await demo.change(operatorAccess={"tokenSecretRef": {"name": SECRET_NAME}})
+    async with demo.operator() as operator:
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await operator.settle()
+        assert await assert_one_token(demo, database) == first
+
+
+async def test_a_finalizer_is_there_before_the_token(demo: Site, database: CoderdDatabase) -> None:
+    """Also on an object of a version of the operator that knew none."""
+    await with_access(demo, database)
+    assert (await demo.plane()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
+    await demo.client.merge(CONTROL_PLANE, demo.key, {"metadata": {"finalizers": None}})
+    async with demo.operator():
+        await eventually(lambda: is_held(demo))
+
+
+async def is_held(demo: Site) -> bool:
+    return (await demo.plane()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
+
+
+@pytest.mark.parametrize("given", [False, True])
+async def test_a_redirect_to_the_access_url_is_named(demo: Site, database: CoderdDatabase, given: bool) -> None:
+    """Nothing follows it with the token."""
+    demo.coderd.state.set(redirect_to="https://coder.example.com")
+    await demo.put_secret("given", token=demo.coderd.state.token)
+    access = {"tokenSecretRef": {"name": "given"}} if given else {}
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(database.url), operatorAccess=access)
+        await demo.serve()
+        condition = await demo.told("OperatorAccessReady", "RedirectedToAccessURL", "False")
+        assert "https://coder.example.com" in condition.message
+        assert "CODER_REDIRECT_TO_ACCESS_URL" in condition.message
+        await demo.told("Stalled", "RedirectedToAccessURL", "True")
+        demo.coderd.state.set(redirect_to="")
+        await operator.later(seconds=31)
+        await demo.told("Ready", "AllPartsReady", "True")
+
+
+async def test_a_lost_secret_is_looked_for_where_the_status_says(demo: Site, database: CoderdDatabase) -> None:
+    """Disabled access needs the database only if there was a token of the operator's own."""
+    await demo.put_secret("given", token=demo.coderd.state.token)
+    async with demo.operator():
+        await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
+        await demo.serve()
+        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.change(operatorAccess={"tokenSecretRef": None, "disabled": True})
+        await demo.told("OperatorAccessReady", "Disabled", "False")
+        await demo.told("Ready", "AllPartsReady", "True")
+    assert await demo.client.get(SECRET, Key(demo.key.namespace, "given"))
