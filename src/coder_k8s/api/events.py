@@ -100,6 +100,12 @@ EVENTS = (
     ),
     Event("WorkspaceProxyRegistered", "Normal", (WORKSPACE_PROXY,), "The proxy was registered in Coder."),
     Event(
+        "WorkspaceProxyAdopted",
+        "Normal",
+        (WORKSPACE_PROXY,),
+        "The object took over a proxy of its name because of the annotation `coder.com/adopt`.",
+    ),
+    Event(
         "WorkspaceProxyUpdated",
         "Normal",
         (WORKSPACE_PROXY,),
@@ -113,6 +119,13 @@ EVENTS = (
         "Find out who deleted or overwrote the Secret.",
     ),
     Event("WorkspaceProxyDeregistered", "Normal", (WORKSPACE_PROXY,), "The proxy was deleted in Coder."),
+    Event(
+        "WorkspaceProxyNotDeregistered",
+        "Warning",
+        (WORKSPACE_PROXY,),
+        "A proxy that is no longer wanted could not be deleted in Coder; it is tried again.",
+        "Fix what the message names: mostly the user of the token may not delete it, or Coder is not reachable.",
+    ),
     Event(
         "WorkspaceProxyLeaked",
         "Warning",

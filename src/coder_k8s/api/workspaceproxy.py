@@ -1,6 +1,7 @@
 # ruff: noqa: RUF012 - msgspec copies an empty default
 """CoderWorkspaceProxy: a workspace proxy of a Coder deployment."""
 
+from datetime import datetime
 from typing import Annotated, ClassVar
 
 from coder_k8s.kube.objects import Kind, Object
@@ -99,6 +100,8 @@ class RetiringProxy(Part, kw_only=True, frozen=True):
     """ID of the proxy in Coder; empty when its registration was begun and perhaps not ended."""
     proxy_name: str = ""
     """Name of the proxy in Coder."""
+    registration_started: datetime | None = None
+    """When the name was recorded, before the proxy was registered; by Coder's clock."""
     coder_url: str = ""
     """URL of the Coder deployment that it was registered at."""
     control_plane_ref_name: str = ""
@@ -116,6 +119,9 @@ class WorkspaceProxyStatus(Status, kw_only=True, frozen=True):
     """ID of the proxy in Coder."""
     proxy_name: str = ""
     """Name of the proxy in Coder, from before it is registered on."""
+    registration_started: datetime | None = None
+    """When the name was recorded, before the proxy was registered; by Coder's clock. Without an ID, only a proxy that
+    Coder created since then counts as this object's."""
     coder_url: str = ""
     """URL of the Coder deployment that it is registered at."""
     control_plane_ref_name: str = ""

@@ -134,7 +134,10 @@ class WorkspaceProxy(msgspec.Struct, frozen=True):
     display_name: str
     icon_url: str
     healthy: bool
+    created_at: datetime | None = None
+    """That of coderd itself is the time of the answer, by coderd's clock."""
     path_app_url: str = ""
+    """Empty until a pod has registered itself with the token of the proxy."""
     version: str = ""
     deleted: bool = False
     status: ProxyStatus = ProxyStatus()

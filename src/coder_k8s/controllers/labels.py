@@ -15,6 +15,7 @@ MANAGED = f"app.kubernetes.io/managed-by={MANAGER}"
 
 DIGEST = "coder.com/applied-digest"
 PAUSED = "coder.com/paused"
+ADOPT = "coder.com/adopt"
 
 
 def labels(name: str, owner: Object) -> dict[str, str]:
@@ -42,3 +43,8 @@ def selector(labels: Mapping[str, str]) -> str:
 
 def paused(owner: Object) -> bool:
     return owner.metadata.annotations.get(PAUSED) == "true"
+
+
+def adopts(owner: Object) -> bool:
+    """Whether the object may take over what it did not create and no other object claims."""
+    return owner.metadata.annotations.get(ADOPT) == "true"

@@ -50,7 +50,7 @@ class ProxyDrill(Drill):
 
     async def lose_proxy(self) -> None:
         """Somebody deletes it in Coder."""
-        del self.place.proxies[NAME]
+        self.place.coderd.state.delete_proxy(NAME)
 
     async def subject(self) -> CoderWorkspaceProxy | None:
         found: CoderWorkspaceProxy | None = await self.place.find(WORKSPACE_PROXY, NAME)

@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from coder_k8s.api import WORKSPACE_PROXY
-from coder_k8s.dev.coderd_server.proxies import register
 from coder_k8s.dev.coderd_server.records import Proxy as Registered
 from coder_k8s.kube.config import load
-from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
 from tests.support.kstatus import kstatus
@@ -17,12 +16,6 @@ from tests.support.proxy import Proxy
 from .world import NAME, PROXIES, World
 
 SECRET_NAME = f"{NAME}-proxy-token"
-
-
-def somebody_registers(place: World, name: str = NAME) -> Registered:
-    state = place.coderd.state
-    register(state, Registered("5c7e0d2b-0000-4000-8000-000000000001", name, "Theirs", "/x.png", "", "ok", state.now()))
-    return place.proxies[name.lower()]
 
 
 async def test_display_name_icon_and_name_are_kept_in_step(place: World) -> None:
@@ -113,88 +106,13 @@ async def test_a_proxy_deleted_behind_our_back_is_registered_again(place: World)
         await place.make()
         old = (await place.ready(operator)).status.proxy_id
         generation = (await place.deployment()).metadata.generation
-        del place.proxies[NAME]
+        place.coderd.state.delete_proxy(NAME)
         await operator.later(seconds=61)
         proxy = await place.ready(operator)
         assert proxy.status.proxy_id == place.proxies[NAME].id != old
         assert await place.token() == place.proxies[NAME].token
         assert (await place.deployment()).metadata.generation == generation + 1
     assert (place.registrations(), place.changes()) == (2, 0)
-
-
-@pytest.mark.parametrize("name", [NAME, NAME.title()])
-async def test_a_name_that_somebody_else_has(place: World, name: str) -> None:
-    """Nothing is made, nothing is taken, and it goes on by itself when the name is free."""
-    theirs = somebody_registers(place, name)
-    async with place.operator() as operator:
-        await place.make()
-        taken = await place.told("Stalled", "NameTaken", "True")
-        assert name in taken.message
-        await operator.settle()
-        assert place.proxies == {NAME: theirs}
-        assert await place.find(SECRET, SECRET_NAME) is None
-        assert await place.find(DEPLOYMENT, f"wsproxy-{NAME}") is None
-        assert (await place.get()).metadata.finalizers == []
-        await place.event("NameTaken")
-        del place.proxies[NAME]
-        await operator.later(seconds=31)
-        await place.ready(operator)
-    assert (place.registrations(), place.changes()) == (1, 0)
-
-
-async def test_a_proxy_that_somebody_put_in_place_of_ours(place: World) -> None:
-    """Its ID is not the recorded one, so it is not ours; not when the object goes, either."""
-    async with place.operator() as operator:
-        await place.make()
-        await place.ready(operator)
-        del place.proxies[NAME]
-        theirs = somebody_registers(place)
-        await operator.later(seconds=61)
-        await place.told("Registered", "NameTaken", "False")
-        await place.told("Stalled", "NameTaken", "True")
-        await operator.later(seconds=61)
-        assert place.proxies == {NAME: theirs}
-        await place.delete(WORKSPACE_PROXY, NAME)
-        await place.gone(WORKSPACE_PROXY, NAME)
-    assert place.proxies == {NAME: theirs}
-
-
-async def test_our_own_proxy_is_adopted_by_its_recorded_id(place: World) -> None:
-    """Under whatever name somebody gave it."""
-    async with place.operator() as operator:
-        await place.make()
-        await place.ready(operator)
-        ours = place.proxies.pop(NAME)
-        place.proxies["other"] = Registered(ours.id, "other", "X", "/x.png", ours.token, "ok", ours.created_at)
-        await operator.later(seconds=61)
-        await place.told("Ready", "AllPartsReady", "True")
-        assert place.proxies[NAME].id == ours.id
-    assert place.registrations() == 1
-
-
-async def test_two_objects_that_want_one_name(place: World) -> None:
-    """One of them gets it, whichever comes first, and the other says so."""
-    place.coderd.state.set(latency=0.05)  # both have seen that the name is free before either takes it
-    async with place.operator() as operator:
-        spec = {**place.bootstrap, "proxyName": "contested"}
-        for name in ("first", "second"):
-            await place.make(name, bootstrap=spec)
-
-        async def decided() -> bool:
-            found = [(await place.conditions(name)).get("Registered", ("", ""))[1] for name in ("first", "second")]
-            return sorted(found) == ["NameTaken", "Registered"]
-
-        await eventually(decided)
-        await operator.settle()
-        winner = [name for name in ("first", "second") if (await place.get(name)).status.registered]
-        assert len(winner) == 1
-        assert (await place.get(*winner)).status.proxy_id == place.proxies["contested"].id
-        [loser] = {"first", "second"} - {*winner}
-        assert (await place.get(loser)).status.proxy_name == ""
-        await place.delete(WORKSPACE_PROXY, loser)
-        await place.gone(WORKSPACE_PROXY, loser)
-        assert "contested" in place.proxies
-    assert place.changes() == 0
 
 
 async def test_a_secret_that_is_not_ours_takes_no_token(place: World) -> None:

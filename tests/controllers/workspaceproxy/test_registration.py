@@ -1,5 +1,7 @@
 """What to do next about a registration follows from what the status says, what we hold and what coderd has."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +12,9 @@ from coder_k8s.controllers.workspaceproxy.registration import (
     Begin,
     Blocked,
     Change,
+    Claims,
     Create,
+    Forget,
     Keep,
     Leave,
     Recorded,
@@ -21,17 +25,39 @@ from coder_k8s.controllers.workspaceproxy.registration import (
     proxy_of,
 )
 
+THEN = datetime(2026, 3, 1, tzinfo=UTC)
+"""When the name was recorded."""
+
 
 def proxy(
-    proxy_id: str = "a", name: str = "sydney", display_name: str = "Sydney", icon: str = "/1.png"
+    proxy_id: str = "a",
+    name: str = "sydney",
+    display_name: str = "Sydney",
+    icon: str = "/1.png",
+    *,
+    after: float = 1,
+    used: bool = False,
 ) -> WorkspaceProxy:
-    return WorkspaceProxy(id=proxy_id, name=name, display_name=display_name, icon_url=icon, healthy=True)
+    """A proxy that coderd created some seconds after the name was recorded."""
+    return WorkspaceProxy(
+        id=proxy_id,
+        name=name,
+        display_name=display_name,
+        icon_url=icon,
+        healthy=True,
+        created_at=THEN + timedelta(seconds=after),
+        path_app_url="https://sydney.example.com" if used else "",
+    )
 
 
 PRIMARY = proxy("deployment", "primary", "Default")
 OURS, OTHER = proxy(), proxy("b", "perth")
 WANTED = Wanted("sydney", "Sydney", "/1.png")
-NOTHING, BEGUN, KNOWN = Recorded(), Recorded(begun=True), Recorded(begun=True, id="a")
+ADOPTING = WANTED._replace(adopt=True)
+NOTHING, BEGUN, KNOWN = Recorded(), Recorded("sydney", since=THEN), Recorded("sydney", id="a")
+BLOCKED, CLAIMED = Blocked("sydney", adoptable=True), Blocked("sydney", claimed=True)
+ELSEWHERE = BEGUN._replace(here=False)
+TIMELESS = WorkspaceProxy(id="a", name="sydney", display_name="Sydney", icon_url="/1.png", healthy=True)
 
 
 @pytest.mark.parametrize(
@@ -39,13 +65,37 @@ NOTHING, BEGUN, KNOWN = Recorded(), Recorded(begun=True), Recorded(begun=True, i
     [
         pytest.param(NOTHING, "", [OTHER], Begin(), id="Nothing"),
         pytest.param(NOTHING, "a", [OURS], Adopt(OURS), id="Unrecorded: the status was lost"),
-        pytest.param(BEGUN, "a", [OURS], Adopt(OURS), id="Unrecorded: only the ID is missing"),
-        pytest.param(NOTHING, "a", [proxy("b")], Blocked("sydney"), id="Taken: our token is of a proxy that is gone"),
-        pytest.param(NOTHING, "", [OURS], Blocked("sydney"), id="Taken"),
-        pytest.param(NOTHING, "", [proxy(name="Sydney")], Blocked("Sydney"), id="Taken in another case"),
+        pytest.param(BEGUN, "a", [proxy(used=True)], Adopt(proxy(used=True)), id="Unrecorded: only the ID is missing"),
+        pytest.param(
+            BEGUN._replace(name="old"),
+            "a",
+            [proxy(name="old", after=-9)],
+            Adopt(proxy(name="old", after=-9)),
+            id="Unrecorded: the spec has another name by now",
+        ),
+        pytest.param(NOTHING, "b", [OTHER], Begin(), id="Nothing: the token of a proxy of another name proves nothing"),
+        pytest.param(NOTHING, "a", [proxy("b")], BLOCKED, id="Taken: our token is of a proxy that is gone"),
+        pytest.param(NOTHING, "", [OURS], BLOCKED, id="Taken"),
+        pytest.param(
+            NOTHING, "", [proxy(name="Sydney")], Blocked("Sydney", adoptable=True), id="Taken in another case"
+        ),
         pytest.param(BEGUN, "", [OTHER], Create(), id="Begun"),
         pytest.param(BEGUN, "z", [OTHER], Create(), id="Begun, with the token of a proxy that is gone"),
         pytest.param(BEGUN, "", [OURS], Adopt(OURS), id="Lost"),
+        pytest.param(BEGUN, "", [proxy(after=0)], Adopt(proxy(after=0)), id="Lost, created at that very moment"),
+        pytest.param(BEGUN, "", [proxy(after=-1)], Forget(), id="Foreign: created before the name was recorded"),
+        pytest.param(BEGUN, "", [proxy(used=True)], Forget(), id="Foreign: somebody has its token"),
+        pytest.param(BEGUN, "", [TIMELESS], Forget(), id="Foreign: coderd does not say when it was created"),
+        pytest.param(Recorded("sydney"), "", [OURS], Forget(), id="Foreign: nobody noted when the name was recorded"),
+        pytest.param(BEGUN._replace(name="old"), "", [OTHER], Forget(), id="Renamed"),
+        pytest.param(BEGUN._replace(name="old"), "", [OURS], Forget(), id="Renamed, and the new name is taken"),
+        pytest.param(
+            BEGUN._replace(name="old"),
+            "",
+            [proxy(name="old"), proxy("b")],
+            Adopt(proxy(name="old")),
+            id="Lost under the name that the spec had before",
+        ),
         pytest.param(KNOWN, "a", [OURS, OTHER], Keep(OURS), id="Ready"),
         pytest.param(KNOWN, "a", [proxy(name="old")], Change(proxy(name="old")), id="Drifted: name"),
         pytest.param(KNOWN, "a", [proxy(icon="/2.png")], Change(proxy(icon="/2.png")), id="Drifted: icon"),
@@ -58,24 +108,60 @@ NOTHING, BEGUN, KNOWN = Recorded(), Recorded(begun=True), Recorded(begun=True, i
         pytest.param(KNOWN, "", [OURS], Regenerate(OURS), id="Emptied"),
         pytest.param(KNOWN, "b", [OURS, OTHER], Regenerate(OURS), id="Emptied: the token of another proxy"),
         pytest.param(KNOWN, "a", [OTHER], Begin(), id="Deleted"),
-        pytest.param(KNOWN, "a", [proxy("b")], Blocked("sydney"), id="Replaced"),
+        pytest.param(KNOWN, "a", [proxy("b")], BLOCKED, id="Replaced"),
         pytest.param(KNOWN._replace(here=False), "a", [OTHER], Leave(), id="Elsewhere"),
         pytest.param(KNOWN._replace(here=False), "a", [proxy("b")], Leave(), id="Elsewhere, and taken here"),
-        pytest.param(BEGUN._replace(here=False), "", [OURS], Leave(), id="Elsewhere, and perhaps not made"),
+        pytest.param(ELSEWHERE, "", [OURS], Leave(), id="Elsewhere, and perhaps not made"),
         pytest.param(KNOWN._replace(here=False), "a", [OURS], Keep(OURS), id="the same coderd by another name"),
         pytest.param(Recorded(retiring=frozenset("a")), "", [OURS], Adopt(OURS), id="wanted again while it retires"),
     ],
 )
 def test_next_step(recorded: Recorded, held: str, stored: list[WorkspaceProxy], step: Step) -> None:
-    assert next_step(WANTED, recorded, held, [PRIMARY, *stored]) == step
+    assert next_step(WANTED, recorded, held, [PRIMARY, *stored], Claims()) == step
+
+
+@pytest.mark.parametrize(
+    ("recorded", "held", "step"),
+    [
+        pytest.param(NOTHING, "", CLAIMED, id="Taken"),
+        pytest.param(NOTHING, "a", CLAIMED, id="Unrecorded: a copy of its token"),
+        pytest.param(BEGUN, "", Forget(), id="Lost: it is the other one's"),
+        pytest.param(Recorded(retiring=frozenset("a")), "", CLAIMED, id="wanted again while it retires"),
+        pytest.param(Recorded("sydney", id="z"), "", CLAIMED, id="Replaced"),
+    ],
+)
+@pytest.mark.parametrize("wanted", [WANTED, ADOPTING], ids=["", "adopting"])
+@pytest.mark.parametrize(
+    "claims", [Claims(ids=frozenset("a")), Claims(names=frozenset({"sydney"}))], ids=["its ID", "its name, earlier"]
+)
+def test_what_another_object_claims_is_not_taken(
+    wanted: Wanted, recorded: Recorded, held: str, step: Step, claims: Claims
+) -> None:
+    assert next_step(wanted, recorded, held, [PRIMARY, OURS], claims) == step
+
+
+def test_of_two_objects_with_one_id_the_older_one_keeps_it() -> None:
+    ids = frozenset("a")
+    assert next_step(WANTED, KNOWN, "a", [OURS], Claims(ids=ids)) == Keep(OURS)
+    assert next_step(WANTED, KNOWN, "a", [OURS], Claims(ids=ids, older_ids=ids)) == Forget()
+
+
+@pytest.mark.parametrize("recorded", [NOTHING, Recorded("sydney", id="z")], ids=["Taken", "Replaced"])
+def test_a_proxy_is_taken_over_where_that_is_asked_for(recorded: Recorded) -> None:
+    found = proxy(after=-9, used=True)
+    assert next_step(ADOPTING, recorded, "", [PRIMARY, found], Claims()) == Adopt(found, requested=True)
 
 
 def test_what_the_spec_leaves_out_is_for_people_in_coder_to_choose() -> None:
-    assert next_step(Wanted("sydney"), KNOWN, "a", [OURS]) == Keep(OURS)
+    assert next_step(Wanted("sydney"), KNOWN, "a", [OURS], Claims()) == Keep(OURS)
 
 
-def test_an_object_cannot_take_the_name_of_coder_itself() -> None:
-    assert next_step(Wanted("primary"), NOTHING, "", [PRIMARY]) == Blocked("primary")
+@pytest.mark.parametrize("adopt", [False, True])
+@pytest.mark.parametrize("name", ["primary", "Primary"])
+def test_an_object_cannot_take_the_name_of_coder_itself(name: str, adopt: bool) -> None:
+    recorded = Recorded(name, since=THEN)
+    assert next_step(Wanted(name, adopt=adopt), NOTHING, "", [PRIMARY], Claims()) == Blocked("primary")
+    assert next_step(Wanted(name, adopt=adopt), recorded, "deployment", [PRIMARY], Claims()) == Forget()
 
 
 @pytest.mark.parametrize(
@@ -86,36 +172,62 @@ def test_whose_a_token_is(token: str, expected: str) -> None:
 
 
 IDS = st.sampled_from(["", "a", "b", "c"])
+NAMES = st.sampled_from(["sydney", "Sydney", "perth", "old"])
 STORED = st.lists(
-    st.builds(proxy, st.sampled_from("abc"), st.sampled_from(["sydney", "Sydney", "perth", "old"])),
+    st.builds(proxy, st.sampled_from("abc"), NAMES, after=st.sampled_from([-1, 1]), used=st.booleans()),
     unique_by=(lambda each: each.id, lambda each: each.name.lower()),
+)
+RECORDED = st.builds(
+    Recorded, st.sampled_from(["", "sydney", "old"]), IDS, since=st.sampled_from([None, THEN]), here=st.booleans()
+)
+CLAIMS = st.builds(
+    Claims, st.frozensets(st.sampled_from("abc")), names=st.frozensets(st.sampled_from(["sydney", "old"]))
 )
 
 
-@given(st.booleans(), IDS, st.booleans(), IDS, STORED)
+@given(st.booleans(), RECORDED, IDS, STORED, CLAIMS)
 def test_any_state_comes_to_rest_and_takes_nothing_from_others(
-    begun: bool, recorded_id: str, here: bool, held: str, stored: list[WorkspaceProxy]
+    adopt: bool, recorded: Recorded, held: str, stored: list[WorkspaceProxy], claims: Claims
 ) -> None:
-    """Each step is played; a proxy that is neither recorded, nor held, nor begun by its name, is never touched."""
-    recorded = Recorded(begun=begun or bool(recorded_id), id=recorded_id, here=here)
-    mine = {recorded_id, held} - {""}
-    if recorded.begun and here:
-        mine |= {each.id for each in stored if each.name.lower() == "sydney" and not recorded_id}
+    """Each step is played. Only these are touched: the recorded one, and of those that nobody claims the one of our
+    token, the one that the record accounts for, and the one of the name where that is asked for."""
+    mine = {recorded.id} - {""}
+    for each in stored:
+        ours = each.id == held or (adopt and each.name.lower() == "sydney")
+        if each.id not in claims.ids and (ours or (not recorded.id and recorded.accounts_for(each))):
+            mine.add(each.id)
     steps = []
-    while not isinstance(step := next_step(WANTED, recorded, held, stored), Keep | Blocked):
+    wanted = WANTED._replace(adopt=adopt)
+    while not isinstance(step := next_step(wanted, recorded, held, stored, claims), Keep | Blocked):
         steps.append(type(step))
         assert len(steps) < 8, "it does not come to rest"
         match step:
             case Adopt(found) | Regenerate(found) | Change(found):
                 assert found.id in mine
-                recorded = Recorded(begun=True, id=found.id)
+                recorded = Recorded(found.name, id=found.id)
                 if isinstance(step, Change):
                     stored = [proxy(found.id) if each.id == found.id else each for each in stored]
                 elif isinstance(step, Regenerate):
                     held = found.id
-            case Leave() | Begin():
-                recorded = Recorded(begun=isinstance(step, Begin))
+            case Leave() | Forget():
+                recorded = Recorded()
+            case Begin():
+                recorded = BEGUN
             case Create():
+                assert not any(each.name.lower() == "sydney" for each in stored)
                 stored, held, mine = [*stored, proxy("new")], "new", {"new"}
+                recorded = Recorded("sydney", id="new")
     assert steps.count(Regenerate) <= 1
     assert isinstance(step, Blocked) or step.proxy.id == held == recorded.id
+
+
+@given(RECORDED, IDS, STORED, CLAIMS)
+def test_without_the_annotation_only_evidence_makes_a_proxy_ours(
+    recorded: Recorded, held: str, stored: list[WorkspaceProxy], claims: Claims
+) -> None:
+    match next_step(WANTED, recorded, held, stored, claims):
+        case Adopt(found, requested):
+            assert not requested
+            assert not recorded.id
+            assert found.id not in claims.ids
+            assert found.id == held or recorded.accounts_for(found)

@@ -6,7 +6,8 @@ import pytest
 
 from coder_k8s.coderd import errors
 from coder_k8s.coderd.types import ProxyReport, ProxyStatus, WorkspaceProxy
-from coder_k8s.controllers.workspaceproxy.verdicts import Answers, Verdict, health, refusal
+from coder_k8s.controllers.workspaceproxy.registration import Blocked
+from coder_k8s.controllers.workspaceproxy.verdicts import Answers, Verdict, health, name_taken, refusal
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.objects import Key
 
@@ -51,7 +52,7 @@ def test_health_without_the_token() -> None:
         (errors.NotSupported("x"), False, "NotSupported", True),
         (errors.Unauthorized("x"), False, "CredentialsRejected", True),
         (errors.Forbidden("x"), False, "Forbidden", True),
-        (errors.Conflict("x"), False, "NameTaken", True),
+        (errors.Conflict("x"), None, "Unavailable", False),
         (errors.Invalid("x"), False, "Invalid", True),
         (errors.RateLimited("x", 60), None, "RateLimited", False),
         (errors.Unavailable("x"), None, "Unavailable", False),
@@ -60,9 +61,42 @@ def test_health_without_the_token() -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_refusals(trouble: errors.CoderdError, holds: bool | None, reason: str, stalled: bool) -> None:
-    verdict = refusal(trouble, given=True)
+    verdict = refusal(trouble, given=True, user="They")
     assert (verdict.holds, verdict.reason, verdict.stalled) == (holds, reason, stalled)
-    assert refusal(trouble, given=False).stalled == (stalled and not isinstance(trouble, errors.Unauthorized))
+    assert refusal(trouble, given=False, user="They").stalled == (
+        stalled and not isinstance(trouble, errors.Unauthorized)
+    )
+
+
+def test_a_missing_right_is_named() -> None:
+    message = refusal(errors.Forbidden("no"), given=True, user="The user of the token in Secret s").message
+    assert message.startswith("The user of the token in Secret s may not manage workspace proxies: ")
+    assert "the role Owner" in message
+    assert message.endswith("Coder answered: no")
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (
+            Blocked("sydney", adoptable=True),
+            "Coder already has a proxy named sydney that this object did not register; delete it in Coder, rename this "
+            'object, or take it over with the annotation coder.com/adopt: "true"',
+        ),
+        (
+            Blocked("sydney"),
+            "Coder already has a proxy named sydney that this object did not register; delete it in Coder or rename "
+            "this object",
+        ),
+        (
+            Blocked("sydney", claimed=True),
+            "Coder already has a proxy named sydney that another CoderWorkspaceProxy claims; rename this object",
+        ),
+        (Blocked("Primary"), "The name Primary is that of the Coder deployment itself; rename this object"),
+    ],
+)
+def test_a_name_that_is_taken(found: Blocked, expected: str) -> None:
+    assert name_taken(found) == Verdict(False, "NameTaken", expected, stalled=True)
 
 
 class Time:

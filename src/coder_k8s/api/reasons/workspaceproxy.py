@@ -36,8 +36,8 @@ WORKSPACE_PROXY: dict[StrEnum, tuple[Reason, ...]] = {
         ),
         Reason(
             "Forbidden",
-            "Coder does not let the owner of the token manage workspace proxies.",
-            "Give the owner of the token the role Owner in Coder.",
+            "Coder does not let the user of the token manage workspace proxies.",
+            "Give the user of the token the role Owner in Coder, or another role that may manage workspace proxies.",
         ),
         Reason(
             "NotEntitled",
@@ -51,8 +51,9 @@ WORKSPACE_PROXY: dict[StrEnum, tuple[Reason, ...]] = {
         ),
         Reason(
             "NameTaken",
-            "Coder has a proxy of that name that the operator did not register.",
-            "Delete it in Coder, or rename this object.",
+            "Coder has a proxy of that name that this object did not register.",
+            "Delete it in Coder, rename this object, or take the proxy over with the annotation "
+            '`coder.com/adopt: "true"`, which disconnects the pods that use its token.',
         ),
         Reason(
             "SecretRefused",

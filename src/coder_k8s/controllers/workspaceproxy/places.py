@@ -40,6 +40,13 @@ class Place(NamedTuple):
             "credentials_secret_ref": self.credentials,
         }
 
+    @property
+    def user(self) -> str:
+        """Whose rights count there."""
+        if self.credentials is not None:
+            return f"The user of the token in Secret {self.credentials.name}"
+        return f"The operator's user of CoderControlPlane {self.plane}"
+
     def is_of(self, proxy: CoderWorkspaceProxy) -> bool:
         """Whether the status speaks of this place, or of none."""
         recorded = proxy.status.control_plane_ref_name or proxy.status.coder_url

@@ -182,7 +182,7 @@ class Reconciler:
         if FINALIZER not in proxy.metadata.finalizers:
             return None
         await self._children.confirm(proxy)  # a namesake that followed it has a proxy of the same name
-        if not await self._retirement.clean_up(proxy):
+        if not await self._retirement.clean_up(proxy, await self._tokens.stored(proxy)):
             return RETRY
         await self._let_go(proxy)
         return None

@@ -1,11 +1,14 @@
 """Takes the steps that `registration` decides on: registers, adopts and changes proxies, and stores their tokens."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any
 
 from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy
 from coder_k8s.api.workspaceproxy import RetiringProxy
 from coder_k8s.coderd import errors as coderd_errors
-from coder_k8s.coderd.types import WorkspaceProxy
+from coder_k8s.coderd.types import ProxyRegistration, WorkspaceProxy
+from coder_k8s.controllers.labels import ADOPT, adopts
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube.cache import Cache
@@ -13,11 +16,12 @@ from coder_k8s.kube.conditions import find
 from coder_k8s.kube.events import Recorder
 
 from . import registration
+from .claims import claims_beside
 from .metrics import ProxyMetrics
 from .places import Place
-from .registration import ICON, Recorded, filled, proxy_of, wanted_by
+from .registration import ICON, Blocked, Recorded, Wanted, filled, proxy_of, wanted_by
 from .tokens import SecretRefused, Tokens
-from .verdicts import HEALTHY, REGISTERED, Answer, Answers, Verdict, health, refusal, tell
+from .verdicts import HEALTHY, REGISTERED, Answer, Answers, Verdict, health, name_taken, refusal, tell
 
 STEPS = 8
 """More than any state needs to come to rest."""
@@ -26,13 +30,24 @@ NOTHING = {
     "registered": False,
     "proxy_id": "",
     "proxy_name": "",
+    "registration_started": None,
     "coder_url": "",
     "control_plane_ref_name": "",
     "credentials_secret_ref": None,
 }
 
+Fields = dict[str, Any]
+"""Fields of the status."""
 Hold = Callable[[CoderWorkspaceProxy], Awaitable[CoderWorkspaceProxy]]
 """Puts the finalizer on an object."""
+
+
+class NameTaken(Exception):
+    """coderd has a proxy of the wanted name that is not this object's."""
+
+    def __init__(self, found: Blocked) -> None:
+        super().__init__(found.name)
+        self.found = found
 
 
 class Registrar:
@@ -75,15 +90,18 @@ class Registrar:
 
     async def _about(self, proxy: CoderWorkspaceProxy, place: Place) -> tuple[object, ...]:
         held = proxy_of(await self._tokens.stored(proxy))
-        return place.coderd.identity, place.licence, proxy.metadata.generation, held
+        return place.coderd.identity, place.licence, proxy.metadata.generation, adopts(proxy), held
 
     async def _ask(self, proxy: CoderWorkspaceProxy, place: Place) -> tuple[CoderWorkspaceProxy, Answer]:
         try:
             proxy, found = await self._settle(proxy, place)
-        except coderd_errors.CoderdError as trouble:
-            return await self._refused(proxy, place, refusal(trouble, given=place.credentials is not None))
-        except SecretRefused as trouble:
-            return await self._refused(proxy, place, Verdict(False, "SecretRefused", str(trouble), stalled=True))
+        except coderd_errors.CoderdError as error:
+            verdict = refusal(error, given=place.credentials is not None, user=place.user)
+            return await self._refused(proxy, place, verdict)
+        except SecretRefused as error:
+            return await self._refused(proxy, place, Verdict(False, "SecretRefused", str(error), stalled=True))
+        except NameTaken as error:
+            return await self._refused(proxy, place, name_taken(error.found))
         verdict = health(found, proxy.spec.replicas, await self._tokens.stored(proxy))
         self._metrics.show(proxy.key, verdict.holds is True)
         return proxy, self._answers.found(proxy.key, await self._about(proxy, place), verdict)
@@ -96,34 +114,30 @@ class Registrar:
 
     async def _settle(self, proxy: CoderWorkspaceProxy, place: Place) -> tuple[CoderWorkspaceProxy, WorkspaceProxy]:
         """Take one step after the other until there is none left."""
-        wanted = wanted_by(proxy)
-        begun_now = False
+        wanted = wanted_by(proxy, adopt=adopts(proxy))
+        before: Fields = {}
         stored = await place.coderd.workspace_proxies()
         for _ in range(STEPS):
             held = proxy_of(await self._tokens.stored(proxy))
-            match registration.next_step(wanted, recorded_in(proxy, place), held, stored):
+            claims = claims_beside(proxy, self._proxies)
+            step = registration.next_step(wanted, recorded_in(proxy, place), held, stored, claims)
+            match step:
                 case registration.Keep(found):
                     return await self._keep(proxy, place, found), found
-                case registration.Blocked(name):
-                    taken = f"coderd has a workspace proxy {name} that is not ours: delete it there or rename this one"
-                    raise coderd_errors.Conflict(taken)
-                case registration.Leave():
-                    proxy = await self.leave(proxy)
-                    continue
-                case registration.Adopt(found):
-                    proxy = await self._keep(proxy, place, found)
-                    continue
+                case registration.Blocked():
+                    raise NameTaken(step)
                 case registration.Begin():
-                    proxy = await self._begin(proxy, place, wanted.name)
-                    begun_now = True
-                    continue
+                    before = {name: getattr(proxy.status, name) for name in NOTHING}
+                    proxy = await self._begin(proxy, place, wanted.name, clock_of(stored))
+                case registration.Leave() | registration.Forget() | registration.Adopt():
+                    proxy = await self._record(proxy, place, step)
                 case registration.Create():
-                    proxy = await self._create(proxy, place, begun_now)
-                case registration.Regenerate(found):
-                    await self._regenerate(proxy, place, found)
-                case registration.Change(found):
-                    await self._change(proxy, place, found)
-            stored = await place.coderd.workspace_proxies()
+                    proxy = await self._create(proxy, place, before)
+                    stored = await place.coderd.workspace_proxies()
+                case registration.Regenerate(found) | registration.Change(found):
+                    change = self._regenerate if isinstance(step, registration.Regenerate) else self._change
+                    await change(proxy, place, found)
+                    stored = await place.coderd.workspace_proxies()
         raise coderd_errors.Unavailable("the registration changes faster than it can be recorded")
 
     async def _keep(self, proxy: CoderWorkspaceProxy, place: Place, found: WorkspaceProxy) -> CoderWorkspaceProxy:
@@ -133,28 +147,54 @@ class Registrar:
             registered=True,
             proxy_id=found.id,
             proxy_name=found.name,
+            registration_started=None,
             retiring_proxies=[each for each in proxy.status.retiring_proxies if each.proxy_id != found.id],
             **place.fields,
         )
 
-    async def _begin(self, proxy: CoderWorkspaceProxy, place: Place, name: str) -> CoderWorkspaceProxy:
+    async def _record(
+        self,
+        proxy: CoderWorkspaceProxy,
+        place: Place,
+        step: registration.Leave | registration.Forget | registration.Adopt,
+    ) -> CoderWorkspaceProxy:
+        """Take a step that changes only the status."""
+        match step:
+            case registration.Leave():
+                return await self.leave(proxy)
+            case registration.Forget():
+                return await self._status.record(proxy, **NOTHING)
+            case registration.Adopt(found, requested):
+                proxy = await self._keep(proxy, place, found)
+                if requested:
+                    note = f"Took over workspace proxy {found.name} at {place.url} because of the annotation {ADOPT}"
+                    self._recorder.normal(WORKSPACE_PROXY, proxy, "WorkspaceProxyAdopted", note)
+                return proxy
+
+    async def _begin(
+        self, proxy: CoderWorkspaceProxy, place: Place, name: str, started: datetime | None
+    ) -> CoderWorkspaceProxy:
         """Record what is about to be registered; the finalizer is there before it is."""
-        intention = NOTHING | {"proxy_name": name} | place.fields
+        intention = NOTHING | {"proxy_name": name, "registration_started": started} | place.fields
         return await self._status.record(await self._hold(proxy), **intention)
 
-    async def _create(self, proxy: CoderWorkspaceProxy, place: Place, begun_now: bool) -> CoderWorkspaceProxy:
-        """Register. Where coderd surely did not, and never was asked before, there is nothing to remember."""
+    async def _create(self, proxy: CoderWorkspaceProxy, place: Place, before: Fields) -> CoderWorkspaceProxy:
+        """Register. `before` is what was recorded before the name was, unless coderd may have been asked earlier.
+
+        A refusal that arrives is certain: what was recorded before is true again. That the name is taken proves that
+        somebody else has it, also after earlier requests whose answers got lost.
+        """
         wanted = wanted_by(proxy)
         await self._tokens.reserve(proxy)
         try:
             made = await place.coderd.create_workspace_proxy(
                 wanted.name, wanted.display_name or wanted.name, wanted.icon or ICON
             )
-        except coderd_errors.CoderdError as trouble:
-            if begun_now and _is_certain(trouble):
-                proxy = await self._status.record(proxy, **NOTHING)
-            if isinstance(trouble, coderd_errors.Conflict):
-                return proxy  # a look at the list tells whether it is ours
+        except coderd_errors.Conflict:
+            return await self._status.record(proxy, **(before or NOTHING))
+        except coderd_errors.CoderdError as error:
+            if before and _is_certain(error):
+                await self._status.record(proxy, **before)
             raise
         await self._tokens.store(proxy, made.proxy_token)
         self._metrics.issued(proxy.key, "Registered")
@@ -168,9 +208,8 @@ class Registrar:
         if proxy_of(await self._tokens.stored(proxy)) == found.id:
             return  # it has come back since we decided
         await self._tokens.reserve(proxy)
-        made = await place.coderd.update_workspace_proxy(
-            found.id, found.name, found.display_name or found.name, found.icon_url or ICON, regenerate_token=True
-        )
+        as_it_is = Wanted(found.name, found.display_name, found.icon_url)
+        made = await _update(place, found, as_it_is, regenerate_token=True)
         await self._tokens.store(proxy, made.proxy_token)
         self._metrics.issued(proxy.key, "Regenerated")
         note = f"the Secret had no token of workspace proxy {found.name}: it has a new one"
@@ -178,9 +217,7 @@ class Registrar:
 
     async def _change(self, proxy: CoderWorkspaceProxy, place: Place, found: WorkspaceProxy) -> None:
         wanted = filled(wanted_by(proxy), found)
-        await place.coderd.update_workspace_proxy(
-            found.id, wanted.name, wanted.display_name or wanted.name, wanted.icon or ICON
-        )
+        await _update(place, found, wanted)
         note = f"workspace proxy {wanted.name} has the name, display name and icon of the spec"
         self._recorder.normal(WORKSPACE_PROXY, proxy, "WorkspaceProxyUpdated", note)
 
@@ -192,11 +229,31 @@ class Registrar:
             self._recorder.warning(WORKSPACE_PROXY, proxy, f"Proxy{healthy.reason}", healthy.message)
 
 
+async def _update(
+    place: Place, found: WorkspaceProxy, wanted: Wanted, *, regenerate_token: bool = False
+) -> ProxyRegistration:
+    """Change a proxy that the list shows; coderd answers 404 to a user who may see it and not change it."""
+    name, icon = wanted.display_name or wanted.name, wanted.icon or ICON
+    try:
+        return await place.coderd.update_workspace_proxy(
+            found.id, wanted.name, name, icon, regenerate_token=regenerate_token
+        )
+    except coderd_errors.NotFound as error:
+        raise coderd_errors.Forbidden(str(error)) from error
+
+
+def clock_of(stored: Sequence[WorkspaceProxy]) -> datetime | None:
+    """The time by coderd's clock: in each list, coderd itself was created just then."""
+    primary = registration.find_named(stored, registration.PRIMARY)
+    return primary.created_at if primary is not None else None
+
+
 def recorded_in(proxy: CoderWorkspaceProxy, place: Place) -> Recorded:
     status = proxy.status
     return Recorded(
-        begun=recorded(proxy) is not None,
+        name=status.proxy_name,
         id=status.proxy_id,
+        since=status.registration_started,
         here=place.is_of(proxy),
         retiring=frozenset(each.proxy_id for each in status.retiring_proxies),
     )
@@ -209,13 +266,14 @@ def recorded(proxy: CoderWorkspaceProxy) -> RetiringProxy | None:
         return None
     return RetiringProxy(
         proxy_id=status.proxy_id,
-        proxy_name=status.proxy_name,
+        proxy_name=status.proxy_name or wanted_by(proxy).name,
+        registration_started=status.registration_started,
         coder_url=status.coder_url,
         control_plane_ref_name=status.control_plane_ref_name,
         credentials_secret_ref=status.credentials_secret_ref,
     )
 
 
-def _is_certain(trouble: coderd_errors.CoderdError) -> bool:
+def _is_certain(error: coderd_errors.CoderdError) -> bool:
     """Whether coderd surely did not do what it was asked to."""
-    return isinstance(trouble, coderd_errors.RateLimited) or not isinstance(trouble, coderd_errors.Unavailable)
+    return isinstance(error, coderd_errors.RateLimited) or not isinstance(error, coderd_errors.Unavailable)

@@ -3,14 +3,17 @@
 from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy
 from coder_k8s.api.workspaceproxy import RetiringProxy
 from coder_k8s.coderd import errors as coderd_errors
+from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.cleanup import Cleanup
 from coder_k8s.controllers.report import Report
+from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
 
+from .claims import claims_beside
 from .places import NoWay, Places
 from .registrar import recorded
-from .registration import proxy_of
+from .registration import Recorded, find_named, proxy_of
 
 RETRY = 30.0
 
@@ -18,8 +21,16 @@ RETRY = 30.0
 class Retirement:
     """Waits until no pod runs with the token of a proxy; an object that goes waits for coderd, but not for ever."""
 
-    def __init__(self, client: Client, places: Places, recorder: Recorder, cleanup: Cleanup) -> None:
+    def __init__(
+        self,
+        client: Client,
+        proxies: Cache[CoderWorkspaceProxy],
+        places: Places,
+        recorder: Recorder,
+        cleanup: Cleanup,
+    ) -> None:
         self._client = client
+        self._proxies = proxies
         self._places = places
         self._recorder = recorder
         self._cleanup = cleanup
@@ -34,36 +45,67 @@ class Retirement:
             await self._client.confirm(WORKSPACE_PROXY, proxy.key, proxy)  # what retired may be in use again
             try:
                 await self._deregister(proxy, made)
-            except coderd_errors.CoderdError:
+            except coderd_errors.CoderdError as error:
+                self._failed(proxy, made, error)
                 left.append(made)
                 report.again(RETRY)
         return left
 
-    async def clean_up(self, proxy: CoderWorkspaceProxy) -> bool:
+    async def clean_up(self, proxy: CoderWorkspaceProxy, token: str) -> bool:
         """Deregister all proxies of an object that goes; whether that is settled, one way or the other."""
         current = recorded(proxy)
         settled = True
         for made in [*([current] if current else []), *proxy.status.retiring_proxies]:
             try:
-                await self._deregister(proxy, made)
-            except coderd_errors.CoderdError as trouble:
+                await self._deregister(proxy, made, proxy_of(token))
+            except coderd_errors.CoderdError as error:
                 if await self._cleanup.may_wait(proxy):
+                    self._failed(proxy, made, error)
                     settled = False
                 else:
-                    self._leaked(proxy, made, str(trouble))
+                    self._leaked(proxy, made, str(error))
         return settled
 
-    async def _deregister(self, proxy: CoderWorkspaceProxy, made: RetiringProxy) -> None:
+    async def _deregister(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, held: str = "") -> None:
         try:
             coderd = await self._places.of(proxy, made)
-            await coderd.delete_workspace_proxy(made.proxy_id or made.proxy_name)
-        except (coderd_errors.NotFound, coderd_errors.NotSupported):
+            deleted = await self._delete(coderd, proxy, made, held)
+        except coderd_errors.NotSupported:
             return
         except NoWay as reason:
             self._leaked(proxy, made, str(reason))
             return
-        note = f"workspace proxy {made.proxy_name} is deregistered at {made.coder_url}"
-        self._recorder.normal(WORKSPACE_PROXY, proxy, "WorkspaceProxyDeregistered", note)
+        if deleted:
+            note = f"workspace proxy {made.proxy_name} is deregistered at {made.coder_url}"
+            self._recorder.normal(WORKSPACE_PROXY, proxy, "WorkspaceProxyDeregistered", note)
+
+    async def _delete(self, coderd: Coderd, proxy: CoderWorkspaceProxy, made: RetiringProxy, held: str) -> bool:
+        """Whether the proxy was deleted now; it may be gone already, or belong to somebody else."""
+        claims = claims_beside(proxy, self._proxies)
+        proxy_id = made.proxy_id
+        if not proxy_id:
+            found = find_named(await coderd.workspace_proxies(), made.proxy_name)
+            if found is None or not claims.allow(found):
+                return False
+            if found.id != held and not Recorded(made.proxy_name, since=made.registration_started).accounts_for(found):
+                self._leaked(proxy, made, "it is not certain that this object registered it")
+                return False
+            proxy_id = found.id
+        if proxy_id in claims.ids:
+            return False
+        try:
+            await coderd.delete_workspace_proxy(proxy_id)
+        except coderd_errors.NotFound as error:
+            # coderd answers 404 also to a user who may not delete what the list shows.
+            if any(each.id == proxy_id for each in await coderd.workspace_proxies()):
+                needed = "the user of the token needs the role Owner in Coder, or another role that may delete it"
+                raise coderd_errors.Forbidden(f"Coder still lists it: {needed}") from error
+            return False
+        return True
+
+    def _failed(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, error: coderd_errors.CoderdError) -> None:
+        note = f"Cannot deregister workspace proxy {made.proxy_name} at {made.coder_url}, retrying: {error}"
+        self._recorder.warning(WORKSPACE_PROXY, proxy, "WorkspaceProxyNotDeregistered", note)
 
     def _leaked(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, why: str) -> None:
         note = f"workspace proxy {made.proxy_name} is left in coderd at {made.coder_url}: {why}"

@@ -12,9 +12,12 @@ from coder_k8s.api.conditions import WorkspaceProxyCondition
 from coder_k8s.coderd import errors
 from coder_k8s.coderd.errors import shown
 from coder_k8s.coderd.types import WorkspaceProxy
+from coder_k8s.controllers.labels import ADOPT
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.objects import Key
+
+from .registration import PRIMARY, Blocked
 
 REGISTERED = WorkspaceProxyCondition.REGISTERED
 HEALTHY = WorkspaceProxyCondition.PROXY_HEALTHY
@@ -85,8 +88,24 @@ def health(found: WorkspaceProxy, replicas: int, token: str) -> Verdict:
     return Verdict(False, reason, f"{EXPLAINED[reason]}: {words}" if words else EXPLAINED[reason])
 
 
-def refusal(trouble: errors.CoderdError, *, given: bool) -> Verdict:
-    """What it means that coderd refused; `given` credentials are for their giver to mend, our own are not."""
+def name_taken(found: Blocked) -> Verdict:
+    """What to do about a proxy of the wanted name that is not this object's."""
+    if found.name.lower() == PRIMARY:
+        message = f"The name {found.name} is that of the Coder deployment itself; rename this object"
+    elif found.claimed:
+        message = (
+            f"Coder already has a proxy named {found.name} that another CoderWorkspaceProxy claims; rename this object"
+        )
+    else:
+        fixes = ["delete it in Coder", "rename this object"]
+        fixes += [f'take it over with the annotation {ADOPT}: "true"'] if found.adoptable else []
+        choice = f"{', '.join(fixes[:-1])}{',' if len(fixes) > 2 else ''} or {fixes[-1]}"
+        message = f"Coder already has a proxy named {found.name} that this object did not register; {choice}"
+    return Verdict(False, "NameTaken", message, stalled=True)
+
+
+def refusal(trouble: errors.CoderdError, *, given: bool, user: str) -> Verdict:
+    """What it means that coderd refused; `given` credentials are for their giver to fix, our own are not."""
     match trouble:
         case errors.NotLicensed():
             return Verdict(False, "NotEntitled", str(trouble), stalled=True)
@@ -95,9 +114,9 @@ def refusal(trouble: errors.CoderdError, *, given: bool) -> Verdict:
         case errors.Unauthorized():
             return Verdict(False, "CredentialsRejected", str(trouble), stalled=given)
         case errors.Forbidden():
-            return Verdict(False, "Forbidden", str(trouble), stalled=True)
-        case errors.Conflict():
-            return Verdict(False, "NameTaken", str(trouble), stalled=True)
+            needed = "grant it the role Owner in Coder, or another role that may"
+            message = f"{user} may not manage workspace proxies: {needed}. Coder answered: {trouble}"
+            return Verdict(False, "Forbidden", message, stalled=True)
         case errors.Invalid():
             return Verdict(False, "Invalid", str(trouble), stalled=True)
         case errors.RateLimited():

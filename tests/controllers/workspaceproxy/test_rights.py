@@ -1,0 +1,87 @@
+"""What a user may not do, coderd hides: a 404 is not the end of a proxy that the list shows."""
+
+import pytest
+
+from coder_k8s.api import WORKSPACE_PROXY
+from coder_k8s.dev.coderd_server import User
+
+from .world import CREDENTIALS, FINALIZER, NAME, ONE, World
+
+SECRET_NAME = f"{NAME}-proxy-token"
+
+
+async def demote(place: World) -> None:
+    """Let the user of the credentials have no role: it may still read proxies, as every user may."""
+    await place.put_secret(CREDENTIALS, token=place.coderd.state.add_token(User("demoted")))
+
+
+async def test_a_proxy_that_is_hidden_from_its_user_is_not_gone(place: World) -> None:
+    """coderd answers 404 to the deletion, and lists the proxy; that is tried again, and then named by an event."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await demote(place)
+        await operator.settle()
+        await place.delete(WORKSPACE_PROXY, NAME)
+        failed = await place.event("WorkspaceProxyNotDeregistered")
+        assert NAME in failed
+        assert "the role Owner" in failed
+        await operator.later(minutes=1)
+        assert FINALIZER in (await place.get()).metadata.finalizers
+        await operator.later(minutes=5)
+        await place.gone(WORKSPACE_PROXY, NAME)
+        assert "Coder still lists it" in await place.event("WorkspaceProxyLeaked")
+        assert await place.events("WorkspaceProxyDeregistered") == []
+    assert NAME in place.proxies
+
+
+async def test_a_user_who_gets_the_role_back_in_time(place: World) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await demote(place)
+        await place.delete(WORKSPACE_PROXY, NAME)
+        await place.event("WorkspaceProxyNotDeregistered")
+        await place.put_secret(CREDENTIALS, token=place.coderd.state.token)
+        await operator.later(seconds=6)
+        await place.gone(WORKSPACE_PROXY, NAME)
+        assert await place.events("WorkspaceProxyLeaked") == []
+    assert place.proxies == {}
+
+
+async def test_a_retiring_proxy_that_cannot_be_deleted_is_reported_and_kept(place: World) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await demote(place)
+        await place.put_secret("given", token="somebody:else")
+        await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL="http://x")
+        await place.told("Registered", "NotManaged")
+        await operator.settle()
+        await place.roll_out()
+        assert "the role Owner" in await place.event("WorkspaceProxyNotDeregistered")
+        await operator.settle()
+        assert [each.proxy_name for each in (await place.get()).status.retiring_proxies] == [NAME]
+        await place.put_secret(CREDENTIALS, token=place.coderd.state.token)
+        await operator.later(seconds=31)
+        assert (await place.get()).status.retiring_proxies == []
+    assert place.proxies == {}
+
+
+@pytest.mark.parametrize("change", ["names", "token"])
+async def test_a_change_without_the_right_says_which_role_is_missing(place: World, change: str) -> None:
+    """coderd answers 404 to the change of a proxy that it lists."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await demote(place)
+        await operator.settle()
+        if change == "names":
+            await place.change(bootstrap={"displayName": "Down under"})
+        else:
+            await place.put_secret(SECRET_NAME, token="")
+        told = await place.told("Registered", "Forbidden", "False")
+        assert f"The user of the token in Secret {CREDENTIALS} may not manage workspace proxies" in told.message
+        assert "the role Owner" in told.message
+        await place.told("Stalled", "Forbidden", "True")
+    assert place.coderd.state.count("PATCH", ONE) == 1
