@@ -32,6 +32,7 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from tests.docs.pages import ROOT, Block
 from tests.support.databases import create_database
+from tests.support.gateways import accepting
 
 CHECKOUT = ("charts", "config", "examples", "install.yaml")
 ACCOUNT = "/api/v1/namespaces/coder-system/serviceaccounts/coder-k8s"
@@ -156,6 +157,7 @@ async def world(cluster: FullCluster, postgres: Postgres, folder: Path) -> Async
         http = await stack.enter_async_context(Http(load(cluster.kubeconfig), "kubelet", Metrics()))
         client = Client(http, "kubelet")
         containers = Containers(client, coderd.state)
+        await stack.enter_async_context(accepting(client))
         await stack.enter_async_context(Kubelet(client, [""], containers.start).run())
         reader = World(cluster, folder, coderd, database.url)
         stack.callback(reader.stop)

@@ -2,7 +2,7 @@
 
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from tests.support.coderd import Clock, Site, env, operator_tokens, site
 from tests.support.crashes import is_rolled_out
 from tests.support.databases import CoderdDatabase, create_database
 from tests.support.drills import Drill, Event, Ground, State
+from tests.support.gateways import accepting
 
 GATEWAY = {"host": "coder.example.com", "parentRefs": [{"name": "public"}]}
 INGRESS = {"host": "coder.example.com"}
@@ -129,7 +130,10 @@ async def drilling(
     database = await create_database(postgres, "2.36.1")
     clock = Clock()
     clock.time = datetime.now(UTC)
-    async with site(cluster.kubeconfig, kubeconfig, home, database_url=database.url, clock=clock) as demo:
+    async with (
+        site(cluster.kubeconfig, kubeconfig, home, database_url=database.url, clock=clock) as demo,
+        accepting(demo.client) if everywhere else nullcontext(),
+    ):
         service = f"{demo.key.name}.{home}.svc.cluster.local"
         ground = Ground(
             kubeconfig=kubeconfig,

@@ -1,8 +1,8 @@
 """The way in: an Ingress, an HTTPRoute, or none."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,18 @@ import pytest
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane import setup
-from coder_k8s.controllers.controlplane.exposure import judge
+from coder_k8s.controllers.controlplane.exposure import answers, judge
 from coder_k8s.controllers.report import Report
 from coder_k8s.dev import gateway_api
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
-from coder_k8s.kube.conditions import find
+from coder_k8s.kube.conditions import Condition, Status, find
 from coder_k8s.kube.kinds import HTTP_ROUTE, INGRESS
-from coder_k8s.kube.objects import Child, Key, Manifest, timestamp
+from coder_k8s.kube.objects import Child, Key, Manifest
 from tests.support import eventually
+from tests.support.coderd import Clock
 from tests.support.controllers import running
+from tests.support.gateways import answer
+from tests.support.idle import idle
 
 from .administrator import (
     Administrator,
@@ -73,47 +76,74 @@ def said(parent: dict[str, str], status: str, generation: int = 2) -> dict[str, 
     return {"parentRef": parent, "conditions": [{"type": "ResolvedRefs", "status": "True"}, accepted]}
 
 
+WAITS, ACCEPTED = "waiting for Gateway", "HTTPRoute demo serves coder.example.com by Gateway public, internal"
+SILENT = "Gateway public has not answered HTTPRoute demo"
+
+
 @pytest.mark.parametrize(
-    ("parents", "reason", "message"),
+    ("parents", "expected", "message"),
     [
-        ([], "Applied", "0 of 2 Gateways have answered"),
-        ([said(PUBLIC, "True")], "Applied", "1 of 2 Gateways have answered"),
-        ([said(PUBLIC, "True"), said(PUBLIC, "True")], "Applied", "1 of 2 Gateways have answered"),
-        ([said(PUBLIC, "True"), said(INTERNAL, "Unknown")], "Applied", "1 of 2 Gateways have answered"),
-        ([said({**PUBLIC, "namespace": "here"}, "True"), said(INTERNAL, "True")], "Applied", "accepted"),
-        ([said(PUBLIC, "True"), said(INTERNAL, "False")], "NotAccepted", "Gateway internal does not accept"),
-        ([said(INTERNAL, "False", generation=1)], "Applied", "0 of 2 Gateways have answered"),
-        ([said({"name": "retired"}, "False"), said(PUBLIC, "True")], "Applied", "1 of 2 Gateways have answered"),
-        ([{"parentRef": PUBLIC}], "Applied", "0 of 2 Gateways have answered"),
+        ([], "Unknown WaitingForGateway", f"{WAITS} public"),
+        ([said(PUBLIC, "True")], "Unknown WaitingForGateway", f"{WAITS} internal"),
+        ([said(PUBLIC, "True"), said(PUBLIC, "True")], "Unknown WaitingForGateway", f"{WAITS} internal"),
+        ([said(PUBLIC, "True"), said(INTERNAL, "Unknown")], "Unknown WaitingForGateway", f"{WAITS} internal"),
+        ([said({**PUBLIC, "namespace": "here"}, "True"), said(INTERNAL, "True")], "True Applied", ACCEPTED),
+        ([said(PUBLIC, "True"), said(INTERNAL, "False")], "False NotAccepted", "Gateway internal does not accept"),
+        ([said(PUBLIC, "False"), said(PUBLIC, "True")], "False NotAccepted", "Gateway public does not accept"),
+        ([said(INTERNAL, "False", generation=1)], "Unknown WaitingForGateway", f"{WAITS} public"),
+        ([said({"name": "retired"}, "False"), said(PUBLIC, "True")], "Unknown WaitingForGateway", f"{WAITS} internal"),
+        ([{"parentRef": PUBLIC}], "Unknown WaitingForGateway", f"{WAITS} public"),
     ],
 )
-def test_judgement_of_a_route(parents: list[dict[str, Any]], reason: str, message: str) -> None:
-    content = {"spec": {"parentRefs": [PUBLIC, INTERNAL]}, "status": {"parents": parents}}
-    metadata = {"name": "demo", "namespace": "here", "generation": 2}
-    report = Report()
-    judge(Child.decode(msgspec.json.encode({"metadata": metadata, **content})), report)
+def test_judgement_of_a_route(parents: list[dict[str, Any]], expected: str, message: str) -> None:
+    report = judged(parents)
     [found] = report.findings
-    assert (found.reason, found.holds) == (reason, reason == "Applied")
+    assert f"{found.status} {found.reason}" == expected
     assert found.message.startswith(message)
+    assert report.look_again == (60 if found.holds is None else None)
 
 
-async def answer(admin: Administrator, key: Key, status: str, reason: str, message: str = "") -> None:
-    """Say about a route what a gateway controller would."""
-    route = await admin.client.get(HTTP_ROUTE, key)
-    accepted = {
-        "type": "Accepted",
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "observedGeneration": route.metadata.generation,
-        "lastTransitionTime": timestamp(datetime.now(UTC)),
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def judged(parents: list[dict[str, Any]], before: Sequence[Condition] = (), **metadata: Any) -> Report:
+    content = {
+        "metadata": {"name": "demo", "namespace": "here", "generation": 2, **metadata},
+        "spec": {"parentRefs": [PUBLIC, INTERNAL], "hostnames": ["coder.example.com"]},
+        "status": {"parents": parents},
     }
-    parent = {
-        "parentRef": route.manifest["spec"]["parentRefs"][0],
-        "controllerName": "example.com/gateway",
-        "conditions": [accepted],
-    }
-    await admin.client.merge(HTTP_ROUTE, route.key, {"status": {"parents": [parent]}}, "status")
+    route, report = Child.decode(msgspec.json.encode(content)), Report(before)
+    judge(route, answers(route), report, NOW)
+    return report
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "seconds", "expected"),
+    [
+        ("True", "Applied", 3600, "Unknown WaitingForGateway"),
+        ("False", "GatewayAPIMissing", 3600, "Unknown WaitingForGateway"),
+        ("Unknown", "WaitingForGateway", 59, "Unknown WaitingForGateway"),
+        ("Unknown", "WaitingForGateway", 60, "False NotAccepted"),
+        ("False", "NotAccepted", 5, "False NotAccepted"),
+    ],
+)
+def test_gateway_that_does_not_answer(status: Status, reason: str, seconds: int, expected: str) -> None:
+    since = NOW - timedelta(seconds=seconds)
+    before = Condition(type="Exposed", status=status, reason=reason, message="", last_transition_time=since)
+    report = judged([], [before])
+    [found] = report.findings
+    assert f"{found.status} {found.reason}" == expected
+    if found.holds is None:
+        assert report.look_again == (60 - seconds if status == "Unknown" else 60)
+    else:
+        assert found.message.startswith(SILENT)
+        assert report.look_again is None
+
+
+def test_route_that_goes_is_accepted_by_nobody() -> None:
+    parents = [said(PUBLIC, "True"), said(INTERNAL, "True")]
+    [found] = judged(parents, deletionTimestamp="2026-03-01T11:59:00Z").findings
+    assert (found.status, found.reason) == ("Unknown", "WaitingForGateway")
 
 
 async def test_ingress_follows_the_spec_and_goes_with_it(
@@ -182,7 +212,7 @@ async def test_gateway_api_is_picked_up_and_missed_without_a_restart(
         assert "Gateway API" in missing.message
 
         await have_gateway_api(gateway_cluster)
-        await gateway_admin.told(key, "Exposed", "Applied", within=20)
+        await gateway_admin.told(key, "Exposed", "WaitingForGateway", within=20)
         made = (await gateway_admin.client.get(HTTP_ROUTE, key)).manifest
         assert made["metadata"]["ownerReferences"][0]["name"] == "demo"
 
@@ -193,29 +223,53 @@ async def test_gateway_api_is_picked_up_and_missed_without_a_restart(
 async def test_route_is_as_good_as_its_parents_say(gateway_cluster: Cluster, gateway_admin: Administrator) -> None:
     await have_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
-    async with running(operator_of(gateway_cluster), [namespace], setup.build):
+    clock = Clock()
+    async with running(operator_of(gateway_cluster), [namespace], setup.build, now=clock) as runtime:
         key = await gateway_admin.make(namespace, expose=BY_GATEWAY)
-        assert (await gateway_admin.told(key, "Exposed", "Applied")).message == "0 of 1 Gateways have answered"
+        assert (await gateway_admin.told(key, "Exposed", "WaitingForGateway")).status == "Unknown"
+        await idle(runtime)
+        clock.advance(seconds=61)
+        await gateway_admin.change(key, extraArgs=["--verbose"])  # another pass, as when a minute is over
+        silent = await gateway_admin.told(key, "Exposed", "NotAccepted")
+        assert (silent.status, "public" in silent.message) == ("False", True)
+        assert (await gateway_admin.plane(key)).status.phase == "Pending"
 
-        await answer(gateway_admin, key, "False", "NotAllowedByListeners", "no listener takes this host")
+        await answer(gateway_admin.client, key, "False", "NotAllowedByListeners", "no listener takes this host")
         refused = await gateway_admin.told(key, "Exposed", "NotAccepted")
+        await eventually(lambda: says(gateway_admin, key, "no listener takes this host"))
         assert refused.status == "False"
-        assert "public" in refused.message
-        assert "no listener takes this host" in refused.message
 
-        await answer(gateway_admin, key, "True", "Accepted")
-        assert (await gateway_admin.told(key, "Exposed", "Applied")).message == "accepted"
+        await answer(gateway_admin.client, key, "True", "Accepted")
+        accepted = await gateway_admin.told(key, "Exposed", "Applied")
+        assert accepted.message == "HTTPRoute demo serves coder.example.com by Gateway public"
 
 
-async def test_switching_keeps_one_way_in(gateway_cluster: Cluster, gateway_admin: Administrator) -> None:
+async def says(admin: Administrator, key: Key, words: str) -> bool:
+    """Whether the message about exposure has these words."""
+    found = find((await admin.plane(key)).status.conditions, "Exposed")
+    return found is not None and words in found.message
+
+
+async def test_old_way_in_stays_until_the_new_one_is_accepted(
+    gateway_cluster: Cluster, gateway_admin: Administrator
+) -> None:
     await have_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
-    async with running(operator_of(gateway_cluster), [namespace], setup.build):
+    async with running(operator_of(gateway_cluster), [namespace], setup.build) as runtime:
         key = await gateway_admin.make(namespace, expose=BY_INGRESS)
-        await gateway_admin.told(key, "Exposed", "Applied")
-        assert await gateway_admin.find(INGRESS, key)
+        told = await gateway_admin.told(key, "Exposed", "Applied")
+        assert told.message == "Ingress demo serves coder.example.com"
+        before = await gateway_admin.client.get(INGRESS, key)
 
         await gateway_admin.change(key, expose={**BY_GATEWAY, "ingress": None})
+        await gateway_admin.told(key, "Exposed", "WaitingForGateway")
+        await idle(runtime)
+        assert await gateway_admin.find(INGRESS, key) == before
+        await answer(gateway_admin.client, key, "False", "NotAllowedByListeners")
+        await gateway_admin.told(key, "Exposed", "NotAccepted")
+        await idle(runtime)
+        assert await gateway_admin.find(INGRESS, key) == before
+        await answer(gateway_admin.client, key, "True", "Accepted")
         await gateway_admin.gone(INGRESS, key)
         assert await gateway_admin.find(HTTP_ROUTE, key)
 
@@ -224,9 +278,25 @@ async def test_switching_keeps_one_way_in(gateway_cluster: Cluster, gateway_admi
         assert await gateway_admin.find(INGRESS, key)
 
         await gateway_admin.change(key, expose={**BY_GATEWAY, "ingress": None})
-        await gateway_admin.gone(INGRESS, key)
+        await gateway_admin.told(key, "Exposed", "WaitingForGateway")
         await gateway_admin.change(key, expose=None)
         await gateway_admin.gone(HTTP_ROUTE, key)
+        await gateway_admin.gone(INGRESS, key)
+
+
+async def test_ingress_stays_where_there_is_no_gateway_api(
+    gateway_cluster: Cluster, gateway_admin: Administrator
+) -> None:
+    await lose_gateway_api(gateway_cluster)
+    namespace = await gateway_admin.make_namespace()
+    async with running(operator_of(gateway_cluster), [namespace], setup.build) as runtime:
+        key = await gateway_admin.make(namespace, expose=BY_INGRESS)
+        await gateway_admin.told(key, "Exposed", "Applied")
+        before = await gateway_admin.client.get(INGRESS, key)
+        await gateway_admin.change(key, expose={**BY_GATEWAY, "ingress": None})
+        assert (await gateway_admin.told(key, "Exposed", "GatewayAPIMissing")).status == "False"
+        await idle(runtime)
+        assert await gateway_admin.find(INGRESS, key) == before
 
 
 async def test_switching_leaves_a_foreign_route_alone_and_the_ingress_in_place(

@@ -123,16 +123,18 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
         ),
     ),
     ControlPlaneCondition.EXPOSED: (
-        Reason("Applied", "The Ingress or HTTPRoute is in place."),
+        Reason("Applied", "The Ingress is in place, or every Gateway accepts the HTTPRoute."),
+        Reason("WaitingForGateway", "A Gateway has not answered the route yet; it has a minute."),
         Reason(
             "GatewayAPIMissing",
-            "The cluster has no Gateway API; the route follows when it appears.",
+            "The cluster has no Gateway API; the route follows when it appears. An Ingress from before stays.",
             "Install the CRDs of the Gateway API, or use `expose.ingress`.",
         ),
         Reason(
             "NotAccepted",
-            "A Gateway does not accept the route.",
-            "Look at the Gateway that the message names: its listeners, host names and `allowedRoutes`.",
+            "A Gateway does not accept the route, or has not answered for a minute.",
+            "Look at the Gateway that the message names: whether it exists and has a controller, its listeners, host "
+            "names and `allowedRoutes`.",
         ),
         Reason(
             "NameTaken",

@@ -1,66 +1,134 @@
-"""How Coder is reached from outside of the cluster, told as the condition `Exposed`."""
+"""How Coder is reached from outside of the cluster, told as the condition `Exposed`.
 
-from collections.abc import Iterator
-from typing import Any
+After a change from one way to the other, the old one stays until the new one is accepted: an Ingress when it is
+applied, a route when one of its Gateways accepts it.
+"""
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.api.controlplane import Gateway, Ingress
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube import errors
+from coder_k8s.kube.conditions import find
 from coder_k8s.kube.kinds import HTTP_ROUTE, INGRESS
 from coder_k8s.kube.objects import Child
 
-from .objects import http_route, ingress
+from .objects import hosts, http_route, ingress
 
 EXPOSED = ControlPlaneCondition.EXPOSED
 GATEWAY_API_POLL = 10.0
+ANSWER_TIMEOUT = 60.0
+"""Seconds that a Gateway has to answer."""
 GOING = "custom resource definition is terminating"
 """How the API server refuses an object of a kind that is being removed."""
+
+
+class Answers(NamedTuple):
+    """What the Gateways of a route say about its present generation, by their names."""
+
+    accepted: tuple[str, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    """With the reason that each gives."""
+    silent: tuple[str, ...] = ()
 
 
 class Exposure:
     """Keeps the Ingress or the HTTPRoute, and removes what is no longer asked for."""
 
-    def __init__(self, children: Children) -> None:
+    def __init__(self, children: Children, now: Callable[[], datetime]) -> None:
         self._children = children
+        self._now = now
 
     async def ensure(self, plane: CoderControlPlane, report: Report) -> None:
         expose = plane.spec.expose
-        by_ingress = expose.ingress if expose else None
-        by_gateway = expose.gateway if expose else None
-        # The new way in is there before the old one goes.
-        if by_ingress is not None:
-            await self._children.apply(INGRESS, ingress(plane, by_ingress))
-            report.add(EXPOSED, True, "Applied")
-        if by_gateway is not None:
-            try:
-                judge(await self._children.apply(HTTP_ROUTE, http_route(plane, by_gateway)), report)
-            except (errors.NotFound, errors.Forbidden) as refusal:
-                if isinstance(refusal, errors.Forbidden) and GOING not in refusal.message:
-                    raise
-                report.add(EXPOSED, False, "GatewayAPIMissing", "the cluster has no Gateway API: install its CRDs")
-                report.again(GATEWAY_API_POLL)
-        await self._children.prune(INGRESS, plane, keep=[plane.metadata.name] if by_ingress else [])
-        await self._children.prune(HTTP_ROUTE, plane, keep=[plane.metadata.name] if by_gateway else [])
+        if expose and expose.ingress:
+            await self._by_ingress(plane, expose.ingress, report)
+        elif expose and expose.gateway:
+            await self._by_gateway(plane, expose.gateway, report)
+        else:
+            await self._children.prune(INGRESS, plane, keep=[])
+            await self._children.prune(HTTP_ROUTE, plane, keep=[])
+
+    async def _by_ingress(self, plane: CoderControlPlane, wanted: Ingress, report: Report) -> None:
+        made = await self._children.apply(INGRESS, ingress(plane, wanted))
+        report.add(EXPOSED, True, "Applied", f"Ingress {plane.metadata.name} serves {' and '.join(hosts(wanted))}")
+        if not made.deleting:
+            await self._children.prune(HTTP_ROUTE, plane, keep=[])
+
+    async def _by_gateway(self, plane: CoderControlPlane, wanted: Gateway, report: Report) -> None:
+        try:
+            route = await self._children.apply(HTTP_ROUTE, http_route(plane, wanted))
+        except (errors.NotFound, errors.Forbidden) as refusal:
+            if isinstance(refusal, errors.Forbidden) and GOING not in refusal.message:
+                raise
+            report.add(EXPOSED, False, "GatewayAPIMissing", "the cluster has no Gateway API: install its CRDs")
+            report.again(GATEWAY_API_POLL)
+            return
+        found = answers(route)
+        judge(route, found, report, self._now())
+        if found.accepted:
+            await self._children.prune(INGRESS, plane, keep=[])
 
 
-def judge(route: Child, report: Report) -> None:
-    """A route is as good as its parents say; one that nobody has looked at yet is waited for."""
+def answers(route: Child) -> Answers:
+    """What the Gateways say; an answer to an older generation of the route, or to one that goes, says nothing."""
     manifest = route.manifest
-    wanted = {_identity(parent, route) for parent in manifest["spec"]["parentRefs"]}
-    answers = [answer for answer in _answers(manifest.get("status") or {}, route) if answer[0] in wanted]
-    for (name, *_), accepted in answers:
-        if accepted["status"] == "False":
-            said = accepted.get("message") or accepted.get("reason", "")
-            return report.add(EXPOSED, False, "NotAccepted", f"Gateway {name} does not accept the route: {said}")
-    answered = len({who for who, _ in answers})
-    words = "accepted" if answered == len(wanted) else f"{answered} of {len(wanted)} Gateways have answered"
-    return report.add(EXPOSED, True, "Applied", words)
+    verdicts = [] if route.deleting else _verdicts(manifest.get("status") or {}, route)
+    known = dict(sorted(verdicts, key=lambda each: each[1]["status"], reverse=True))  # a refusal counts most
+    wanted = {_identity(parent, route): parent["name"] for parent in manifest["spec"]["parentRefs"]}
+    said = [(name, known.get(identity)) for identity, name in wanted.items()]
+    return Answers(
+        accepted=tuple(name for name, verdict in said if verdict and verdict["status"] == "True"),
+        refused=tuple(
+            (name, verdict.get("message") or verdict.get("reason", ""))
+            for name, verdict in said
+            if verdict and verdict["status"] == "False"
+        ),
+        silent=tuple(name for name, verdict in said if verdict is None),
+    )
 
 
-def _answers(status: dict[str, Any], route: Child) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """What the parents have made up their minds about: an answer to an older route says nothing about this one."""
+def judge(route: Child, found: Answers, report: Report, now: datetime) -> None:
+    """Add `Exposed`.
+
+    | Gateways                                              | status  | reason              |
+    |-------------------------------------------------------|---------|---------------------|
+    | one refuses the route                                 | False   | `NotAccepted`       |
+    | all accept it                                         | True    | `Applied`           |
+    | one has not answered, and is asked for under a minute | Unknown | `WaitingForGateway` |
+    | one has not answered for longer                       | False   | `NotAccepted`       |
+    """
+    name = route.metadata.name
+    if found.refused:
+        gateway, words = found.refused[0]
+        report.add(EXPOSED, False, "NotAccepted", f"Gateway {gateway} does not accept the route: {words}")
+    elif not found.silent:
+        served = " and ".join(route.manifest["spec"]["hostnames"])
+        report.add(EXPOSED, True, "Applied", f"HTTPRoute {name} serves {served} by Gateway {', '.join(found.accepted)}")
+    elif (left := _left(report, now)) > 0:
+        report.add(
+            EXPOSED, None, "WaitingForGateway", f"waiting for Gateway {found.silent[0]} to accept HTTPRoute {name}"
+        )
+        report.again(left)
+    else:
+        message = f"Gateway {found.silent[0]} has not answered HTTPRoute {name}: look whether it and its controller run"
+        report.add(EXPOSED, False, "NotAccepted", message)
+
+
+def _left(report: Report, now: datetime) -> float:
+    """For how many seconds more an answer is waited for. The condition remembers since when, also through a restart."""
+    known = find(report.before, EXPOSED)
+    if known is None or known.reason not in ("WaitingForGateway", "NotAccepted"):
+        return ANSWER_TIMEOUT
+    return ANSWER_TIMEOUT - (now - known.last_transition_time).total_seconds() if known.holds is None else 0.0
+
+
+def _verdicts(status: dict[str, Any], route: Child) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     generation = route.metadata.generation
     for parent in status.get("parents") or []:
         for found in parent.get("conditions") or []:

@@ -47,11 +47,14 @@ def service(plane: CoderControlPlane) -> Manifest:
     }
 
 
+def hosts(wanted: Ingress | Gateway) -> list[str]:
+    return [host for host in (wanted.host, wanted.wildcard_host) if host]
+
+
 def ingress(plane: CoderControlPlane, wanted: Ingress) -> Manifest:
     backend = {"service": {"name": plane.metadata.name, "port": {"number": http_port(plane)}}}
     path = {"path": "/", "pathType": "Prefix", "backend": backend}
-    hosts = [host for host in (wanted.host, wanted.wildcard_host) if host]
-    spec: Manifest = {"rules": [{"host": host, "http": {"paths": [path]}} for host in hosts]}
+    spec: Manifest = {"rules": [{"host": host, "http": {"paths": [path]}} for host in hosts(wanted)]}
     if wanted.class_name:
         spec["ingressClassName"] = wanted.class_name
     if tls := _ingress_tls(wanted):
@@ -72,10 +75,9 @@ def http_route(plane: CoderControlPlane, wanted: Gateway) -> Manifest:
     ]
     backend = {"group": "", "kind": "Service", "name": plane.metadata.name, "port": http_port(plane), "weight": 1}
     rule = {"matches": [{"path": {"type": "PathPrefix", "value": "/"}}], "backendRefs": [backend]}
-    hosts = [host for host in (wanted.host, wanted.wildcard_host) if host]
     return {
         "metadata": metadata(plane),
-        "spec": {"parentRefs": parents, "hostnames": hosts, "rules": [rule]},
+        "spec": {"parentRefs": parents, "hostnames": hosts(wanted), "rules": [rule]},
     }
 
 

@@ -91,7 +91,7 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
         cleanup,
         environment=Sources(client, secrets, config_maps),
         rbac=WorkspaceRBAC(client, children, namespaces, runtime.namespaces, allow_workspace_namespaces),
-        exposure=Exposure(children),
+        exposure=Exposure(children, now),
         access=OperatorAccess(client, children, secrets, runtime.coderd, revocation, recorder, now, runtime.rng),
         license=LicenseKeeper(client, secrets, recorder, now),
         entitlements=EntitlementWatcher(recorder, LicenseMetrics(runtime.metrics.registry), now),
