@@ -348,6 +348,8 @@ async def test_nothing_is_waited_for_without_pods(demo: Site) -> None:
         await demo.told("Ready", "AllPartsReady", "True")
         await demo.change(replicas=0)
         await demo.told("Available", "RolloutInProgress", "True")
+        demo.coderd.state.set(rate_limited=True)  # as a pod that stops may refuse
+        await operator.later(minutes=3)
         await demo.serve(0)
         await demo.told("Ready", "ScaledToZero", "True")
         for condition in ("OperatorAccessReady", "LicenseApplied", "EntitlementsKnown"):
@@ -357,6 +359,7 @@ async def test_nothing_is_waited_for_without_pods(demo: Site) -> None:
         asked = sum(demo.coderd.state.requests.values())
         await operator.later(minutes=61)
         assert sum(demo.coderd.state.requests.values()) == asked
+        demo.coderd.state.set(rate_limited=False)
         await demo.change(replicas=1)
         await demo.told("Available", "NoReplicasReady", "False")
         await demo.serve()

@@ -78,7 +78,10 @@ async def test_namespace_agrees_by_label_and_takes_it_back(whole_cluster: Cluste
         assert open_to_others in (await admin.told(key, READY, "NamespaceNotAllowed")).message
 
         await admin.label_namespace(open_to_others, {OPT_IN: ANYONE})
-        assert (await admin.told(key, READY, "Applied")).status == "True"
+        applied = await admin.told(key, READY, "Applied")
+        assert applied.status == "True"
+        where = f"{home}, {other}, {open_to_others}"
+        assert applied.message == f"ServiceAccount demo may run workspaces in namespaces: {where}"
         await becomes(admin, open_to_others, both)
         await admin.not_stalled(key)
 

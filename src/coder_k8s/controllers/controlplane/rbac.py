@@ -33,6 +33,8 @@ ANYONE = "ANY"
 PLANE, PLANE_NAMESPACE = "coder.com/control-plane", "coder.com/control-plane-namespace"
 OWNER_UID = "coder.com/workspace-rbac-owner-uid"
 REFUSED_POLL = 60.0
+NAMED = 10
+"""How many namespaces a message names."""
 
 
 class Refusal(NamedTuple):
@@ -91,7 +93,7 @@ class WorkspaceRBAC:
         refusals = [self._refusal(plane, namespace) for namespace in wanted_elsewhere(plane)]
         refusals += [await self._grant(plane, namespace) for namespace in places]
         await self._withdraw(plane, places, seen)
-        _judge(plane, [refusal for refusal in refusals if refusal], report)
+        _judge(plane, places, [refusal for refusal in refusals if refusal], report)
 
     def allowed_elsewhere(self, plane: CoderControlPlane) -> list[str]:
         """The other namespaces of the spec that agree."""
@@ -189,7 +191,7 @@ def wanted_elsewhere(plane: CoderControlPlane) -> list[str]:
     return [name for name in plane.spec.rbac.workspace_namespaces if name != plane.metadata.namespace]
 
 
-def _judge(plane: CoderControlPlane, refused: Sequence[Refusal], report: Report) -> None:
+def _judge(plane: CoderControlPlane, places: Sequence[str], refused: Sequence[Refusal], report: Report) -> None:
     if refused:
         first = refused[0]
         also = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
@@ -198,7 +200,10 @@ def _judge(plane: CoderControlPlane, refused: Sequence[Refusal], report: Report)
     elif not plane.spec.rbac.workspace_perms:
         report.add(READY, False, "Disabled", "rbac.workspacePerms is off", settled=True)
     else:
-        report.add(READY, True, "Applied")
+        more = f" and {len(places) - NAMED} more" if len(places) > NAMED else ""
+        where = f"{', '.join(places[:NAMED])}{more}"
+        account = service_account_name(plane)
+        report.add(READY, True, "Applied", f"ServiceAccount {account} may run workspaces in namespaces: {where}")
 
 
 def identity(plane: Key) -> dict[str, str]:

@@ -108,7 +108,7 @@ class Reconciler:
 
     async def _converse(self, plane: CoderControlPlane, live: Child | None, serving: bool, report: Report) -> None:
         """What there is to settle with coderd itself, which may be slow or away: after all that Kubernetes needs."""
-        if report.scaled_to_zero and not serving:
+        if report.scaled_to_zero:  # its last pods may already refuse to answer
             await self._retain(plane, report)
             return
         coderd = None
