@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.report import MESSAGE_LIMIT, Report
 from coder_k8s.kube.conditions import Condition, Finding, Status
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -125,6 +125,46 @@ def test_the_summary_carries_the_message_of_the_culprit() -> None:
         "coderd refused it",
         "coderd refused it",
     ]
+
+
+def test_the_summary_carries_the_message_of_the_first_condition_that_is_open() -> None:
+    report = of(add("Available", False, "Pulling", "1 of 2"), add("License", False, "Pending", "later"))
+    assert [finding.message for finding in report.conclude()[:3]] == ["1 of 2", "1 of 2", ""]
+
+
+@pytest.mark.parametrize("steps", [[], [add("Available", None, "Unknown", "not seen")], [add("Exposed", True, "Yes")]])
+def test_an_interrupt_goes_before_all_conditions(steps: list[Callable[[Report], None]]) -> None:
+    report = of(*steps)
+    report.interrupt("Unreachable", "no answer")
+    assert report.conclude()[:3] == [
+        Finding("Ready", False, "Unreachable", "no answer"),
+        Finding("Reconciling", True, "Unreachable", "no answer"),
+        Finding("Stalled", False, "Progressing"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "types", "expected"),
+    [
+        ("Pending", ("License",), True),
+        ("Pending", ("Available", "License"), True),
+        ("Pending", ("Available",), False),
+        ("Serving", ("License",), False),
+        ("Serving", (), False),
+    ],
+)
+def test_whether_a_condition_has_a_reason(reason: str, types: tuple[str, ...], expected: bool) -> None:
+    report = of(add("Available", True, "Serving"), add("License", False, "Pending"))
+    assert report.says(reason, *types) is expected
+
+
+@pytest.mark.parametrize(("length", "kept"), [(1, 1), (4096, 4096), (4097, 4095), (100_000, 4095)])
+def test_a_long_message_is_cut(length: int, kept: int) -> None:
+    assert MESSAGE_LIMIT == 4096
+    cut = "x" * kept + ("" if kept == length else "…")
+    report = of(add("License", False, "Invalid", "x" * length, stalled=True))
+    messages = {finding.type: finding.message for finding in report.conclude()}
+    assert messages["License"] == messages["Ready"] == messages["Stalled"] == cut
 
 
 def test_the_shortest_wish_wins() -> None:

@@ -1,12 +1,26 @@
 """What the server adds is no difference; what somebody takes away or changes is one."""
 
+import json
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coder_k8s.kube.containment import contains
+from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.containment import KEYED_LISTS, SETS, contains
+
+CHILDREN = {
+    "apis/apps/v1": "io.k8s.api.apps.v1.Deployment",
+    "api/v1": "io.k8s.api.core.v1.Service",
+    "apis/rbac.authorization.k8s.io/v1": "io.k8s.api.rbac.v1.RoleBinding",
+    "apis/networking.k8s.io/v1": "io.k8s.api.networking.v1.Ingress",
+}
+"""Kinds that the operator writes, by the part of the API that describes them."""
+NOT_WRITTEN = {"schedulingGates", "values"}
+"""Lists in them that the operator never writes."""
 
 
 @pytest.mark.parametrize(
@@ -67,6 +81,72 @@ def test_contained(want: Any, live: Any) -> None:
 )
 def test_not_contained(want: Any, live: Any) -> None:
     assert not contains(live, want)
+
+
+def test_items_are_known_by_the_fields_that_the_api_server_names(cluster: ClusterAccess) -> None:
+    keys: dict[str, set[str]] = {}
+    sets: set[str] = set()
+    for path, root in CHILDREN.items():
+        for name, schema in properties(cluster, path, root):
+            kind = schema.get("x-kubernetes-list-type")
+            if kind == "map":
+                keys.setdefault(name, set()).update(schema["x-kubernetes-list-map-keys"])
+            elif kind == "set":
+                sets.add(name)
+    assert {name: found for name, found in keys.items() if name not in NOT_WRITTEN} == {
+        name: set(known) for name, known in KEYED_LISTS.items()
+    }
+    assert sets - NOT_WRITTEN == SETS
+
+
+def properties(cluster: ClusterAccess, path: str, root: str) -> Iterator[tuple[str, Any]]:
+    """Every field of a kind but those of its status, with its schema."""
+    schemas = json.loads(cluster.kubectl("get", "--raw", f"/openapi/v3/{path}"))["components"]["schemas"]
+    waiting, known = [root], {root}
+    while waiting:
+        for name, schema in schemas[waiting.pop()].get("properties", {}).items():
+            if name != "status":
+                yield name, schema
+                named = set(re.findall(r'"#/components/schemas/([^"]+)"', json.dumps(schema)))
+                waiting += named - known
+                known |= named
+
+
+@pytest.mark.parametrize(
+    ("want", "live", "same"),
+    [
+        ("1", "1000m", True),
+        ("1.5", "1500m", True),
+        ("1500u", "1500000n", True),
+        ("2k", "2000", True),
+        ("1M", "1000k", True),
+        ("3G", "3000M", True),
+        ("1T", "1000G", True),
+        ("1P", "1000T", True),
+        ("1E", "1000P", True),
+        ("1Ki", "1024", True),
+        ("1Mi", "1024Ki", True),
+        ("1Gi", "1024Mi", True),
+        ("1Ti", "1024Gi", True),
+        ("1Pi", "1024Ti", True),
+        ("1Ei", "1024Pi", True),
+        ("1e3", "1k", True),
+        ("1E3", "1k", True),
+        ("5e-1", "500m", True),
+        ("-1", "-1000m", True),
+        ("1k", "1Ki", False),
+        ("1M", "1m", False),
+        ("", "0", False),
+        ("1", "1 ", False),
+        ("many", "more", False),
+    ],
+)
+def test_quantities(want: str, live: str, same: bool) -> None:
+    for field in ("limits", "requests"):
+        assert contains({field: {"x": live}}, {field: {"x": want}}) is same
+    for field in ("divisor", "sizeLimit"):
+        assert contains({field: live}, {field: want}) is same
+    assert not contains({"image": live}, {"image": want})
 
 
 JSON = st.recursive(

@@ -22,6 +22,7 @@ KEYED_LISTS: dict[str, tuple[str, ...]] = {
     "ownerReferences": ("uid",),
     "hostAliases": ("ip",),
     "resourceClaims": ("name",),
+    "claims": ("name",),
 }
 """Lists in which Kubernetes knows an item by these fields; others may add items of their own there."""
 
