@@ -1,3 +1,5 @@
+import time
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
 import msgspec
@@ -57,6 +59,23 @@ def test_what_no_longer_applies_is_dropped() -> None:
     assert merge(existing, [FINE], 1, NOW, drop={"Exposed", "Absent"}) == [condition("Ready")]
 
 
+@pytest.fixture(params=["UTC", "Asia/Tokyo"])
+def _time_zone(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The time zone of the process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", request.param)
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def test_a_condition_without_a_generation_keeps_none() -> None:
+    """Another writer may leave it out."""
+    text = b'{"type":"Theirs","status":"True","reason":"A","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}'
+    assert msgspec.json.encode(msgspec.json.decode(text, type=Condition)) == text
+
+
+@pytest.mark.usefixtures("_time_zone")
 def test_wire_format_is_that_of_kubernetes() -> None:
     local = (NOW + timedelta(microseconds=123456)).astimezone(timezone(timedelta(hours=2)))
     [made] = merge([], [Finding("Ready", None, "Pending")], 7, local)

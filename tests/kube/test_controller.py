@@ -1,9 +1,6 @@
 """One place, four outcomes; and a stop that waits for what is under way."""
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -12,72 +9,9 @@ from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Key, Meta, Object, OwnerReference
-from coder_k8s.kube.queue import WorkQueue
+from coder_k8s.kube.objects import Key, Object
 from tests.support.clock import FakeClock
-
-A, B = Key("ns", "a"), Key("ns", "b")
-
-
-class Passes:
-    """A reconcile that does what the test says, pass by pass, and tells of each."""
-
-    def __init__(self, *outcomes: float | Exception | None) -> None:
-        self._outcomes = list(outcomes)
-        self._seen: asyncio.Queue[Key] = asyncio.Queue()
-
-    async def __call__(self, key: Key) -> float | None:
-        outcome = self._outcomes.pop(0) if self._outcomes else None
-        self._seen.put_nowait(key)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    async def next(self) -> Key:
-        return await asyncio.wait_for(self._seen.get(), 5)
-
-    @property
-    def idle(self) -> bool:
-        return self._seen.empty()
-
-
-class ObservedQueue(WorkQueue[Key]):
-    """Shows when a worker is done with a key."""
-
-    def __init__(self, clock: FakeClock, backoff: Backoff) -> None:
-        super().__init__(clock, backoff)
-        self.finished: asyncio.Queue[Key] = asyncio.Queue()
-
-    def done(self, key: Key) -> None:
-        super().done(key)
-        self.finished.put_nowait(key)
-
-
-def controller(
-    reconcile: Callable[[Key], Awaitable[float | None]], metrics: Metrics | None = None, **options: float
-) -> Controller:
-    queue = WorkQueue[Key](backoff=Backoff(0.001, 0.01))
-    return Controller("demo", reconcile, metrics=metrics or Metrics(), queue=queue, workers=2, **options)
-
-
-@asynccontextmanager
-async def running(controller: Controller) -> AsyncIterator[asyncio.Event]:
-    stopping = asyncio.Event()
-    task = asyncio.create_task(controller.run(stopping))
-    try:
-        yield stopping
-    finally:
-        stopping.set()
-        await asyncio.wait_for(task, 5)
-
-
-def thing(name: str, version: int, owner: str = "") -> Object:
-    owners = [OwnerReference(api_version="v1", kind="X", name=owner, uid=owner, controller=True)] if owner else []
-    return Object(metadata=Meta(name=name, namespace="ns", resource_version=str(version), owner_references=owners))
-
-
-def value(metrics: Metrics, metric: str, **labels: str) -> float:
-    return metrics.registry.get_sample_value(metric, {"controller": "demo", **labels}) or 0.0
+from tests.support.reconciles import A, B, ObservedQueue, Passes, controller, running, thing, throttled, value
 
 
 async def test_done_is_not_looked_at_again() -> None:
@@ -119,10 +53,6 @@ async def test_a_failure_is_tried_again_until_it_succeeds() -> None:
         assert [await passes.next() for _ in range(3)] == [A, A, A]
     assert value(metrics, "controller_runtime_reconcile_errors_total") == 2
     assert value(metrics, "workqueue_retries_total", name="demo") == 2
-
-
-def throttled(after: float) -> Exception:
-    return errors.Throttled(429, "", "slow down", after)
 
 
 @pytest.mark.parametrize(
@@ -245,19 +175,11 @@ async def test_a_write_wakes_every_controller_but_its_own() -> None:
         assert await ours.next() == B
 
 
-@pytest.mark.parametrize(
-    ("trouble", "traceback"), [(errors.Unreachable("no route"), False), (KeyError("defect"), True)]
-)
-async def test_only_a_defect_of_ours_deserves_a_traceback(
-    trouble: Exception, traceback: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    passes = Passes(trouble, None)
-    demo = controller(passes)
-    demo.queue.add(A)
-    with caplog.at_level(logging.INFO):
-        async with running(demo):
-            await passes.next()
-            await passes.next()
-    (record,) = caplog.records
-    assert (record.exc_info is not None) == traceback
-    assert record.__dict__["object"] == "a"
+async def test_changes_of_the_object_itself_go_before_the_rest() -> None:
+    demo, objects, children = controller(Passes()), Cache[Object](), Cache[Object]()
+    demo.watch(objects)
+    demo.watch(children, lambda child: [Key("ns", child.controller.name)] if child.controller else [])
+    objects.listed("", [thing("listed", 1)], "1")
+    children.seen("", thing("child", 2, owner="owner"))
+    objects.seen("", thing("changed", 3))
+    assert [await demo.queue.get() for _ in range(3)] == [Key("ns", name) for name in ("changed", "listed", "owner")]

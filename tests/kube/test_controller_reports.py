@@ -1,0 +1,87 @@
+"""What a controller says about its reconciles, in logs and metrics."""
+
+import asyncio
+import logging
+
+import pytest
+
+from coder_k8s.kube import errors
+from coder_k8s.kube.backoff import Backoff
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.controller import Controller
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Key, Object
+from tests.support.clock import FakeClock
+from tests.support.reconciles import A, ObservedQueue, Passes, controller, running, thing, throttled
+
+DEMO = {"controller": "demo", "namespace": "ns", "object": "a"}
+RETRY = {"retry_in": "0.00s"}
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "message", "about", "traceback"),
+    [
+        (throttled(0), "INFO", "slow down", DEMO, False),
+        (errors.Conflict(409, "Conflict", "changed"), "DEBUG", "changed", DEMO | RETRY, False),
+        (errors.NotLeading("not the leader"), "DEBUG", "not the leader", DEMO | RETRY, False),
+        (errors.Unreachable("no route"), "WARNING", "no route", DEMO | RETRY, False),
+        (errors.Forbidden(403, "Forbidden", "no"), "WARNING", "no", DEMO | RETRY, False),
+        (TimeoutError(), "WARNING", "reconcile took longer than 300 s", DEMO | RETRY, False),
+        (KeyError("defect"), "ERROR", "reconcile failed", DEMO | RETRY, True),
+    ],
+)
+async def test_what_is_logged(
+    error: Exception,
+    level: str,
+    message: str,
+    about: dict[str, str],
+    traceback: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One line about the object for what is known to happen; only a defect has a traceback."""
+    queue = ObservedQueue(FakeClock(), Backoff(0.001, 0.001))
+    demo = Controller("demo", Passes(error), metrics=Metrics(), queue=queue)
+    queue.add(A)
+    with caplog.at_level(logging.DEBUG, logger="coder_k8s"):
+        async with running(demo):
+            await asyncio.wait_for(queue.finished.get(), 5)
+    (record,) = caplog.records
+    assert (record.name, record.levelname, record.getMessage()) == ("coder_k8s.kube.controller", level, message)
+    assert {name: record.__dict__.get(name) for name in (*DEMO, *RETRY)} == dict.fromkeys(RETRY) | about
+    assert (record.exc_info is not None) == traceback
+
+
+async def test_metrics() -> None:
+    metrics, working, leave = Metrics(), asyncio.Event(), asyncio.Event()
+
+    async def work(key: Key) -> None:
+        working.set()
+        await leave.wait()
+
+    def named(metric: str) -> float | None:
+        return metrics.registry.get_sample_value(metric, {"controller": "demo"})
+
+    def of_queue(metric: str) -> float | None:
+        return metrics.registry.get_sample_value(metric, {"controller": "demo", "name": "demo"})
+
+    demo, cache = controller(work, metrics), Cache[Object]()
+    demo.watch(cache)
+    cache.seen("", thing("a", 1))
+    assert (of_queue("workqueue_depth"), of_queue("workqueue_adds_total")) == (1, 1)
+    assert of_queue("workqueue_retries_total") == 0
+    for metric in ("reconcile_errors_total", "terminal_reconcile_errors_total", "active_workers"):
+        assert named(f"controller_runtime_{metric}") == 0
+    assert named("controller_runtime_max_concurrent_reconciles") == 2
+    for result in ("success", "requeue_after", "error"):
+        labels = {"controller": "demo", "result": result}
+        assert metrics.registry.get_sample_value("controller_runtime_reconcile_total", labels) == 0
+    async with running(demo):
+        await working.wait()
+        assert (named("controller_runtime_active_workers"), of_queue("workqueue_depth")) == (1, 0)
+        leave.set()
+    assert named("controller_runtime_active_workers") == 0
+    assert named("controller_runtime_reconcile_time_seconds_count") == 1
+    assert 0 <= (named("controller_runtime_reconcile_time_seconds_sum") or 0) < 5
+    for metric in ("work", "queue"):
+        assert of_queue(f"workqueue_{metric}_duration_seconds_count") == 1
+        assert 0 <= (of_queue(f"workqueue_{metric}_duration_seconds_sum") or 0) < 5
