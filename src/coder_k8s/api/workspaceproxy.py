@@ -67,7 +67,8 @@ class WorkspaceProxySpec(Pods, kw_only=True, frozen=True):
     )
 
     image: Text = ""
-    """Container image. Default: that of the control plane of `controlPlaneRef`, else `ghcr.io/coder/coder:latest`."""
+    """Container image. Default: the `status.image` of the control plane of `controlPlaneRef`, which changes when its
+    rollout is complete; else `ghcr.io/coder/coder:latest`."""
     replicas: Replicas = 1
     """Number of pods."""
     service: Service = Service()

@@ -7,7 +7,7 @@ import pytest
 
 from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy
 from coder_k8s.controllers.workspaceproxy import objects
-from coder_k8s.kube.objects import Manifest
+from coder_k8s.kube.objects import Child, Manifest
 
 LONG = "a-workspace-proxy-with-a-name-that-is-long-enough-to-be-cut-short-by-all-limits"
 LONGEST = "x" * 253
@@ -24,15 +24,27 @@ def proxy(name: str = "sydney", **spec: Any) -> CoderWorkspaceProxy:
     return msgspec.convert(written, CoderWorkspaceProxy)
 
 
-def plane(**spec: Any) -> CoderControlPlane:
-    written = {"metadata": {"namespace": "golden", "name": "demo", "uid": "5678"}, "spec": spec}
-    return msgspec.convert(written, CoderControlPlane)
+def plane(image: str = "", **spec: Any) -> CoderControlPlane:
+    """A control plane that runs this image."""
+    metadata = {"namespace": "golden", "name": "demo", "uid": "5678"}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": {"image": image}}, CoderControlPlane)
 
 
-def container(of: CoderWorkspaceProxy, at: CoderControlPlane | None = None) -> Manifest:
-    [found] = objects.deployment(of, at, "")["spec"]["template"]["spec"]["containers"]
+def deployment(of: CoderWorkspaceProxy, image: str = "coder:v1", checksum: str = "") -> Manifest:
+    return objects.deployment(of, "https://coder.example.com", image, checksum)
+
+
+def container(of: CoderWorkspaceProxy, image: str = "coder:v1") -> Manifest:
+    [found] = deployment(of, image)["spec"]["template"]["spec"]["containers"]
     assert isinstance(found, dict)
     return found
+
+
+def live(image: str) -> Child:
+    """A Deployment that runs this image beside an injected container."""
+    found = deployment(proxy(), image)
+    found["spec"]["template"]["spec"]["containers"].insert(0, {"name": "sidecar", "image": "sidecar"})
+    return Child.decode(msgspec.json.encode({**found, "kind": "Deployment"}))
 
 
 @pytest.mark.parametrize(
@@ -50,22 +62,35 @@ def test_names(name: str, prefixed: str, secret: str) -> None:
     assert objects.secret_name(made) == secret
     assert len(prefixed) <= 63
     assert len(secret) <= 253
-    for child in (objects.service(made), objects.deployment(made, None, ""), objects.secret(made, "t")):
+    for child in (objects.service(made), deployment(made), objects.secret(made, "t")):
         assert all(len(value) <= 63 for value in child["metadata"]["labels"].values())
         assert [owner["uid"] for owner in child["metadata"]["ownerReferences"]] == ["1234"]
 
 
 @pytest.mark.parametrize(
-    ("spec", "at", "image", "policy"),
+    ("spec", "at", "running", "image"),
     [
-        ({"bootstrap": BOOTSTRAP}, None, "ghcr.io/coder/coder:latest", "Always"),
-        ({"bootstrap": BOOTSTRAP, "image": "coder:v1"}, None, "coder:v1", "IfNotPresent"),
-        (PLANE, plane(image="coder:v2"), "coder:v2", "IfNotPresent"),
-        ({**PLANE, "image": "coder:v1"}, plane(image="coder:v2"), "coder:v1", "IfNotPresent"),
+        ({"bootstrap": BOOTSTRAP}, None, None, "ghcr.io/coder/coder:latest"),
+        ({"bootstrap": BOOTSTRAP}, None, "coder:v0", "ghcr.io/coder/coder:latest"),
+        ({"bootstrap": BOOTSTRAP, "image": "coder:v1"}, None, None, "coder:v1"),
+        ({**PLANE, "image": "coder:v1"}, plane("coder:v2"), "coder:v0", "coder:v1"),
+        ({**PLANE, "image": "coder:v1"}, plane(), None, "coder:v1"),
+        (PLANE, plane("coder:v2"), "coder:v0", "coder:v2"),
+        (PLANE, plane("coder:v2"), None, "coder:v2"),
+        (PLANE, plane(), "coder:v0", "coder:v0"),
+        (PLANE, plane(), None, ""),
     ],
 )
-def test_image(spec: Manifest, at: CoderControlPlane | None, image: str, policy: str) -> None:
-    made = container(proxy(**spec), at)
+def test_image(spec: Manifest, at: CoderControlPlane | None, running: str | None, image: str) -> None:
+    """What a control plane asks for does not count before it runs."""
+    if at is not None:
+        at = msgspec.structs.replace(at, spec=msgspec.structs.replace(at.spec, image="coder:v3"))
+    assert objects.image_of(proxy(**spec), at, live(running) if running else None) == image
+
+
+@pytest.mark.parametrize(("image", "policy"), [("ghcr.io/coder/coder:latest", "Always"), ("coder:v1", "IfNotPresent")])
+def test_pull_policy(image: str, policy: str) -> None:
+    made = container(proxy(), image)
     assert (made["image"], made["imagePullPolicy"]) == (image, policy)
 
 
@@ -99,7 +124,7 @@ def test_what_the_spec_says_of_pods_is_passed_on() -> None:
         "securityContext": {"runAsNonRoot": True},
     }
     made = proxy(bootstrap=BOOTSTRAP, **given)
-    pod = objects.deployment(made, None, "")["spec"]["template"]["spec"]
+    pod = deployment(made)["spec"]["template"]["spec"]
     [inner] = pod.pop("containers")
     pod["podSecurityContext"] = pod.pop("securityContext")
     assert {name: ({**inner, **pod})[name] for name in given} == given
@@ -118,9 +143,9 @@ def test_service() -> None:
     assert made["metadata"]["annotations"] == {"a": "b"}
     assert made["spec"]["type"] == "LoadBalancer"
     assert made["spec"]["ports"] == [{"name": "http", "port": 443, "protocol": "TCP", "targetPort": 3001}]
-    assert made["spec"]["selector"] == objects.deployment(proxy(), None, "")["spec"]["selector"]["matchLabels"]
+    assert made["spec"]["selector"] == deployment(proxy())["spec"]["selector"]["matchLabels"]
 
 
 def test_only_a_known_token_shows_on_the_pods() -> None:
-    templates = [objects.deployment(proxy(), None, each)["spec"]["template"]["metadata"] for each in ("", "abc")]
+    templates = [deployment(proxy(), checksum=each)["spec"]["template"]["metadata"] for each in ("", "abc")]
     assert ["annotations" in each for each in templates] == [False, True]

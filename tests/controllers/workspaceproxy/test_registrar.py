@@ -148,7 +148,7 @@ async def test_health_as_coderd_sees_it(place: World) -> None:
         state.set_proxy(NAME, "ok", warnings=["slow"])
         await operator.later(seconds=11)
         told = await place.told("ProxyHealthy", "Healthy", "True")
-        assert told.message == "warning: slow"
+        assert told.message == "Coder reaches the proxy, which runs v2.36.1; warning: slow"
         await place.told("Ready", "AllPartsReady", "True")
         assert (
             f'coder_k8s_workspace_proxy_healthy{{name="{NAME}",namespace="{place.namespace}"}} 1.0'

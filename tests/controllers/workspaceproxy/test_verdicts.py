@@ -12,19 +12,24 @@ from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.objects import Key
 
 KEY = Key("golden", "sydney")
+REGISTERED = Verdict(True, "Registered")
 
 
-def seen(status: str, *problems: str, warnings: list[str] | None = None) -> WorkspaceProxy:
+def seen(status: str, *problems: str, warnings: list[str] | None = None, version: str = "") -> WorkspaceProxy:
     report = ProxyReport(errors=list(problems) or None, warnings=warnings)
     state = ProxyStatus(status=status, report=report)
-    return WorkspaceProxy(id="a", name="sydney", display_name="", icon_url="", healthy=status == "ok", status=state)
+    healthy = status == "ok"
+    return WorkspaceProxy(
+        id="a", name="sydney", display_name="", icon_url="", healthy=healthy, version=version, status=state
+    )
 
 
 @pytest.mark.parametrize(
     ("found", "replicas", "expected"),
     [
-        (seen("ok"), 1, Verdict(True, "Healthy")),
-        (seen("ok", warnings=["slow"]), 1, Verdict(True, "Healthy", "warning: slow")),
+        (seen("ok"), 1, Verdict(True, "Healthy", "Coder reaches the proxy")),
+        (seen("ok", version="v2"), 1, Verdict(True, "Healthy", "Coder reaches the proxy, which runs v2")),
+        (seen("ok", warnings=["slow"]), 1, Verdict(True, "Healthy", "Coder reaches the proxy; warning: slow")),
         (seen("unreachable"), 1, Verdict(False, "Unreachable", "coderd cannot reach the proxy")),
         (seen("unregistered"), 2, Verdict(False, "Unregistered", "coderd has not heard from the proxy yet")),
         (
@@ -112,13 +117,13 @@ class Time:
 def test_an_answer_stands_for_what_was_asked_until_its_time_is_over() -> None:
     time = Time()
     answers = Answers(time, Backoff(2.0, 120.0, lambda: 1.0))
-    answer = answers.found(KEY, "this", Verdict(True, "Healthy"))
+    answer = answers.found(KEY, "this", REGISTERED, Verdict(True, "Healthy"))
     assert answers.get(KEY, "this") == answer
     assert answers.get(KEY, "that") is None
     assert answers.get(Key("golden", "perth"), "this") is None
     time.now += timedelta(seconds=60)
     assert answers.get(KEY, "this") is None
-    answers.found(KEY, "this", Verdict(True, "Healthy"))
+    answers.found(KEY, "this", REGISTERED, Verdict(True, "Healthy"))
     answers.forget(KEY)
     assert answers.get(KEY, "this") is None
 
@@ -128,7 +133,7 @@ def test_troubles_are_waited_out_ever_longer_and_a_good_answer_ends_that() -> No
     away = Verdict(None, "Unavailable")
     waits = [answers.left(answers.refused(KEY, number, away)) for number in range(9)]
     assert waits == [2, 4, 8, 16, 32, 64, 120, 120, 120]
-    answers.found(KEY, "", Verdict(True, "Healthy"))
+    answers.found(KEY, "", REGISTERED, Verdict(True, "Healthy"))
     assert answers.left(answers.refused(KEY, "", away)) == 2
 
 
@@ -147,4 +152,4 @@ def test_a_proxy_that_is_not_well_is_looked_at_soon() -> None:
         (Verdict(None, "Unknown"), 10),
         (Verdict(False, "ScaledToZero", settled=True), 60),
     ):
-        assert answers.left(answers.found(KEY, "", verdict)) == wait
+        assert answers.left(answers.found(KEY, "", REGISTERED, verdict)) == wait

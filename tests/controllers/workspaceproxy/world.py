@@ -143,6 +143,7 @@ class World:
         await self.client.create(CONTROL_PLANE, {"metadata": metadata, "spec": {"image": "coder:v2.36.1"}})
         ready = {
             "url": f"http://{PLANE}.{self.namespace}.svc.cluster.local:80",
+            "image": "coder:v2.36.1",
             "operatorAccessReady": True,
             "operatorTokenSecretRef": {"name": f"{PLANE}-operator-token", "key": "token"},
         }

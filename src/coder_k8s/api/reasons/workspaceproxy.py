@@ -86,7 +86,14 @@ WORKSPACE_PROXY: dict[StrEnum, tuple[Reason, ...]] = {
             "Remove it, or rename this object.",
         ),
     ),
-    WorkspaceProxyCondition.DEPLOYMENT_READY: PODS,
+    WorkspaceProxyCondition.DEPLOYMENT_READY: (
+        *PODS,
+        Reason(
+            "ImagePending",
+            "No image is set, and the control plane has not reported one in `status.image` yet.",
+            "If it lasts: see the condition `Available` of the control plane, or set `image`.",
+        ),
+    ),
     WorkspaceProxyCondition.PROXY_HEALTHY: (
         Reason("Healthy", "Coder reaches the proxy and finds nothing wrong."),
         Reason(

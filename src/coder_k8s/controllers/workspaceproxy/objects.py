@@ -2,7 +2,7 @@
 
 from coder_k8s.api import WORKSPACE_PROXY, CoderControlPlane, CoderWorkspaceProxy
 from coder_k8s.api.shared import SecretKey
-from coder_k8s.controllers.images import pull_policy
+from coder_k8s.controllers.images import followed_image, pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.labels import metadata as owned
 from coder_k8s.controllers.lists import last_wins
@@ -12,6 +12,7 @@ from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube.objects import Child, Manifest
 
 NAME = "coder-workspace-proxy"
+CONTAINER = "workspace-proxy"
 PORT = 3001
 IMAGE = "ghcr.io/coder/coder:latest"
 TOKEN = "token"  # noqa: S105 - the key of the Secret
@@ -74,9 +75,17 @@ def checksum_of(live: Child) -> str:
     return annotations.get(CHECKSUM, "")
 
 
-def deployment(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, checksum: str) -> Manifest:
+def image_of(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, live: Child | None) -> str:
+    """The image to run; empty while the control plane does not say."""
+    if plane is None:
+        return proxy.spec.image or IMAGE
+    return followed_image(proxy.spec.image, plane, live, CONTAINER)
+
+
+def deployment(proxy: CoderWorkspaceProxy, url: str, image: str, checksum: str) -> Manifest:
+    """The pods; `url` is where they find Coder."""
     own = labels(NAME, proxy)
-    template: Manifest = {"metadata": {"labels": own}, "spec": _pod(proxy, plane)}
+    template: Manifest = {"metadata": {"labels": own}, "spec": _pod(proxy, url, image)}
     if checksum:
         template["metadata"]["annotations"] = {CHECKSUM: checksum}
     return {
@@ -85,7 +94,7 @@ def deployment(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, chec
     }
 
 
-def _pod(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None) -> Manifest:
+def _pod(proxy: CoderWorkspaceProxy, url: str, image: str) -> Manifest:
     spec = proxy.spec
     given = {
         "imagePullSecrets": last_wins(spec.image_pull_secrets),
@@ -96,17 +105,16 @@ def _pod(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None) -> Manifes
         "securityContext": spec.pod_security_context,
     }
     return {
-        "containers": [_container(proxy, plane)],
+        "containers": [_container(proxy, url, image)],
         **{name: value for name, value in given.items() if value},
     }
 
 
-def _container(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None) -> Manifest:
+def _container(proxy: CoderWorkspaceProxy, url: str, image: str) -> Manifest:
     spec = proxy.spec
-    image = spec.image or (plane.spec.image if plane else IMAGE)
     reference = token_reference(proxy)
     env: list[Manifest] = [
-        {"name": "CODER_PRIMARY_ACCESS_URL", "value": primary_url(proxy, plane)},
+        {"name": "CODER_PRIMARY_ACCESS_URL", "value": url},
         {
             "name": "CODER_PROXY_SESSION_TOKEN",
             "valueFrom": {"secretKeyRef": {"name": reference.name, "key": reference.key}},
@@ -120,7 +128,7 @@ def _container(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None) -> M
     }
     derp_only = ["--derp-only"] if spec.derp_only else []
     return {
-        "name": "workspace-proxy",
+        "name": CONTAINER,
         "image": image,
         "imagePullPolicy": pull_policy(image),
         # The image's own entrypoint is the server of a whole deployment.

@@ -2,7 +2,7 @@
 
 from coder_k8s.api import WORKSPACE_PROXY, CoderControlPlane, CoderWorkspaceProxy
 from coder_k8s.api.conditions import WorkspaceProxyCondition
-from coder_k8s.api.shared import TokenSecret
+from coder_k8s.api.shared import SecretKey, TokenSecret
 from coder_k8s.controllers import refusals
 from coder_k8s.controllers.children import Children, controlled_by
 from coder_k8s.controllers.cleanup import PROXY_FINALIZER as FINALIZER
@@ -10,7 +10,7 @@ from coder_k8s.controllers.cleanup import RETRY
 from coder_k8s.controllers.labels import labels, paused
 from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.rollout import Rollout, rollout, tell_pods
+from coder_k8s.controllers.rollout import Rollout, rollout, tell_counts, tell_pods
 from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube import finalizers
@@ -86,8 +86,8 @@ class Reconciler:
             else:
                 proxy, token = await self._register(proxy, plane, report)
             # Pods wait by themselves for a Secret that is given; for anything else there is no point in starting them.
-            if (token or given) and objects.primary_url(proxy, plane):
-                live = await self._deploy(proxy, plane, token, report)
+            if (token or given) and (url := objects.primary_url(proxy, plane)):
+                live = await self._deploy(proxy, plane, url, token, report)
                 if token and live is not None and self._rollout(proxy).complete:
                     proxy = await self._settle(proxy, token, report)
             self._look(proxy, report)
@@ -108,7 +108,7 @@ class Reconciler:
             missing = f"there is no token under key {given.key} in Secret {given.name}"
             report.add(TOKEN_SECRET_READY, False, "SecretMissing", missing, stalled=True)
         else:
-            report.add(TOKEN_SECRET_READY, True, "SecretReady")
+            report.add(TOKEN_SECRET_READY, True, "SecretReady", _holds(objects.token_reference(proxy)))
         return proxy, token
 
     async def _register(
@@ -130,14 +130,14 @@ class Reconciler:
         token = await self._tokens.stored(proxy)
         if token:
             await self._tokens.store(proxy, token)  # under the name that the spec has for it now
-            report.fields["proxy_token_secret_ref"] = objects.token_reference(proxy)
-            report.add(TOKEN_SECRET_READY, True, "SecretReady")
+            report.fields["proxy_token_secret_ref"] = where = objects.token_reference(proxy)
+            report.add(TOKEN_SECRET_READY, True, "SecretReady", _holds(where))
         else:
             report.add(TOKEN_SECRET_READY, False, "Pending", "waiting for the registration")
         return proxy, token
 
     async def _deploy(
-        self, proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, token: str, report: Report
+        self, proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, url: str, token: str, report: Report
     ) -> Child | None:
         key = Key(proxy.metadata.namespace, objects.prefixed(proxy))
         known = await self._children.look(DEPLOYMENT, key, expected=bool(proxy.status.observed_generation))
@@ -146,9 +146,13 @@ class Reconciler:
         shown = checksum if _shows(live, proxy.status.token_checksum, checksum) else ""
         with refusals.told(report):
             await self._children.apply(SERVICE, objects.service(proxy))
+        if not (image := objects.image_of(proxy, plane, live)):
+            waiting = f"Waiting for CoderControlPlane {plane.metadata.name if plane else ''} to report status.image"
+            report.add(DEPLOYMENT_READY, False, "ImagePending", f"{waiting}, which it does after its first rollout")
+            return None
         applied: Child | None = None
         with refusals.told(report):
-            applied = await self._children.apply(DEPLOYMENT, objects.deployment(proxy, plane, shown))
+            applied = await self._children.apply(DEPLOYMENT, objects.deployment(proxy, url, image, shown))
         if applied is not None:
             report.fields["token_checksum"] = checksum
         return applied
@@ -165,7 +169,11 @@ class Reconciler:
 
     def _look(self, proxy: CoderWorkspaceProxy, report: Report) -> None:
         """The Deployment as it is, whatever could be done about it in this pass."""
-        tell_pods(self._rollout(proxy), DEPLOYMENT_READY, labels(objects.NAME, proxy), report)
+        found, pods = self._rollout(proxy), labels(objects.NAME, proxy)
+        if report.says("ImagePending", DEPLOYMENT_READY):
+            tell_counts(found, pods, report)
+        else:
+            tell_pods(found, DEPLOYMENT_READY, pods, report)
 
     def _rollout(self, proxy: CoderWorkspaceProxy) -> Rollout:
         live = self._children.get(DEPLOYMENT, Key(proxy.metadata.namespace, objects.prefixed(proxy)))
@@ -186,6 +194,10 @@ class Reconciler:
             return RETRY
         await self._let_go(proxy)
         return None
+
+
+def _holds(where: SecretKey) -> str:
+    return f"Secret {where.name} holds the token of the proxy under key {where.key}"
 
 
 def _shows(live: Child | None, recorded: str, checksum: str) -> bool:

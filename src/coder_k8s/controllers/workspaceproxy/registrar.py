@@ -21,7 +21,7 @@ from .metrics import ProxyMetrics
 from .places import Place
 from .registration import ICON, Blocked, Recorded, Wanted, filled, proxy_of, wanted_by
 from .tokens import SecretRefused, Tokens
-from .verdicts import HEALTHY, REGISTERED, Answer, Answers, Verdict, health, name_taken, refusal, tell
+from .verdicts import HEALTHY, REGISTERED, Answer, Answers, Verdict, health, name_taken, refusal, registered_as, tell
 
 STEPS = 8
 """More than any state needs to come to rest."""
@@ -104,7 +104,8 @@ class Registrar:
             return await self._refused(proxy, place, name_taken(error.found))
         verdict = health(found, proxy.spec.replicas, await self._tokens.stored(proxy))
         self._metrics.show(proxy.key, verdict.holds is True)
-        return proxy, self._answers.found(proxy.key, await self._about(proxy, place), verdict)
+        registered = registered_as(found, place.url)
+        return proxy, self._answers.found(proxy.key, await self._about(proxy, place), registered, verdict)
 
     async def _refused(
         self, proxy: CoderWorkspaceProxy, place: Place, verdict: Verdict

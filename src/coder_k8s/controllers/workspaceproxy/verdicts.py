@@ -57,7 +57,6 @@ class Answer(NamedTuple):
     failures: int = 0
 
 
-IS_REGISTERED = Verdict(True, "Registered")
 NOT_MANAGED = Verdict(None, "NotManaged", "the token is given by proxySessionTokenSecretRef", settled=True)
 NOT_ASKED = Verdict(None, "Unknown", "coderd could not be asked")
 
@@ -81,11 +80,20 @@ def health(found: WorkspaceProxy, replicas: int, token: str) -> Verdict:
     if replicas == 0:
         return Verdict(False, "ScaledToZero", "Scaled to zero", settled=True)
     if found.status.status == "ok":
-        return Verdict(True, "Healthy", words)
+        reached = (
+            f"Coder reaches the proxy, which runs {shown(found.version)}"
+            if found.version
+            else "Coder reaches the proxy"
+        )
+        return Verdict(True, "Healthy", f"{reached}; {words}" if words else reached)
     reason = STATES.get(found.status.status)
     if reason is None:
         return Verdict(None, "Unknown", words or "coderd does not say how the proxy is")
     return Verdict(False, reason, f"{EXPLAINED[reason]}: {words}" if words else EXPLAINED[reason])
+
+
+def registered_as(found: WorkspaceProxy, url: str) -> Verdict:
+    return Verdict(True, "Registered", f"Registered under the name {shown(found.name)} at {url}")
 
 
 def name_taken(found: Blocked) -> Verdict:
@@ -144,9 +152,9 @@ class Answers:
         """For how many seconds it stands."""
         return (answer.until - self._now()).total_seconds()
 
-    def found(self, key: Key, about: Hashable, healthy: Verdict) -> Answer:
+    def found(self, key: Key, about: Hashable, registered: Verdict, healthy: Verdict) -> Answer:
         restless = healthy.holds is not True and not healthy.settled
-        return self._keep(key, about, SOON if restless else INTERVAL, IS_REGISTERED, healthy)
+        return self._keep(key, about, SOON if restless else INTERVAL, registered, healthy)
 
     def refused(self, key: Key, about: Hashable, verdict: Verdict) -> Answer:
         """What nobody can mend by waiting is asked again at a steady pace, anything else ever more rarely."""

@@ -1,0 +1,81 @@
+"""Without an image of its own, a proxy follows what its control plane runs, and never what that is going to run."""
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.kube.kinds import DEPLOYMENT
+from coder_k8s.kube.objects import Child, Key
+from tests.support import eventually
+
+from .world import NAME, PLANE, World
+
+
+def image(deployment: Child) -> str:
+    [container] = deployment.manifest["spec"]["template"]["spec"]["containers"]
+    return str(container["image"])
+
+
+async def rolled(place: World, wanted: str) -> None:
+    """Wait until the Deployment has an image."""
+
+    async def check() -> bool:
+        return image(await place.deployment()) == wanted
+
+    await eventually(check)
+
+
+async def test_the_image_of_the_control_plane_is_followed_when_its_rollout_is_complete(place: World) -> None:
+    await place.make_plane()
+    async with place.operator() as operator:
+        await place.make(controlPlaneRef={"name": PLANE})
+        await place.ready(operator)
+        before = await place.deployment()
+        assert image(before) == "coder:v2.36.1"
+        await place.client.merge(CONTROL_PLANE, Key(place.namespace, PLANE), {"spec": {"image": "coder:v2.37.0"}})
+        await operator.later(seconds=61)
+        assert (await place.deployment()).metadata.generation == before.metadata.generation
+        await place.say_plane(image="coder:v2.37.0")
+        await rolled(place, "coder:v2.37.0")
+        await place.change(image="coder:own")
+        await rolled(place, "coder:own")
+
+
+async def test_pods_keep_their_image_while_the_control_plane_reports_none(place: World) -> None:
+    """As after an upgrade from a version that did not report it: nothing restarts."""
+    await place.make_plane()
+    async with place.operator() as operator:
+        await place.make(controlPlaneRef={"name": PLANE})
+        await place.ready(operator)
+    before = await place.deployment()
+    await place.say_plane(image=None)
+    async with place.operator() as operator:
+        await place.change(replicas=2)
+        await place.told("DeploymentReady", "MinimumReplicasReady", "True")
+        await operator.settle()
+        after = await place.deployment()
+        assert after.manifest["spec"]["replicas"] == 2
+        assert after.manifest["spec"]["template"] == before.manifest["spec"]["template"]
+
+
+async def test_no_pod_starts_before_an_image_is_known(place: World) -> None:
+    await place.make_plane(image="")
+    async with place.operator() as operator:
+        await place.make(controlPlaneRef={"name": PLANE})
+        told = await place.told("DeploymentReady", "ImagePending", "False")
+        assert PLANE in told.message
+        assert "status.image" in told.message
+        assert (await place.conditions())["Ready"][0] == "False"
+        await place.told("Stalled", "Progressing", "False")
+        assert await place.find(DEPLOYMENT, f"wsproxy-{NAME}") is None
+        await place.say_plane(image="coder:v2.36.1")
+        await place.ready(operator)
+        assert image(await place.deployment()) == "coder:v2.36.1"
+
+
+async def test_conditions_that_hold_say_what_holds(place: World) -> None:
+    async with place.operator() as operator:
+        await place.make(bootstrap={**place.bootstrap, "proxyName": "oceania", "generatedTokenSecretName": "kept"})
+        await place.ready(operator)
+        said = {each.type: each.message for each in (await place.get()).status.conditions}
+    assert said["Registered"] == f"Registered under the name oceania at {place.coderd.url}"
+    assert said["TokenSecretReady"] == "Secret kept holds the token of the proxy under key token"
+    assert said["ProxyHealthy"] == "Coder reaches the proxy, which runs v2.36.1"
+    assert "1 of 1 pods are ready" in said["DeploymentReady"]
