@@ -42,6 +42,12 @@ NOT_WRITTEN = {"schedulingGates", "values"}
             {"ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 80, "protocol": "UDP"}]},
             id="ports are known by number and protocol",
         ),
+        pytest.param(
+            {"spec": {"containers": [{"name": "coder", "env": [{"name": "A"}]}]}},
+            {"spec": {"containers": [{"name": "istio"}, {"name": "coder", "env": [{"name": "B"}, {"name": "A"}]}]}},
+            id="a sidecar and a variable further down",
+        ),
+        pytest.param({"finalizers": ["a"]}, {"finalizers": ["a"]}, id="our finalizer alone"),
         pytest.param({"finalizers": ["a"]}, {"finalizers": ["b", "a"]}, id="another's finalizer"),
         pytest.param(
             {"rules": [{"verbs": ["get"]}]}, {"rules": [{"verbs": ["get"], "apiGroups": [""]}]}, id="a filled-in item"
@@ -74,6 +80,7 @@ def test_contained(want: Any, live: Any) -> None:
         pytest.param(
             {"env": [{"name": "A", "value": "1"}]}, {"env": [{"name": "A", "value": "2"}]}, id="another value"
         ),
+        pytest.param({"finalizers": ["a"]}, {"finalizers": ["b"]}, id="another finalizer only"),
         pytest.param({"limits": {"cpu": "1"}}, {"limits": {"cpu": "2"}}, id="another quantity"),
         pytest.param({"value": "1000m"}, {"value": "1"}, id="what looks like a quantity and is a word"),
         pytest.param({"limits": {"cpu": "1..2"}}, {"limits": {"cpu": "1"}}, id="not a quantity at all"),
