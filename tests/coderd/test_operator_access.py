@@ -35,6 +35,17 @@ async def test_the_token_works_until_it_is_revoked(coderd: CoderdServer, databas
             await client.me()
 
 
+async def test_a_token_can_revoke_itself(coderd: CoderdServer, database: CoderdDatabase) -> None:
+    grant = await ensure_token(database.url, NAME, "", now=datetime.now(UTC), rng=SystemRandom())
+    async with Connections() as connections:
+        client = Client(connections, coderd.url, grant.token)
+        await client.revoke_own_token()
+        for call in (client.me, client.revoke_own_token):
+            with pytest.raises(Unauthorized):
+                await call()
+    assert await database.server.fetch("SELECT id FROM api_keys", database.name) == []
+
+
 async def test_a_lost_database_does_not_condemn_the_token(coderd: CoderdServer, database: CoderdDatabase) -> None:
     grant = await ensure_token(database.url, NAME, "", now=datetime.now(UTC), rng=SystemRandom())
     await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS false")

@@ -1,7 +1,6 @@
 """A control plane that is deleted is held until nothing of it, its provisioners and its proxies works in Coder."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,32 +15,15 @@ from coder_k8s.controllers.dependents import Dependent
 from coder_k8s.controllers.labels import PAUSED
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.full_cluster import FullCluster
-from coder_k8s.kube.kinds import DEPLOYMENT
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from tests.support import eventually
-from tests.support.coderd import database
+from tests.support.coderd import CONNECTION_URL, database
 from tests.support.databases import CoderdDatabase
 from tests.support.operator import write_operator_kubeconfig
 
-from .together import FIRST, LAST, Together, together
+from .together import FIRST, LAST, LEAKS, Together, all_three, together
 
-__all__ = ["database"]
-
-LEAKS = (("ProvisionerKeyLeaked", "build"), ("WorkspaceProxyLeaked", "sydney"), ("CleanupGivenUp", "demo"))
-
-
-@pytest.fixture
-async def all_three(
-    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
-) -> AsyncIterator[Together]:
-    async with together(cluster.kubeconfig, operator_kubeconfig, namespace, database) as made:
-        yield made
-
-
-async def assert_nothing_left(all_three: Together, token: str) -> None:
-    assert await all_three.left() == set()
-    assert not await all_three.is_accepted(token)
-    assert [note for reason, name in LEAKS for note in await all_three.notes(reason, name)] == []
-
+__all__ = ["all_three", "database"]
 
 GOING, STAYING = Dependent("CoderProvisioner a", deleting=True), Dependent("CoderProvisioner b", deleting=False)
 
@@ -73,7 +55,7 @@ async def test_delete_and_apply_again(all_three: Together, order: Any) -> None:
 
         await all_three.delete_all(order)
         await all_three.gone()
-        await assert_nothing_left(all_three, token)
+        await all_three.assert_nothing_left(token)
 
         await all_three.collect()
         await all_three.apply()
@@ -95,7 +77,7 @@ async def test_all_objects_of_the_category_at_once(all_three: Together, cluster:
         )
         await asyncio.to_thread(cluster.kubectl, *command)
         await all_three.gone()
-        await assert_nothing_left(all_three, token)
+        await all_three.assert_nothing_left(token)
 
 
 async def test_a_control_plane_is_held_with_its_pods(all_three: Together) -> None:
@@ -114,7 +96,7 @@ async def test_a_control_plane_is_held_with_its_pods(all_three: Together) -> Non
 
         await all_three.annotate(PROVISIONER, "build", {PAUSED: None})
         await all_three.gone()
-        await assert_nothing_left(all_three, token)
+        await all_three.assert_nothing_left(token)
 
 
 async def test_a_paused_control_plane_still_serves_its_provisioners(all_three: Together) -> None:
@@ -129,7 +111,7 @@ async def test_a_paused_control_plane_still_serves_its_provisioners(all_three: T
         assert await all_three.left() == {token_name(all_three.namespace, "demo")}
         await all_three.annotate(CONTROL_PLANE, "demo", {PAUSED: None})
         await all_three.gone()
-        await assert_nothing_left(all_three, token)
+        await all_three.assert_nothing_left(token)
 
 
 async def test_objects_that_stay_are_not_waited_for_long(all_three: Together) -> None:
@@ -181,7 +163,7 @@ async def test_coderd_that_is_down(all_three: Together, back: bool) -> None:
         await all_three.gone()
         all_three.state.set(failing=False)
         if back:
-            await assert_nothing_left(all_three, token)
+            await all_three.assert_nothing_left(token)
             return
         assert await all_three.left() == {"build", "sydney"}
         assert not await all_three.is_accepted(token), "the database needs no coderd"
@@ -219,7 +201,7 @@ async def test_an_operator_that_is_restarted_in_the_middle(all_three: Together) 
     await all_three.annotate(PROVISIONER, "build", {PAUSED: None})
     async with all_three.operator():
         await all_three.gone()
-        await assert_nothing_left(all_three, token)
+        await all_three.assert_nothing_left(token)
 
 
 @pytest.mark.parametrize("secrets", ["stay", "are gone"])
@@ -237,6 +219,20 @@ async def test_a_namespace_that_is_torn_down(all_three: Together, secrets: str) 
         all_three.state.set(cut=False)
         assert not await all_three.is_accepted(token)
         assert await all_three.left() == (set() if secrets == "stay" else {"build", "sydney"})
+
+
+async def test_the_secret_of_the_database_is_deleted_too(all_three: Together) -> None:
+    """As with one file that holds all: coderd still has the database, and revokes the token itself."""
+    await all_three.place.put_secret("database", url=all_three.database.url)
+    reference = {"secretKeyRef": {"name": "database", "key": "url"}}
+    all_three.env = [{"name": CONNECTION_URL, "valueFrom": reference}]
+    async with all_three.operator():
+        await all_three.apply()
+        token = await all_three.token()
+        await all_three.delete(SECRET, "database")
+        await all_three.delete_all()
+        await all_three.gone()
+        await all_three.assert_nothing_left(token)
 
 
 async def test_the_finalizer_is_there_only_while_it_is_needed(all_three: Together) -> None:

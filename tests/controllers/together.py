@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.coderd.client import Client as Coderd
@@ -14,6 +16,7 @@ from coder_k8s.coderd.connections import Connections, Endpoint
 from coder_k8s.coderd.errors import Unauthorized
 from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
 from coder_k8s.controllers.runtime import Runtime
+from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.kinds import SECRET
@@ -22,6 +25,7 @@ from tests.support import eventually
 from tests.support.children import collect_garbage, managed
 from tests.support.coderd import Clock, Site, env, operator_tokens, site
 from tests.support.controllers import running
+from tests.support.crashes import Fate, mortal
 from tests.support.databases import CoderdDatabase
 from tests.support.idle import idle
 
@@ -33,6 +37,8 @@ KINDS: tuple[tuple[Kind[Any], str], ...] = (
     (PROVISIONER, "build"),
     (WORKSPACE_PROXY, "sydney"),
 )
+LEAKS = (("ProvisionerKeyLeaked", "build"), ("WorkspaceProxyLeaked", "sydney"), ("CleanupGivenUp", "demo"))
+"""The events that name what is left, and the objects that they are about."""
 FIRST, LAST = KINDS, tuple(reversed(KINDS))
 """The orders in which the control plane is deleted first, and last."""
 
@@ -47,19 +53,38 @@ class Together:
         self.database = database
         self.namespace = place.key.namespace
         self.access: Manifest = {}
+        self.env = env(database.url)
+
+    @property
+    def routes(self) -> dict[Endpoint, Endpoint]:
+        host = f"demo.{self.namespace}.svc.cluster.local"
+        return {Endpoint(host, 80): Endpoint("127.0.0.1", self.place.coderd.port)}
 
     @asynccontextmanager
     async def operator(self, **options: Any) -> AsyncIterator[Runtime]:
-        host = f"demo.{self.namespace}.svc.cluster.local"
-        routes = {Endpoint(host, 80): Endpoint("127.0.0.1", self.place.coderd.port)}
-        options = {"connect_to": routes, "now": self.place.clock, **options}
+        options = {"connect_to": self.routes, "now": self.place.clock, **options}
         async with running(self.place._kubeconfig, [self.namespace], *BUILDERS, **options) as runtime:
             yield runtime
+
+    async def live(self, at: int, *, before: bool) -> list[str] | None:
+        """Let an operator work until all objects are gone, or it dies at a request; the requests if it lives."""
+        fate = Fate()
+        fate.decide(at, before=before)
+        place = self.place._kubeconfig, [self.namespace], self.routes, self.place.clock, fate
+        async with AsyncExitStack() as stack:
+            for build in BUILDERS:
+                await stack.enter_async_context(mortal(*place, build))
+
+            async def over() -> bool:
+                return fate.dead.is_set() or not [1 for each in KINDS if await self.find(*each) is not None]
+
+            await eventually(over, 60)
+            return None if fate.dead.is_set() else fate.seen
 
     async def apply(self) -> None:
         """Make all three objects, and wait until they are ready."""
         plane = {"controlPlaneRef": {"name": "demo"}}
-        specs = ({"extraEnv": env(self.database.url), "operatorAccess": self.access}, plane, plane)
+        specs = ({"extraEnv": self.env, "operatorAccess": self.access}, plane, plane)
         for (kind, name), spec in zip(KINDS, specs, strict=True):
             await self.client.create(kind, {"metadata": {"namespace": self.namespace, "name": name}, "spec": spec})
         await self.place.serve()
@@ -140,6 +165,11 @@ class Together:
         """What works in Coder: keys, registrations and tokens."""
         return {*self.state.keys, *self.state.proxies, *(name for _, name in await operator_tokens(self.database))}
 
+    async def assert_nothing_left(self, token: str) -> None:
+        assert await self.left() == set()
+        assert not await self.is_accepted(token)
+        assert [note for reason, name in LEAKS for note in await self.notes(reason, name)] == []
+
     async def notes(self, reason: str, name: str) -> list[str]:
         pages = self.client.list(EVENT, self.namespace)
         found = [Child.decode(item).manifest async for page in pages for item in page.items]
@@ -172,3 +202,11 @@ async def together(admin: Path, operator: Path, namespace: str, database: Coderd
     async with site(admin, operator, namespace, database_url=database.url, clock=clock) as place:
         place.coderd.state.install_license()
         yield Together(place, database)
+
+
+@pytest.fixture
+async def all_three(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
+) -> AsyncIterator[Together]:
+    async with together(cluster.kubeconfig, operator_kubeconfig, namespace, database) as made:
+        yield made

@@ -40,7 +40,7 @@ async def whole_drill(fresh_cluster: Cluster, postgres: Postgres, tmp_path: Path
         yield drill
 
 
-@pytest.mark.parametrize("event", ["life", "exposure", "token moved"])
+@pytest.mark.parametrize("event", ["life", "exposure", "token moved", "access given"])
 async def test_some_crashes_are_survived(drill: PlaneDrill, event: str) -> None:
     assert await crash_everywhere(drill, EVENTS[event], SLICE)
 

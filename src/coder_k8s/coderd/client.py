@@ -69,6 +69,10 @@ class Client:
         """The user of the token, which proves that the token works."""
         return await self._call(User, "GET", "/api/v2/users/me")
 
+    async def revoke_own_token(self) -> None:
+        """Delete the token of this client, which ends it."""
+        await self._do("DELETE", "/api/v2/users/me/keys/{}", self._token.partition("-")[0])
+
     async def entitlements(self) -> Entitlements:
         """What the licences allow."""
         return await self._call(Entitlements, "GET", "/api/v2/entitlements")

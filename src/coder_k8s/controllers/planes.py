@@ -24,6 +24,12 @@ class Planes:
         found = self.find(key)
         return None if found is None or found.deleting else found
 
+    def why_absent(self, key: Key) -> str:
+        """Why there is no control plane to work with."""
+        if self.find(key) is not None:
+            return f"CoderControlPlane {key.name} is being deleted"
+        return f"there is no CoderControlPlane {key.name}"
+
     def find(self, key: Key) -> CoderControlPlane | None:
         """The control plane, also while it is being deleted: its coderd serves until keys and proxies are gone."""
         return self._planes.get(key)

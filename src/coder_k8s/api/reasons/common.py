@@ -68,7 +68,7 @@ PODS = (
 """Those of a Deployment."""
 CONTROL_PLANE_MISSING = Reason(
     "ControlPlaneMissing",
-    "The control plane of `controlPlaneRef` does not exist.",
+    "The control plane of `controlPlaneRef` does not exist or is being deleted.",
     "Create the CoderControlPlane in the same namespace, or correct the name.",
 )
 OPERATOR_ACCESS_NOT_READY = Reason(

@@ -80,7 +80,7 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
 
     children = Children(runtime.client, Applier(runtime.client, NAME, DIGEST), caches, CONTROL_PLANE)
     client, recorder, now = runtime.client, runtime.recorder, runtime.now
-    cleanup, revocation = Cleanup(client, now), Revocation(client, children, recorder)
+    cleanup, revocation = Cleanup(client, now), Revocation(client, children, runtime.coderd, recorder)
     dependents = runtime.informer(PROVISIONER), runtime.informer(WORKSPACE_PROXY)
     deletion = Deletion(client, *dependents, revocation, recorder, cleanup)
     reconciler = Reconciler(

@@ -33,6 +33,9 @@ class Credentials:
         """The control plane of that name to make keys at: not one that is being deleted."""
         return self._planes.get(Key(provisioner.metadata.namespace, name))
 
+    def why_absent(self, provisioner: CoderProvisioner, name: str) -> str:
+        return self._planes.why_absent(Key(provisioner.metadata.namespace, name))
+
     async def of_bootstrap(self, provisioner: CoderProvisioner, plane: CoderControlPlane) -> Coderd | None:
         """By the token that the author of the object gave, for the control plane that the object names now."""
         if provisioner.spec.bootstrap is None or plane.metadata.name != provisioner.spec.control_plane_ref.name:

@@ -181,9 +181,8 @@ class Reconciler:
         name = provisioner.spec.control_plane_ref.name
         plane = self._credentials.plane(provisioner, name)
         if plane is None:
-            report.add(
-                CONTROL_PLANE_READY, False, "ControlPlaneMissing", f"there is no CoderControlPlane {name}", stalled=True
-            )
+            missing = self._credentials.why_absent(provisioner, name)
+            report.add(CONTROL_PLANE_READY, False, "ControlPlaneMissing", missing, stalled=True)
             return None
         if not plane.status.url:
             report.add(CONTROL_PLANE_READY, False, "ControlPlaneNotReady", f"CoderControlPlane {name} has no URL yet")

@@ -72,7 +72,7 @@ class Places:
             return await self._given(proxy, proxy.spec.bootstrap, report)
         if plane is None:
             name = proxy.spec.control_plane_ref.name if proxy.spec.control_plane_ref else ""
-            missing = f"there is no CoderControlPlane {name}"
+            missing = self._planes.why_absent(Key(proxy.metadata.namespace, name))
             report.add(REGISTERED, False, "ControlPlaneMissing", missing, stalled=True)
             return None
         coderd = await self._planes.coderd(plane)

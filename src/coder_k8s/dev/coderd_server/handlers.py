@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from coder_k8s.dev.coderd_server import wire
+from coder_k8s.dev.coderd_server import sql_tokens, wire
 from coder_k8s.dev.coderd_server.answers import (
     HIDDEN,
     Refused,
@@ -35,6 +35,18 @@ async def me(request: web.Request) -> web.Response:
     if not user.sees_itself:
         raise Refused(404, HIDDEN)
     return answer(wire.user(state, user))
+
+
+async def delete_token(request: web.Request) -> web.Response:
+    state = request.app[STATE]
+    user = authenticate(state, request)
+    identifier = request.match_info["id"]
+    if identifier not in state.tokens or state.tokens[identifier].user != user:
+        raise Refused(404, HIDDEN)
+    if state.database_url is not None and identifier in state.tokens_of_database:
+        await sql_tokens.delete_token(state.database_url, identifier)
+    del state.tokens[identifier]
+    return web.Response(status=204)
 
 
 async def entitlements(request: web.Request) -> web.Response:

@@ -84,6 +84,7 @@ def make_app(state: State) -> web.Application:
     common: dict[str, tuple[tuple[str, Handler], ...]] = {
         "buildinfo": (("GET", handlers.build_info),),
         "users/me": (("GET", handlers.me),),
+        "users/me/keys/{id}": (("DELETE", handlers.delete_token),),
         "organizations": (("GET", organizations.list_organizations),),
         "organizations/{organization}": (("GET", organizations.get_organization),),
         "organizations/{organization}/provisionerdaemons": (("GET", organizations.list_daemons),),

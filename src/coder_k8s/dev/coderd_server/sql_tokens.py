@@ -32,3 +32,11 @@ async def load_token(state: State, url: str, token: str) -> None:
         hashed, expires, user_id, username, name, login_type, status, roles = row.values()
         user = User(username, tuple(roles), name, login_type, status, in_organization=False, id=str(user_id))
         state.tokens[identifier] = Token(user, hashed, expires)
+
+
+async def delete_token(url: str, identifier: str) -> None:
+    connection = await asyncpg.connect(url, timeout=2)
+    try:
+        await connection.execute("DELETE FROM api_keys WHERE id = $1", identifier)
+    finally:
+        await connection.close(timeout=2)

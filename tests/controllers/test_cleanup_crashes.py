@@ -1,0 +1,40 @@
+"""Whatever request of a deletion is the last before a crash, the next operator leaves nothing in Coder."""
+
+import pytest
+
+from tests.support.coderd import database
+from tests.support.idle import idle
+
+from .together import Together, all_three
+
+__all__ = ["all_three", "database"]
+
+
+async def crash(all_three: Together, at: int, *, before: bool) -> bool:
+    """Crash at a request of the deletion, and let the next operator end it; whether there was such a request."""
+    async with all_three.operator() as runtime:
+        await all_three.apply()
+        await idle(runtime)
+    token = await all_three.token()
+    await all_three.delete_all()
+    crashed = await all_three.live(at, before=before) is None
+    async with all_three.operator():
+        await all_three.gone()
+    await all_three.assert_nothing_left(token)
+    await all_three.collect()
+    return crashed
+
+
+@pytest.mark.parametrize(("at", "before"), [(2, False), (5, True)])
+async def test_some_crashes_in_the_middle_are_survived(all_three: Together, at: int, before: bool) -> None:
+    assert await crash(all_three, at, before=before)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)
+async def test_every_crash_in_the_middle_is_survived(all_three: Together) -> None:
+    at = 1
+    while await crash(all_three, at, before=True) and await crash(all_three, at, before=False):
+        at += 1
+    assert at > 5
+    print(f"deletion of all three: {2 * at - 2} crashes")  # noqa: T201
