@@ -34,11 +34,12 @@ VERDICTS: dict[str, tuple[Any, ...]] = {
     "controlplane.verdicts.judge_generated": (ControlPlaneCondition.OPERATOR_ACCESS_READY,),
     "controlplane.rbac": (ControlPlaneCondition.WORKSPACE_RBAC_READY,),
     "workspaceproxy.registrar": (REGISTERED,),
-    "workspaceproxy.verdicts.IS_REGISTERED": (REGISTERED,),
+    "workspaceproxy.verdicts.registered_as": (REGISTERED,),
     "workspaceproxy.verdicts.NOT_MANAGED": (REGISTERED, HEALTHY),
     "workspaceproxy.verdicts.NOT_ASKED": (HEALTHY,),
     "workspaceproxy.verdicts.health": (HEALTHY,),
     "workspaceproxy.verdicts.refusal": (REGISTERED,),
+    "workspaceproxy.verdicts.name_taken": (REGISTERED,),
 }
 """Which conditions a Verdict or Refusal becomes, by where it is made."""
 
