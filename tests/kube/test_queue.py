@@ -83,9 +83,47 @@ def test_what_a_user_did_goes_before_everything_else(queue: WorkQueue[str]) -> N
 
 def test_the_slow_lane_moves_even_when_the_fast_one_is_never_empty(queue: WorkQueue[str]) -> None:
     queue.add("slow", fast=False)
-    for number in range(2 * FAIRNESS):
+    queue.add("slower", fast=False)
+    for number in range(3 * FAIRNESS):
         queue.add(f"fast-{number}")
-    assert drain(queue).index("slow") == FAIRNESS
+    order = drain(queue)
+    assert (order.index("slow"), order.index("slower")) == (FAIRNESS, 2 * FAIRNESS + 1)
+
+
+@pytest.mark.parametrize(
+    ("lanes", "order"),
+    [
+        ([True], ["busy", "other"]),
+        ([False], ["other", "busy"]),
+        ([True, False], ["busy", "other"]),
+        ([False, True], ["busy", "other"]),
+        ([False, False], ["other", "busy"]),
+    ],
+)
+def test_a_key_that_was_added_meanwhile_keeps_the_best_lane(
+    queue: WorkQueue[str], lanes: list[bool], order: list[str]
+) -> None:
+    queue.add("busy")
+    assert take(queue) == "busy"
+    queue.add("other", fast=False)
+    for fast in lanes:
+        queue.add("busy", fast=fast)
+    queue.done("busy")
+    assert drain(queue) == order
+
+
+def test_a_key_whose_time_has_come_waits_behind_what_a_user_did(queue: WorkQueue[str], clock: FakeClock) -> None:
+    queue.add_after("due", 10)
+    clock.advance(10)
+    queue.add("fresh")
+    assert drain(queue) == ["fresh", "due"]
+
+
+def test_without_a_word_the_first_retry_is_at_once_and_the_last_within_minutes(clock: FakeClock) -> None:
+    queue = WorkQueue[str](clock)
+    waits = [queue.retry("a") for _ in range(20)]
+    assert 0 < waits[0] <= 0.05
+    assert 150 <= waits[-1] <= 300
 
 
 def test_a_failing_key_waits_longer_from_time_to_time_up_to_a_cap(queue: WorkQueue[str], clock: FakeClock) -> None:
@@ -126,6 +164,8 @@ def test_a_pass_that_begins_answers_for_the_wishes_before_it(queue: WorkQueue[st
 
 
 def test_it_tells_how_long_a_key_waited(queue: WorkQueue[str], clock: FakeClock) -> None:
+    assert queue.waited == 0
+    clock.advance(5)
     queue.add("a")
     clock.advance(3)
     take(queue)
