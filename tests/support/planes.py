@@ -1,11 +1,13 @@
-"""A control plane whose Deployment is there and ready, without an operator at work on it."""
+"""Deployments and pods of objects, as Kubernetes shows them without an operator at work."""
 
+from contextlib import suppress
 from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane.deployment import Surroundings, deployment
+from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.kinds import DEPLOYMENT
+from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Child
 
 
@@ -16,3 +18,21 @@ async def make_ready_plane(client: Client, namespace: str, name: str, **spec: An
     counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), plane.spec.replicas)
     status = {"observedGeneration": made.metadata.generation, **counts}
     return await client.merge(DEPLOYMENT, made.key, {"status": status}, "status")
+
+
+async def put_waiting_pod(client: Client, deployment: Child, reason: str) -> None:
+    """A pod of a Deployment whose container waits."""
+    namespace, template = deployment.metadata.namespace, deployment.manifest["spec"]["template"]
+    account = template["spec"].get("serviceAccountName", "default")
+    with suppress(errors.AlreadyExists):
+        await client.create(SERVICE_ACCOUNT, {"metadata": {"namespace": namespace, "name": account}})
+    metadata = {
+        "namespace": namespace,
+        "name": f"{deployment.metadata.name}-1",
+        "labels": template["metadata"]["labels"],
+    }
+    spec = {"serviceAccountName": account, "containers": [{"name": "main", "image": "coder"}]}
+    made = await client.create(POD, {"metadata": metadata, "spec": spec})
+    container = {"name": "main", "image": "coder", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"containerStatuses": [container | {"state": {"waiting": {"reason": reason}}}]}
+    await client.merge(POD, made.key, {"status": status}, "status")

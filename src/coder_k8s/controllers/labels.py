@@ -13,6 +13,7 @@ MANAGER = "coder-k8s"
 MANAGED = f"app.kubernetes.io/managed-by={MANAGER}"
 """Selects everything that this operator makes."""
 
+COMPONENT, INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 DIGEST = "coder.com/applied-digest"
 PAUSED = "coder.com/paused"
 ADOPT = "coder.com/adopt"
@@ -21,8 +22,8 @@ ADOPT = "coder.com/adopt"
 def labels(name: str, owner: Object) -> dict[str, str]:
     """What every child of an object carries; also how a Deployment finds its pods."""
     return {
-        "app.kubernetes.io/name": name,
-        "app.kubernetes.io/instance": derived(owner.metadata.name),
+        COMPONENT: name,
+        INSTANCE: derived(owner.metadata.name),
         "app.kubernetes.io/managed-by": MANAGER,
     }
 

@@ -87,10 +87,17 @@ def progress(found: Rollout) -> str:
     return f"{counts}; old ones still run" if surplus else counts
 
 
-def tell_pods(found: Rollout, condition: str, pods: Mapping[str, str], report: Report) -> None:
+def explain(found: Rollout, cause: str = "") -> str:
+    """How far the pods are, with the cause that one of them gives while not all are ready."""
+    if found.stuck:
+        return cause or found.stuck
+    return f"{progress(found)}; {cause}" if cause and found.wanted and not found.complete else progress(found)
+
+
+def tell_pods(found: Rollout, condition: str, pods: Mapping[str, str], report: Report, cause: str = "") -> None:
     """Add the condition of a Deployment, which settles when it has rolled out, and what the status says of its pods."""
     reason = "MinimumReplicasReady" if found.ready else "NoReplicasReady"
-    report.add(condition, found.ready > 0, reason, found.stuck or progress(found), settled=found.complete)
+    report.add(condition, found.ready > 0, reason, explain(found, cause), settled=found.complete)
     tell_counts(found, pods, report)
 
 

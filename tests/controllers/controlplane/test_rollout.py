@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coder_k8s.controllers.controlplane.rollout import judge
 from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.rollout import Rollout, progress, rollout, tell_counts
+from coder_k8s.controllers.rollout import Rollout, explain, progress, rollout, tell_counts
 from coder_k8s.kube.objects import Child
 
 IMAGE = "coder:v2"
@@ -117,6 +117,20 @@ def test_image_that_every_pod_runs(found: Rollout, expected: str) -> None:
 )
 def test_progress(found: Rollout, message: str) -> None:
     assert progress(found) == message
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (HALF, "1 of 2 updated pods are ready; pod x: ErrImagePull"),
+        (STUCK, "pod x: ErrImagePull"),
+        (COMPLETE, "2 of 2 pods are ready with image coder:v2"),
+        (ZERO, "Scaled to zero"),
+        (LEAVING, "Waiting for all pods to stop"),
+    ],
+)
+def test_cause_is_added_while_pods_are_waited_for(found: Rollout, message: str) -> None:
+    assert explain(found, "pod x: ErrImagePull") == message
 
 
 @given(*[st.integers(0, 5)] * 4)

@@ -144,6 +144,11 @@ async def test_image_that_cannot_be_pulled(world: World) -> None:
     async with world.running():
         await world.make(image="coder:typo")
         await make_pod(world, "demo-1", waiting)
+        cause = 'pod demo-1: ImagePullBackOff: Back-off pulling image "coder:typo"'
+        early = await world.told(lambda plane: cause in condition(plane, "Available").get("message", ""))
+        assert condition(early, "Available")["message"] == f"0 of 1 updated pods are ready; {cause}"
+        assert condition(early, "Ready")["message"] == f"0 of 1 updated pods are ready; {cause}"
+        assert kstatus(early) == "InProgress"
         await world.pods(0, total=1, conditions=[DEADLINE])
         told = await says(world, "Pending RolloutStuck False Failed")
         for name in ("Available", "Stalled", "Ready"):

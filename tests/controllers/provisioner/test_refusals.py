@@ -8,7 +8,8 @@ import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import timestamp
-from tests.support.planes import make_ready_plane
+from tests.support import eventually
+from tests.support.planes import make_ready_plane, put_waiting_pod
 from tests.support.provisioners import Operator, Yard, yard
 
 
@@ -145,3 +146,15 @@ async def test_deployment_of_a_control_plane_is_not_taken_for_its_own(place: Yar
         status = (await place.get()).status
         assert (status.phase, status.replicas, status.ready_replicas) == ("Pending", 0, 0)
     assert await place.deployment() == before
+
+
+async def test_condition_has_the_cause_of_a_pod_that_does_not_start(place: Yard) -> None:
+    async with place.operator() as operator:
+        await place.make(replicas=2)
+        await place.told("ProvisionerKeyReady", "KeyReady")
+        await put_waiting_pod(place.client, await eventually(place.deployment), "ImagePullBackOff")
+        await operator.settle()
+        place.clock.advance(seconds=11)
+        await operator.look(place.key())
+        told = await place.told("DeploymentReady", "NoReplicasReady", "False")
+        assert told.message == "0 of 2 updated pods are ready; pod provisioner-build-1: ImagePullBackOff"

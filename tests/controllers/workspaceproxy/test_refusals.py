@@ -12,7 +12,8 @@ from coder_k8s.coderd.connections import Limits
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
-from tests.support.planes import make_ready_plane
+from tests.support import eventually
+from tests.support.planes import make_ready_plane, put_waiting_pod
 
 from .world import CREDENTIALS, NAME, PLANE, PROXIES, World, world
 
@@ -243,3 +244,17 @@ async def test_deployment_of_a_control_plane_is_not_taken_for_its_own(place: Wor
         status = (await place.get()).status
         assert (status.phase, status.replicas, status.ready_replicas) == ("Pending", 0, 0)
     assert await place.deployment() == before
+
+
+async def test_condition_has_the_cause_of_a_pod_that_does_not_start(place: World) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        deployment = await place.deployment()
+        await operator.settle()
+        await put_waiting_pod(place.client, deployment, "ImagePullBackOff")
+
+        async def told() -> bool:
+            message = (await place.told("DeploymentReady", "NoReplicasReady", "False")).message
+            return message == f"0 of 1 updated pods are ready; pod wsproxy-{NAME}-1: ImagePullBackOff"
+
+        await eventually(told)

@@ -1,6 +1,7 @@
 """The Deployment of a CoderControlPlane."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from coder_k8s.api import CoderControlPlane
@@ -44,6 +45,12 @@ def deployment(plane: CoderControlPlane, around: Surroundings) -> Manifest:
 def defines(plane: CoderControlPlane, variable: str) -> bool:
     """Whether the spec itself sets an environment variable."""
     return any(entry["name"] == variable for entry in plane.spec.extra_env)
+
+
+def has_variable(template: Mapping[str, Any], name: str) -> bool:
+    """Whether the first container of a pod template sets an environment variable."""
+    containers = template.get("spec", {}).get("containers", [])
+    return any(entry["name"] == name for container in containers[:1] for entry in container.get("env", []))
 
 
 def _pod(plane: CoderControlPlane, around: Surroundings) -> Manifest:

@@ -8,6 +8,7 @@ from coder_k8s.controllers import refusals
 from coder_k8s.controllers.children import Children, controlled_by
 from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER, Cleanup
 from coder_k8s.controllers.labels import labels, paused
+from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_counts
 from coder_k8s.controllers.status import StatusWriter
@@ -16,13 +17,13 @@ from coder_k8s.kube import finalizers
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
-from coder_k8s.kube.kinds import DEPLOYMENT, SERVICE, SERVICE_ACCOUNT
+from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Child, Key, Manifest
 
-from . import pods, sources
+from . import sources
 from .access import OperatorAccess
 from .deletion import Deletion
-from .deployment import ACCESS_URL, CHECKSUM, Surroundings, defines, deployment
+from .deployment import ACCESS_URL, CHECKSUM, Surroundings, defines, deployment, has_variable
 from .entitlements import EntitlementWatcher
 from .exposure import Exposure
 from .license import LicenseKeeper
@@ -92,7 +93,7 @@ class Reconciler:
                 await self._children.apply(SERVICE, service(plane))
             with refusals.told(report, ControlPlaneCondition.EXPOSED):
                 await self._exposure.ensure(plane, report)
-            found = await self._look(plane, live, environment, report)
+            found = self._look(plane, live, environment, report)
             if found.complete:  # pods of the last rollout need their account until they are gone
                 await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
             plane = await self._let_go(plane)
@@ -175,13 +176,13 @@ class Reconciler:
             remembered = checksum.recorded
         return remembered, live
 
-    async def _look(
+    def _look(
         self, plane: CoderControlPlane, live: Child | None, environment: sources.Environment, report: Report
     ) -> Rollout:
-        found = rollout(live, plane.spec.replicas)
-        failing = await pods.failing(self._client, plane.metadata.namespace, labels(NAME, plane)) if found.stuck else ""
-        judge(found, report, environment.missing, failing)
-        tell_counts(found, labels(NAME, plane), report)
+        found, own = rollout(live, plane.spec.replicas), labels(NAME, plane)
+        pods = self._children.labelled(POD, own, plane.metadata.namespace)
+        judge(found, report, environment.missing, failing(pods))
+        tell_counts(found, own, report)
         return found
 
     async def _hold(self, plane: CoderControlPlane) -> CoderControlPlane:
@@ -238,5 +239,5 @@ def _injects_access_url(plane: CoderControlPlane, environment: sources.Environme
     if not plane.spec.env_use_cluster_access_url or defines(plane, ACCESS_URL) or environment.defines_access_url:
         return False
     if environment.missing and template:
-        return pods.has_variable(template, ACCESS_URL)
+        return has_variable(template, ACCESS_URL)
     return True

@@ -2,7 +2,7 @@
 
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.rollout import Rollout, progress
+from coder_k8s.controllers.rollout import Rollout, explain
 
 AVAILABLE = ControlPlaneCondition.AVAILABLE
 
@@ -15,12 +15,12 @@ def judge(found: Rollout, report: Report, missing: tuple[str, ...] = (), failing
     serving = found.ready > 0
     sources = ", ".join(missing)
     if found.stuck:
-        report.add(AVAILABLE, serving, "RolloutStuck", failing or found.stuck, settled=False, stalled=True)
+        report.add(AVAILABLE, serving, "RolloutStuck", explain(found, failing), settled=False, stalled=True)
     elif not found.complete:
-        message = f"pods wait for {sources}" if missing and found.wanted else progress(found)
+        message = f"pods wait for {sources}" if missing and found.wanted else explain(found, failing)
         report.add(AVAILABLE, serving, "RolloutInProgress" if serving else "NoReplicasReady", message, settled=False)
     elif found.wanted == 0:
-        report.add(AVAILABLE, False, "NoReplicasReady", progress(found), settled=True)
+        report.add(AVAILABLE, False, "NoReplicasReady", explain(found), settled=True)
     else:
         warning = f"; a new one would wait for {sources}" if missing else ""
-        report.add(AVAILABLE, True, "MinimumReplicasReady", progress(found) + warning)
+        report.add(AVAILABLE, True, "MinimumReplicasReady", explain(found) + warning)

@@ -15,6 +15,7 @@ from coder_k8s.controllers.cleanup import Cleanup
 from coder_k8s.controllers.dependents import planes_of_provisioner, planes_of_proxy
 from coder_k8s.controllers.labels import DIGEST, MANAGED
 from coder_k8s.controllers.permissions import VERBS
+from coder_k8s.controllers.pods import by_pod
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube.apply import Applier
@@ -26,6 +27,7 @@ from coder_k8s.kube.kinds import (
     HTTP_ROUTE,
     INGRESS,
     NAMESPACE_METADATA,
+    POD,
     ROLE,
     ROLE_BINDING,
     SECRET,
@@ -42,6 +44,7 @@ from .entitlements import EntitlementWatcher
 from .exposure import Exposure
 from .license import LicenseKeeper
 from .metrics import LicenseMetrics
+from .objects import NAME as COMPONENT
 from .rbac import PLANE, PLANE_NAMESPACE, WorkspaceRBAC, identity, wanted_elsewhere
 from .reconcile import Reconciler
 from .revocation import Revocation
@@ -77,6 +80,8 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
     secrets, config_maps = runtime.informer(SECRET_METADATA), runtime.informer(CONFIG_MAP_METADATA)
     namespaces = runtime.informer(NAMESPACE_METADATA) if runtime.everywhere else None
     caches = {kind: runtime.informer(kind, labels=MANAGED, optional=kind is HTTP_ROUTE) for kind in CHILDREN}
+
+    caches[POD] = runtime.informer(POD, labels=MANAGED)
 
     children = Children(runtime.client, Applier(runtime.client, NAME, DIGEST), caches, CONTROL_PLANE)
     client, recorder, now = runtime.client, runtime.recorder, runtime.now
@@ -120,8 +125,9 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
         return mentions["Namespace", namespace.metadata.name]
 
     controller.watch(planes)
-    for cache in caches.values():
-        controller.watch(cache, of_child)
+    for kind in CHILDREN:
+        controller.watch(caches[kind], of_child)
+    controller.watch(caches[POD], by_pod(planes, COMPONENT))
     controller.watch(secrets, of_secret)
     controller.watch(config_maps, of_config_map)
     _watch_dependents(controller, runtime, planes, deletion)

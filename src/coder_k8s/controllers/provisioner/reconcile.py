@@ -13,6 +13,7 @@ from coder_k8s.controllers.children import Children, controlled_by
 from coder_k8s.controllers.cleanup import PROVISIONER_FINALIZER as FINALIZER
 from coder_k8s.controllers.cleanup import RETRY as RETRY_CLEANUP
 from coder_k8s.controllers.labels import labels, paused
+from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_pods
 from coder_k8s.controllers.status import StatusWriter
@@ -192,7 +193,9 @@ class Reconciler:
 
     def _look(self, provisioner: CoderProvisioner, report: Report) -> None:
         """The Deployment as it is, whatever could be done about it in this pass."""
-        tell_pods(self._rollout(provisioner), DEPLOYMENT_READY, labels(objects.NAME, provisioner), report)
+        own = labels(objects.NAME, provisioner)
+        cause = failing(self._children.labelled(POD, own, provisioner.metadata.namespace))
+        tell_pods(self._rollout(provisioner), DEPLOYMENT_READY, own, report, cause)
 
     def _rollout(self, provisioner: CoderProvisioner) -> Rollout:
         return rollout(self._deployment(provisioner), provisioner.spec.replicas)

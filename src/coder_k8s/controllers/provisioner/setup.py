@@ -21,7 +21,6 @@ from coder_k8s.kube.rules import Rule
 from .credentials import Credentials, EntitlementGate
 from .keysecret import KeySecret
 from .metrics import ProvisionerMetrics
-from .objects import NAME as LABEL
 from .reconcile import Reconciler
 from .retirement import Retirement
 from .rotation import Rotation
@@ -29,7 +28,6 @@ from .views import Views
 
 NAME = "coderprovisioner"
 CHILDREN = (DEPLOYMENT, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET)
-PODS = f"app.kubernetes.io/name={LABEL}"
 
 SEE = ("get", "list", "watch")
 RULES = (
@@ -49,7 +47,7 @@ def build(runtime: Runtime) -> Controller:
     provisioners, planes = runtime.informer(PROVISIONER), runtime.informer(CONTROL_PLANE)
     secrets = runtime.informer(SECRET_METADATA)
     caches = {kind: runtime.informer(kind, labels=MANAGED) for kind in CHILDREN}
-    caches[POD] = runtime.informer(POD, labels=PODS)
+    caches[POD] = runtime.informer(POD, labels=MANAGED)
 
     client, recorder, now = runtime.client, runtime.recorder, runtime.now
     children = Children(client, Applier(client, NAME, DIGEST), caches, PROVISIONER)

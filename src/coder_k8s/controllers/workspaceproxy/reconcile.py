@@ -9,6 +9,7 @@ from coder_k8s.controllers.cleanup import PROXY_FINALIZER as FINALIZER
 from coder_k8s.controllers.cleanup import RETRY
 from coder_k8s.controllers.labels import labels, paused
 from coder_k8s.controllers.names import fnv1a32
+from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_counts, tell_pods
 from coder_k8s.controllers.secrets import SecretReader
@@ -16,7 +17,7 @@ from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube import finalizers
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.kinds import DEPLOYMENT, SERVICE
+from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE
 from coder_k8s.kube.objects import Child, Key
 
 from . import objects
@@ -169,11 +170,12 @@ class Reconciler:
 
     def _look(self, proxy: CoderWorkspaceProxy, report: Report) -> None:
         """The Deployment as it is, whatever could be done about it in this pass."""
-        found, pods = self._rollout(proxy), labels(objects.NAME, proxy)
+        found, own = self._rollout(proxy), labels(objects.NAME, proxy)
         if report.says("ImagePending", DEPLOYMENT_READY):
-            tell_counts(found, pods, report)
+            tell_counts(found, own, report)
         else:
-            tell_pods(found, DEPLOYMENT_READY, pods, report)
+            cause = failing(self._children.labelled(POD, own, proxy.metadata.namespace))
+            tell_pods(found, DEPLOYMENT_READY, own, report, cause)
 
     def _rollout(self, proxy: CoderWorkspaceProxy) -> Rollout:
         live = self._children.get(DEPLOYMENT, Key(proxy.metadata.namespace, objects.prefixed(proxy)))

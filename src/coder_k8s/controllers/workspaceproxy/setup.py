@@ -8,6 +8,7 @@ from coder_k8s.controllers.cleanup import PROXY_FINALIZER, Cleanup
 from coder_k8s.controllers.dependents import planes_of_proxy
 from coder_k8s.controllers.labels import DIGEST, MANAGED
 from coder_k8s.controllers.planes import Planes
+from coder_k8s.controllers.pods import by_pod
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.status import StatusWriter
@@ -15,11 +16,12 @@ from coder_k8s.kube import finalizers
 from coder_k8s.kube.apply import Applier
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.controller import Controller
-from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SECRET_METADATA, SERVICE
+from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SECRET_METADATA, SERVICE
 from coder_k8s.kube.objects import Child, Glimpse, Key
 from coder_k8s.kube.rules import Rule
 
 from .metrics import ProxyMetrics
+from .objects import NAME as LABEL
 from .objects import secret_name
 from .places import Places
 from .reconcile import Reconciler
@@ -41,6 +43,7 @@ RULES = (
     Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), SEE),
     Rule(("",), (SECRET.plural,), KEEP),
     Rule(("",), (SERVICE.plural,), (*SEE, "create", "patch")),
+    Rule(("",), (POD.plural,), SEE),
     Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), KEEP),
 )
 
@@ -49,7 +52,7 @@ def build(runtime: Runtime) -> Controller:
     """The controller, with its informers wired to it."""
     proxies, planes = runtime.informer(WORKSPACE_PROXY), runtime.informer(CONTROL_PLANE)
     secrets = runtime.informer(SECRET_METADATA)
-    caches = {kind: runtime.informer(kind, labels=MANAGED) for kind in CHILDREN}
+    caches = {kind: runtime.informer(kind, labels=MANAGED) for kind in (*CHILDREN, POD)}
 
     client, recorder, now = runtime.client, runtime.recorder, runtime.now
 
@@ -93,8 +96,9 @@ def build(runtime: Runtime) -> Controller:
     controller.watch(proxies)
     controller.watch(planes, of_plane)
     controller.watch(secrets, of_secret)
-    for cache in caches.values():
-        controller.watch(cache, _of_child)
+    for kind in CHILDREN:
+        controller.watch(caches[kind], _of_child)
+    controller.watch(caches[POD], by_pod(proxies, LABEL))
     return controller
 
 

@@ -1,0 +1,69 @@
+"""Why the pods of a Deployment do not become ready."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.objects import Child, Key, Object
+
+from .labels import COMPONENT, INSTANCE
+from .names import derived
+
+STARTING = ("ContainerCreating", "PodInitializing")
+"""A pod that waits for no other reason may just be young, and says less than any other."""
+CRASHED = "CrashLoopBackOff"
+
+
+def failing(pods: Iterable[Child]) -> str:
+    """Why the first pod that is not ready is not, such as `ImagePullBackOff`; empty when none says.
+
+    | a container, or the pod             | message                                            |
+    |-------------------------------------|----------------------------------------------------|
+    | waits                               | the reason and message of the kubelet              |
+    | crashed before and is not ready     | `CrashLoopBackOff`, its exit code and last message |
+    | has no node                         | `Unschedulable`, and what the scheduler says       |
+    | is just being created, or is deleted | nothing                                           |
+    """
+    causes = [
+        (pod.metadata.name, reason, message)
+        for pod in pods
+        if not pod.deleting
+        for reason, message in _causes(pod.manifest.get("status") or {})
+        if reason not in STARTING
+    ]
+    if not causes:
+        return ""
+    name, reason, message = min(causes, key=lambda cause: cause[0])
+    return f"pod {name}: {reason}" + (f": {message}" if message else "")
+
+
+def by_pod(owners: Cache[Any], component: str) -> Callable[[Child], Iterable[Key]]:
+    """Which of these objects a pod belongs to."""
+    index = owners.index(_instance)
+
+    def of_pod(pod: Child) -> Iterable[Key]:
+        labels = pod.metadata.labels
+        ours = labels.get(COMPONENT) == component
+        return index[Key(pod.metadata.namespace, labels.get(INSTANCE, ""))] if ours else []
+
+    return of_pod
+
+
+def _instance(owner: Object) -> Iterable[Key]:
+    return [Key(owner.metadata.namespace, derived(owner.metadata.name))]
+
+
+def _causes(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for container in [*status.get("initContainerStatuses", []), *status.get("containerStatuses", [])]:
+        waiting = container.get("state", {}).get("waiting") or {}
+        last = container.get("lastState", {}).get("terminated")
+        if container.get("ready"):
+            continue
+        if last and waiting.get("reason", CRASHED) == CRASHED:  # also while it runs again, so that this stays the same
+            words = (last.get("message") or last.get("reason", "")).strip()
+            yield CRASHED, f"exit code {last['exitCode']}" + (f": {words}" if words else "")
+        elif waiting:
+            yield waiting.get("reason", "Waiting"), waiting.get("message", "")
+    for condition in status.get("conditions", []):
+        if condition["type"] == "PodScheduled" and condition["status"] != "True":
+            yield condition.get("reason", "Unschedulable"), condition.get("message", "")

@@ -1,0 +1,55 @@
+"""Why pods do not become ready, in one line."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from coder_k8s.controllers.pods import failing
+from coder_k8s.kube.objects import Child
+
+CREATING = {"state": {"waiting": {"reason": "ContainerCreating"}}}
+PULLING = {"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
+UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+
+
+def pod(name: str, *containers: dict[str, Any], going: bool = False, **status: Any) -> Child:
+    metadata = {"name": name} | ({"deletionTimestamp": "2026-03-01T12:00:00Z"} if going else {})
+    return Child.decode(
+        msgspec.json.encode({"metadata": metadata, "status": {"containerStatuses": list(containers), **status}})
+    )
+
+
+def crashed(state: str, *, message: str = "", ready: bool = False, code: int = 1) -> dict[str, Any]:
+    states = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}, "running": {}}
+    last = {"exitCode": code, "reason": "Error", "message": message}
+    return {"ready": ready, "state": {state: states[state]}, "lastState": {"terminated": last}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        pytest.param([], "", id="none"),
+        pytest.param([Child.decode(b'{"metadata": {"name": "a"}}')], "", id="no status"),
+        pytest.param([pod("a", {"ready": True, "state": {"running": {}}})], "", id="ready"),
+        pytest.param([pod("a", CREATING)], "", id="just created"),
+        pytest.param([pod("a", PULLING)], "pod a: ErrImagePull: no such image", id="no image"),
+        pytest.param([pod("b", PULLING), pod("a", CREATING)], "pod b: ErrImagePull: no such image", id="one of two"),
+        pytest.param(
+            [pod("b", PULLING), pod("a", crashed("waiting"))], "pod a: CrashLoopBackOff: exit code 1: Error", id="both"
+        ),
+        pytest.param(
+            [pod("a", crashed("waiting", message="no database\n"))],
+            "pod a: CrashLoopBackOff: exit code 1: no database",
+            id="with a message",
+        ),
+        pytest.param([pod("a", crashed("running"))], "pod a: CrashLoopBackOff: exit code 1: Error", id="runs again"),
+        pytest.param([pod("a", crashed("running", ready=True))], "", id="recovered"),
+        pytest.param([pod("a", PULLING, going=True)], "", id="on its way out"),
+        pytest.param([pod("a", conditions=[UNSCHEDULED])], "pod a: Unschedulable: 0/3 nodes", id="no node"),
+        pytest.param([pod("a", conditions=[UNSCHEDULED | {"status": "True"}])], "", id="has a node"),
+        pytest.param([pod("a", initContainerStatuses=[PULLING])], "pod a: ErrImagePull: no such image", id="init"),
+    ],
+)
+def test_first_cause(pods: list[Child], expected: str) -> None:
+    assert failing(pods) == expected
