@@ -169,7 +169,7 @@ class Cluster(ClusterAccess):
     def _etcd_ready(self) -> bool:
         try:
             connection = http.client.HTTPConnection("127.0.0.1", self.etcd_port, timeout=10)
-            return _request(connection, "GET", "/readyz")[0] == http.HTTPStatus.OK
+            return _request(connection, "GET", "/health")[0] == http.HTTPStatus.OK  # /readyz is newer than etcd 3.5.10
         except (OSError, http.client.HTTPException):
             return False
 
