@@ -11,6 +11,7 @@ NO_NAME = "Not a name!"
 A_SECRET = {"name": "x"}
 RULES: dict[str, Any] = {
     "the Service takes the name of the object": {"metadata": {"name": "a.b"}},
+    "the name must begin with a letter": {"metadata": {"name": "1"}},
     "daemons are named after their pods": {"metadata": {"name": "a.b"}},
     "must be without '/', control characters, and spaces": "a/b",
     "must be letters, digits, '-', '_' and '.'": "../x",

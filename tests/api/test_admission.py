@@ -65,6 +65,7 @@ BOOTSTRAP = {"coderURL": "https://coder.example.com", "credentialsSecretRef": SE
 KEY_NAMES = ("a/b", "/", "a\tb", "a\u0085b", "a\n", " a", "a ", "a\u00a0", "\u3000a", ".", "..")
 REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
     (CONTROL_PLANE, "metadata.name", "coder.prod", "write '-' instead"),
+    (CONTROL_PLANE, "metadata.name", "1-coder", "must begin with a letter"),
     (PROVISIONER, "metadata.name", "build.gpu", "write '-' instead"),
     *((PROVISIONER, "spec.key.name", name, "must be without '/'") for name in KEY_NAMES),
     (CONTROL_PLANE, "spec.replicas", -1, "greater than or equal to 0"),
@@ -161,6 +162,8 @@ REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
 ]
 
 ACCEPTED: list[tuple[Kind[Object], str, Any]] = [
+    (WORKSPACE_PROXY, "metadata.name", "1-sydney"),  # its Service is wsproxy-1-sydney
+    (PROVISIONER, "metadata.name", "1-build"),  # it has no Service
     (CONTROL_PLANE, "spec.replicas", 0),
     (CONTROL_PLANE, "spec.image", ""),
     (CONTROL_PLANE, "spec.expose", {}),

@@ -10,6 +10,7 @@ from .conditions import ControlPlaneCondition
 from .markers import Check, Column, Core, Resource, Schema
 from .shared import (
     GROUP,
+    LETTER_FIRST,
     SERVICE_NAME,
     VERSION,
     AsSet,
@@ -271,7 +272,7 @@ class CoderControlPlane(Object, kw_only=True):
     API, and optionally an Ingress or HTTPRoute.
     """
 
-    checks: ClassVar[tuple[Check, ...]] = (SERVICE_NAME,)
+    checks: ClassVar[tuple[Check, ...]] = (SERVICE_NAME, LETTER_FIRST)
 
     spec: ControlPlaneSpec = ControlPlaneSpec()
     """What is wanted."""

@@ -238,6 +238,12 @@ def columns(*own: Column) -> tuple[Column, ...]:
     )
 
 
+# Kubernetes before 1.36 has no Service whose name begins with a digit.
+LETTER_FIRST = Check(
+    "oldSelf.hasValue() || self.metadata.name.matches('^[a-z]')",
+    "the name must begin with a letter, because the Service takes it too: write coder-1 instead of 1",
+    only_at_creation=True,
+)
 SERVICE_NAME = Check(
     "oldSelf.hasValue() || !self.metadata.name.contains('.')",
     "the Service takes the name of the object, and must not contain '.': write '-' instead",
