@@ -143,7 +143,10 @@ def events() -> set[tuple[str, str, str]]:
     found = set()
     for source in SOURCES.values():
         for call, name, scope in source.sayings(("normal", "warning")):
-            kind = getattr(source.module, ast.unparse(call.args[0])).name
+            if ast.unparse(call.func).startswith("log."):
+                continue
+            about = ast.unparse(call.args[0])
+            kind = "" if about == "self._kind" else getattr(source.module, about).name
             found |= {(kind, name.capitalize(), reason) for reason in source.words(call.args[2], scope)}
     status = SOURCES["status"]
     for call, _, scope in status.sayings(("tell",)):

@@ -129,6 +129,11 @@ CASES = {
         {"job": "coder-k8s", "namespace": "coder-system", "kind": "pods"},
         ({f'coder_k8s_undecodable_objects_total{{{OPERATOR}, kind="pods"}}': "0x10 1x100"},),
     ),
+    "CoderOperatorStatusRejected": Case(
+        {f'coder_k8s_status_rejected_total{{{OPERATOR}, kind="coderprovisioners.coder.com"}}': "0x50 1x50"},
+        {"job": "coder-k8s", "namespace": "coder-system", "kind": "coderprovisioners.coder.com"},
+        ({f'coder_k8s_status_rejected_total{{{OPERATOR}, kind="coderprovisioners.coder.com"}}': "0x10 1x100"},),
+    ),
     "CoderObjectNotReady": Case(
         {f'coder_k8s_object_ready{{{OPERATOR_OF_OBJECT}, reason="PodsNotReady"}}': "0x200"},
         {**OF_OBJECT, "kind": "CoderControlPlane"},

@@ -74,7 +74,7 @@ async def test_a_status_that_somebody_changed_is_read_again(
         seen = await admin.get(kind, key)
         await admin.merge(kind, key, {"metadata": {"labels": {"changed": "meanwhile"}}})
         recorder = Recorder(operator, "coder-k8s", "test", Metrics())
-        writer = StatusWriter(operator, kind, Cache(), recorder, "test", now=lambda: datetime.now(UTC))
+        writer = StatusWriter(operator, kind, Cache(), recorder, "test", lambda: datetime.now(UTC), Metrics())
         await writer.write(seen, Report(), frozenset())
     assert Right("get", kind.group, kind.plural) in used(
         each for each in entries(audit) if each.get("objectRef", {}).get("namespace") == namespace

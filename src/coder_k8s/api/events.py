@@ -24,6 +24,13 @@ class Event(NamedTuple):
 
 EVENTS = (
     Event("Ready", "Normal", ALL, "The object became ready."),
+    Event(
+        "StatusRejected",
+        "Warning",
+        ALL,
+        "The API server rejects the status of the object, by a rule or a webhook, so its conditions are out of date.",
+        "Correct the field that the message names, or the webhook.",
+    ),
     Event("OperatorTokenIssued", "Normal", (CONTROL_PLANE,), "The operator made a token for Coder's API."),
     Event(
         "OperatorTokenRevoked",

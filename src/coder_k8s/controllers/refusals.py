@@ -10,6 +10,7 @@ from .report import Report
 
 NAME_TAKEN_POLL = 60.0
 FORBIDDEN_POLL = 60.0
+UNSUPPORTED_POLL = 300.0
 NOT_APPLICABLE = "failed to create typed patch object"
 """How server-side apply refuses duplicates in a list; the API server takes that for a failure of its own, 500."""
 
@@ -22,6 +23,10 @@ def told(report: Report, condition: str = "") -> Iterator[None]:
     except NotOurs as taken:
         _stall(report, condition, "NameTaken", f"{taken}: rename this object or remove the other")
         report.again(NAME_TAKEN_POLL)  # nobody tells us when an object that is not ours goes
+    except errors.UnknownField as refusal:
+        advice = "Kubernetes or the CRD there is too old for it; remove the field from the spec, or update the cluster"
+        _stall(report, condition, "FieldNotSupported", f"{_sentence(refusal.message)}: {advice}.")
+        report.again(UNSUPPORTED_POLL)  # an update of the cluster changes no object
     except errors.Invalid as refusal:
         _stall(report, condition, "Invalid", refusal.message)
     except errors.Forbidden as refusal:
@@ -38,3 +43,7 @@ def _stall(report: Report, condition: str, reason: str, message: str) -> None:
         report.add(condition, False, reason, message, stalled=True)
     else:
         report.stall(reason, message)
+
+
+def _sentence(words: str) -> str:
+    return words[:1].upper() + words[1:]

@@ -1,5 +1,6 @@
 """The one status write of a pass."""
 
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
@@ -13,13 +14,20 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import Finding, find, merge
+from coder_k8s.kube.controller import Reconcile
 from coder_k8s.kube.events import Recorder
-from coder_k8s.kube.objects import Kind, Manifest, Object
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object
 from coder_k8s.kube.patch import merge_patch
 
+from .crds import RECHECK, CRDOutdated, SchemaCheck
+from .labels import paused
 from .report import READY, RECONCILING, STALLED, Report
 
+log = logging.getLogger(__name__)
+
 TRIES = 5
+REJECTED_RETRY = 60.0
 PAUSED = (
     Finding(READY, None, "Paused", "coder.com/paused is set: nothing is written until it is removed"),
     Finding(RECONCILING, False, "Paused"),
@@ -33,6 +41,19 @@ BEGUN = (
 
 
 T = TypeVar("T", bound=Object)
+
+
+class StatusRejected(Exception):
+    """The API server takes no status of this object, because of fields that may be anywhere in it, or by a webhook."""
+
+    def __init__(self, refusal: errors.Invalid) -> None:
+        culprits = ", ".join(sorted({field for field in refusal.fields if field != "<nil>"}))
+        # With the fields known, the server's own words add nothing but values, and a value may be a password.
+        super().__init__(
+            f"The API server rejects the status of this object because of {culprits}. Correct this field."
+            if culprits
+            else f"The API server rejects the status of this object: {refusal.message}"
+        )
 
 
 class StatusWriter(Generic[T]):
@@ -50,6 +71,7 @@ class StatusWriter(Generic[T]):
         recorder: Recorder,
         writer: str,
         now: Callable[[], datetime],
+        metrics: Metrics,
     ) -> None:
         self._client = client
         self._kind = kind
@@ -57,6 +79,52 @@ class StatusWriter(Generic[T]):
         self._recorder = recorder
         self._writer = writer
         self._now = now
+        self._schema = SchemaCheck(client, kind, now)
+        self._rejected = metrics.status_rejected.labels(str(kind))
+
+    def guard(self, reconcile: Reconcile) -> Reconcile:
+        """The same reconcile, which does nothing for objects whose status cannot be stored, and reports that."""
+
+        async def guarded(key: Key) -> float | None:
+            try:
+                seen = self._cache.get(key)
+                if seen is not None and not seen.deleting and not paused(seen):
+                    await self._schema.confirm(seen)
+                return await reconcile(key)
+            except CRDOutdated as outdated:
+                self._schema.outdated(outdated.fields)
+                return await self._report_outdated(key, outdated)
+            except StatusRejected as rejected:
+                return self._report_rejection(key, rejected)
+
+        return guarded
+
+    async def _report_outdated(self, key: Key, outdated: CRDOutdated) -> float | None:
+        seen = self._cache.get(key)
+        if seen is None:
+            return None
+        report = Report()
+        report.stall("CRDOutdated", str(outdated))
+        try:
+            await self.write(seen, report, owned=frozenset())
+        except CRDOutdated:  # not even conditions are stored
+            log.warning("%s", outdated, extra=self._about(key))
+        except StatusRejected as rejected:
+            return self._report_rejection(key, rejected)
+        return RECHECK.total_seconds()
+
+    def _report_rejection(self, key: Key, rejected: StatusRejected) -> float | None:
+        """No condition can say it, so an event does, with the log and a metric."""
+        self._rejected.inc()
+        log.warning("%s", rejected, extra=self._about(key))
+        seen = self._cache.get(key)
+        if seen is None:
+            return None
+        self._recorder.warning(self._kind, seen, "StatusRejected", str(rejected))
+        return REJECTED_RETRY
+
+    def _about(self, key: Key) -> dict[str, str]:
+        return {"controller": self._writer, "namespace": key.namespace, "object": key.name}
 
     async def write(self, seen: T, report: Report, owned: frozenset[str]) -> None:
         """Tell what a pass found. Conditions of the types in `owned` that it did not speak of are taken back."""
@@ -126,6 +194,10 @@ class StatusWriter(Generic[T]):
                 written = await self._cache.write(seen.key, self._writer, request)
             except errors.NotFound:
                 return None
+            except errors.UnknownField as refusal:
+                raise CRDOutdated(refusal.fields) from None
+            except errors.Invalid as refusal:
+                raise StatusRejected(refusal) from None
             except errors.Conflict:
                 live = await self._client.get(self._kind, seen.key)
                 self._cache.written(live, "")  # somebody else's doing, which our write on top of it would hide

@@ -146,10 +146,12 @@ class Client:
             kind, "PUT", kind.path(key_of(manifest)), JSON, manifest, fieldManager=self.field_manager
         )
 
-    async def merge(self, kind: Kind[T], key: Key, patch: Manifest, subresource: str = "") -> T:
+    async def merge(
+        self, kind: Kind[T], key: Key, patch: Manifest, subresource: str = "", *, dry_run: bool = False
+    ) -> T:
         """A merge patch; with `metadata.uid` or `metadata.resourceVersion` in it, `Conflict` if that is another."""
-        path = kind.path(key, subresource)
-        return await self._write(kind, "PATCH", path, MERGE, patch, fieldManager=self.field_manager)
+        query = {"fieldManager": self.field_manager} | ({"dryRun": "All"} if dry_run else {})
+        return await self._write(kind, "PATCH", kind.path(key, subresource), MERGE, patch, **query)
 
     async def patch(self, kind: Kind[T], key: Key, operations: Sequence[Manifest]) -> T:
         """A JSON patch."""
@@ -168,6 +170,7 @@ class Client:
         body = content
         if isinstance(content, dict) and content_type != MERGE:
             body = {"apiVersion": kind.api_version, "kind": kind.name, **content}
+        query = {**query, "fieldValidation": "Strict"}  # else a server drops what it does not know
         answer = await self._http.send(
             method, path, query, _accept(kind) | _json(content_type), msgspec.json.encode(body), self._fence
         )

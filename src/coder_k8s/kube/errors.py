@@ -12,9 +12,12 @@ KubeError
     │   └── AlreadyExists
     ├── Gone            410: that resourceVersion is no longer kept
     ├── Invalid         400, 422: the same request will fail again
+    │   └── UnknownField  of a field that this server does not know: it is older than what was sent
     ├── Throttled       429, or 503 with `Retry-After`: was not processed, try again `after` seconds
     └── ServerError     any other 5xx, or an answer that is not Kubernetes'
 """
+
+import re
 
 import msgspec
 
@@ -74,7 +77,15 @@ class Gone(ApiError):
 
 
 class Invalid(ApiError):
-    """The request itself is wrong."""
+    """The request itself is wrong; `fields` are those that the server names."""
+
+    def __init__(self, status: int, reason: str, message: str, fields: tuple[str, ...] = ()) -> None:
+        super().__init__(status, reason, message)
+        self.fields = fields
+
+
+class UnknownField(Invalid):
+    """The server does not know `fields` that were sent."""
 
 
 class Throttled(ApiError):
@@ -123,6 +134,20 @@ UNKNOWN_PATH = b"404 page not found"
 """How an API server answers about a group that it does not serve."""
 
 
+_UNKNOWN = re.compile(r'unknown field "([^"]+)"')
+_UNDECLARED = re.compile(r"\.(\S+): field not declared in schema")
+_KIND = re.compile(r"Kind=(\w+)\)|^(\w+) in version ")
+
+
+def unknown_fields(message: str) -> tuple[str, ...]:
+    """The fields that a server says it does not know: by a strict write, or by server-side apply, which is a 500.
+
+    Before its verdict on a patch the server quotes the whole object, in which anything may stand.
+    """
+    _, strict, verdict = message.rpartition("strict decoding error: ")
+    return tuple(_UNKNOWN.findall(verdict) if strict else _UNDECLARED.findall(message))
+
+
 def of(status: int, body: bytes | msgspec.Raw, retry_after: str | None = None) -> ApiError:
     """The typed error for an answer."""
     try:
@@ -141,7 +166,14 @@ def of(status: int, body: bytes | msgspec.Raw, retry_after: str | None = None) -
         return AlreadyExists(code, reason, message)
     if any(cause.field == "metadata.uid" for cause in details.causes or ()):  # how a patch learns of a namesake
         return Conflict(code, reason, message)
-    return _ERRORS.get(code, ServerError)(code, reason, message)
+    if unknown := unknown_fields(message):
+        kind = _KIND.search(message)
+        of_kind = f" of {kind[1] or kind[2]}" if kind else ""
+        return UnknownField(code, reason, f"the API server does not know {', '.join(unknown)}{of_kind}", unknown)
+    error = _ERRORS.get(code, ServerError)
+    if error is Invalid:
+        return Invalid(code, reason, message, tuple(cause.field for cause in details.causes or () if cause.field))
+    return error(code, reason, message)
 
 
 def not_kubernetes(trouble: Exception) -> ServerError:

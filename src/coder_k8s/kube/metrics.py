@@ -67,6 +67,12 @@ class Metrics:
         self.undecodable = Counter(
             "coder_k8s_undecodable_objects", "Objects that could not be read.", ["kind"], registry=registry
         )
+        self.status_rejected = Counter(
+            "coder_k8s_status_rejected",
+            "Writes of a status that the API server rejected because of a rule or a webhook.",
+            ["kind"],
+            registry=registry,
+        )
         self.events_dropped = Counter(
             "coder_k8s_events_dropped", "Events that were not written.", ["reason"], registry=registry
         )

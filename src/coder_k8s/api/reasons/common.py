@@ -11,6 +11,12 @@ PAUSED = Reason(
 )
 SCALED_TO_ZERO = Reason("ScaledToZero", "`replicas` is 0, so that nothing is waited for.")
 PROGRESSING = Reason("Progressing", "The operator is at work.")
+FIELD_NOT_SUPPORTED = Reason(
+    "FieldNotSupported",
+    "The spec uses a field of pods, or of another object, that the API server of this cluster does not know.",
+    "Remove the field that the message names from the spec, or update the cluster. "
+    "The operator creates nothing without the field, for that would be another object than the spec asks for.",
+)
 SETTLED = Reason("Settled", "Everything is as it should be.")
 
 COMMON: dict[StrEnum, tuple[Reason, ...]] = {
@@ -47,6 +53,14 @@ COMMON: dict[StrEnum, tuple[Reason, ...]] = {
             "Invalid",
             "The API server refuses an object because of what the spec says, or an admission webhook does.",
             "Correct the spec. The message has the words of the API server, with the field that is wrong.",
+        ),
+        FIELD_NOT_SUPPORTED,
+        Reason(
+            "CRDOutdated",
+            "The CRDs in the cluster are older than the operator: the API server does not store fields of the status "
+            "that the operator relies on.",
+            "Install the CRDs of the operator's version. Until then the operator does nothing about objects of this "
+            "kind. What runs keeps running.",
         ),
         Reason(
             "Forbidden",

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from coder_k8s.api.conditions import ControlPlaneCondition, Reason
 
-from .common import SCALED_TO_ZERO
+from .common import FIELD_NOT_SUPPORTED, SCALED_TO_ZERO
 
 WAITING = Reason("Pending", "Coder, or the operator's access to it, is not ready yet.")
 
@@ -146,6 +146,7 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
             "The API server or a webhook refuses the Ingress or HTTPRoute.",
             "Correct `expose`; the message says what is wrong with it.",
         ),
+        FIELD_NOT_SUPPORTED,
         Reason(
             "Forbidden",
             "The API server does not let the operator write the Ingress or HTTPRoute.",

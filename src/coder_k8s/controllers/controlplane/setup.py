@@ -88,6 +88,7 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
     cleanup, revocation = Cleanup(client, now), Revocation(client, children, runtime.coderd, recorder)
     dependents = runtime.informer(PROVISIONER), runtime.informer(WORKSPACE_PROXY)
     deletion = Deletion(client, *dependents, revocation, recorder, cleanup)
+    status = StatusWriter(client, CONTROL_PLANE, planes, recorder, NAME, now, runtime.metrics)
     reconciler = Reconciler(
         client,
         planes,
@@ -101,10 +102,10 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
         license=LicenseKeeper(client, secrets, recorder, now),
         entitlements=EntitlementWatcher(recorder, LicenseMetrics(runtime.metrics.registry), now),
         deletion=deletion,
-        status=StatusWriter(client, CONTROL_PLANE, planes, recorder, NAME, now),
+        status=status,
         writer=NAME,
     )
-    controller = Controller(NAME, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)
+    controller = Controller(NAME, status.guard(reconciler.reconcile), metrics=runtime.metrics, workers=runtime.workers)
 
     mentions = planes.index(_mentions)
 

@@ -53,7 +53,7 @@ def build(runtime: Runtime) -> Controller:
     children = Children(client, Applier(client, NAME, DIGEST), caches, PROVISIONER)
     reader = SecretReader(client, secrets)
     credentials = Credentials(Planes(planes, reader, runtime.coderd), reader, runtime.coderd)
-    status = StatusWriter(client, PROVISIONER, provisioners, recorder, NAME, now)
+    status = StatusWriter(client, PROVISIONER, provisioners, recorder, NAME, now, runtime.metrics)
     metrics, views = ProvisionerMetrics(runtime.metrics.registry), Views(now)
     reconciler = Reconciler(
         client,
@@ -71,7 +71,7 @@ def build(runtime: Runtime) -> Controller:
         backoff=Backoff(4.0, 120.0, runtime.rng.random),  # at least half of it is waited: 2 s to 2 min
         writer=NAME,
     )
-    controller = Controller(NAME, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)
+    controller = Controller(NAME, status.guard(reconciler.reconcile), metrics=runtime.metrics, workers=runtime.workers)
 
     by_plane = provisioners.index(planes_of_provisioner)
     by_secret = provisioners.index(_secrets)

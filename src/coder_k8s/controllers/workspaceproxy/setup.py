@@ -65,7 +65,7 @@ def build(runtime: Runtime) -> Controller:
     reader = SecretReader(client, secrets)
     places = Places(Planes(planes, reader, runtime.coderd), reader, runtime.coderd)
     tokens = Tokens(children, secrets)
-    status = StatusWriter(client, WORKSPACE_PROXY, proxies, recorder, NAME, now)
+    status = StatusWriter(client, WORKSPACE_PROXY, proxies, recorder, NAME, now, runtime.metrics)
     metrics = ProxyMetrics(runtime.metrics.registry)
     answers = Answers(now, Backoff(2.0, 120.0, runtime.rng.random))
     reconciler = Reconciler(
@@ -82,7 +82,7 @@ def build(runtime: Runtime) -> Controller:
         metrics=metrics,
         writer=NAME,
     )
-    controller = Controller(NAME, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)
+    controller = Controller(NAME, status.guard(reconciler.reconcile), metrics=runtime.metrics, workers=runtime.workers)
 
     by_plane = proxies.index(planes_of_proxy)
     by_secret = proxies.index(_secrets)

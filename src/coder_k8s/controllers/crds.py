@@ -1,0 +1,108 @@
+"""Whether the CRDs in the cluster know every field of a status.
+
+CRDs that are older than the operator would drop fields that it relies on, such as the keys that it has yet to delete.
+Every write is strict, so one that has such a field fails. Here all fields are tried at once by a dry run, before
+anything is done about a generation that no status covers yet; an object in its steady state costs no request.
+"""
+
+import asyncio
+import types
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from coder_k8s.api.markers import Schema
+from coder_k8s.api.shared import Status
+from coder_k8s.kube import errors
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.conditions import find
+from coder_k8s.kube.objects import Kind, Manifest, Object
+
+from .report import STALLED
+
+OUTDATED = "CRDOutdated"
+RECHECK = timedelta(seconds=60)
+EXAMPLES = {str: "x", int: 1, bool: True, datetime: "2026-01-01T00:00:00Z"}
+
+T = TypeVar("T", bound=Object)
+
+
+class CRDOutdated(Exception):
+    """The CRDs lack fields that the operator relies on."""
+
+    def __init__(self, fields: tuple[str, ...]) -> None:
+        super().__init__(
+            f"The CRDs in this cluster are older than the operator and do not store {', '.join(fields)}."
+            " Install the CRDs of the operator's version."
+        )
+        self.fields = fields
+
+
+class SchemaCheck(Generic[T]):
+    """What is known about the CRD of one kind; the answer is the same for all of its objects."""
+
+    def __init__(self, client: Client, kind: Kind[T], now: Callable[[], datetime]) -> None:
+        self._client = client
+        self._kind = kind
+        self._now = now
+        self._asking = asyncio.Lock()
+        self._complete = False
+        self._missing: tuple[str, ...] = ()
+        self._asked: datetime | None = None
+
+    async def confirm(self, seen: T) -> None:
+        """Raise `CRDOutdated` unless every field can be stored, or nothing suggests a doubt."""
+        async with self._asking:
+            if self._complete or not self._in_doubt(seen):
+                return
+            if self._missing and self._asked and self._now() < self._asked + RECHECK:
+                raise CRDOutdated(self._missing)
+            await self._ask(seen)
+
+    def outdated(self, fields: tuple[str, ...]) -> None:
+        """A write failed because of these fields."""
+        self._complete, self._missing, self._asked = False, fields, self._now()
+
+    def _in_doubt(self, seen: T) -> bool:
+        status: Status = seen.status  # type: ignore[attr-defined]
+        stalled = find(status.conditions, STALLED)
+        unknown = status.observed_generation != seen.metadata.generation
+        return unknown or bool(self._missing) or (stalled is not None and stalled.reason == OUTDATED)
+
+    async def _ask(self, seen: T) -> None:
+        patch = {"status": example(type(seen.status))}  # type: ignore[attr-defined]
+        try:
+            await self._client.merge(self._kind, seen.key, patch, "status", dry_run=True)
+        except errors.UnknownField as refusal:
+            self.outdated(refusal.fields)
+            raise CRDOutdated(refusal.fields) from None
+        except errors.NotFound:
+            return
+        except errors.Invalid:
+            pass  # a rule or a webhook rejects the object, which is asked after the fields are known
+        self._complete, self._missing = True, ()
+
+
+def example(status: type[Status]) -> Manifest:
+    """A status with every field but `conditions`, which every version has, however deep."""
+    return {name: value for name, value in _example(status).items() if name != "conditions"}
+
+
+def _example(annotation: Any) -> Any:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        enums = (mark.keywords.get("enum") for mark in arguments[1:] if isinstance(mark, Schema))
+        return next((enum[0] for enum in enums if enum), None) or _example(arguments[0])
+    if origin in (Union, types.UnionType):
+        return _example(next(each for each in arguments if each is not types.NoneType))
+    if origin is list:
+        return [_example(arguments[0])]
+    if origin is dict:
+        return {"x": _example(arguments[1])}
+    if annotation in EXAMPLES:
+        return EXAMPLES[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        return {field.encode_name: _example(field.type) for field in msgspec.structs.fields(annotation)}
+    return None

@@ -1,0 +1,211 @@
+"""CRDs that are older than the operator: nothing is done that their status could not remember."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, WORKSPACE_PROXY
+from coder_k8s.api.provisioner import RetiringKey
+from coder_k8s.controllers.crds import RECHECK, example
+from coder_k8s.dev.cluster import Cluster
+from coder_k8s.dev.postgres import Postgres
+from coder_k8s.dev.processes import poll
+from coder_k8s.kube.objects import Kind, Manifest
+from tests.controllers.workspaceproxy.world import World, world
+from tests.support import eventually
+from tests.support.coderd import Site, env, operator_tokens, site
+from tests.support.databases import CoderdDatabase, create_database
+from tests.support.operator import CONFIG, install_crds, write_operator_kubeconfig
+from tests.support.provisioners import Yard, yard
+
+NAMESPACE = "default"
+WHILE = RECHECK.total_seconds()
+
+
+def definition(kind: Kind[Any], *missing: str) -> Manifest:
+    """The CRD of a kind without some fields of its status."""
+    crd: Manifest = deepcopy(yaml.safe_load((CONFIG / "crd" / f"{kind.plural}.yaml").read_text()))
+    for field in missing:
+        del status_schema(crd)["properties"][field]
+    return crd
+
+
+def status_schema(crd: Manifest) -> Manifest:
+    schema: Manifest = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    return schema
+
+
+class Changing:
+    """A cluster whose CRDs change under the operator."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster = cluster
+        install_crds(cluster)
+        self.admin = cluster.kubeconfig
+        self.operator = write_operator_kubeconfig(cluster, folder / "operator")
+
+    def lose(self, kind: Kind[Any], field: str) -> None:
+        """Install a CRD whose status lacks a field."""
+        self._install(kind, definition(kind, field), field, known=False)
+
+    def install(self, kind: Kind[Any], field: str) -> None:
+        """Install the CRD of this version."""
+        self._install(kind, definition(kind), field, known=True)
+
+    def _install(self, kind: Kind[Any], crd: Manifest, field: str, *, known: bool) -> None:
+        """Returns when the API server goes by it."""
+        manifest = json.dumps(crd)
+        self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=manifest)
+        path = f"/apis/{kind.group}/{kind.version}/namespaces/{NAMESPACE}/{kind.plural}"
+        probe = {
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "metadata": {"name": "probe"},
+            "spec": {"controlPlaneRef": {"name": "x"}} if kind is not CONTROL_PLANE else {},
+            "status": {field: None},
+        }
+
+        def settled() -> bool:
+            _, body = self.cluster.request("POST", f"{path}?fieldValidation=Strict&dryRun=All", probe)
+            return (f"status.{field}" in json.loads(body).get("message", "")) != known
+
+        assert poll(settled, 30), body_of(field, known)
+
+
+def body_of(field: str, known: bool) -> str:
+    return f"status.{field} should be {'known' if known else 'unknown'}"
+
+
+@pytest.fixture
+def crds_that_change(fresh_cluster: Cluster, tmp_path: Path) -> Changing:
+    return Changing(fresh_cluster, tmp_path)
+
+
+@pytest.fixture
+async def database(postgres: Postgres) -> CoderdDatabase:
+    return await create_database(postgres, "2.36.1")
+
+
+@pytest.fixture
+async def plane(crds_that_change: Changing, database: CoderdDatabase) -> AsyncIterator[Site]:
+    at = crds_that_change
+    async with site(at.admin, at.operator, NAMESPACE, database_url=database.url) as made:
+        yield made
+
+
+@pytest.fixture
+async def place(crds_that_change: Changing) -> AsyncIterator[Yard]:
+    async with yard(crds_that_change.admin, crds_that_change.operator, NAMESPACE) as made:
+        await made.make_plane("demo")
+        yield made
+
+
+@pytest.fixture
+async def proxies(crds_that_change: Changing) -> AsyncIterator[World]:
+    async with world(crds_that_change.admin, crds_that_change.operator, NAMESPACE) as made:
+        yield made
+
+
+async def test_control_plane_gets_no_token_until_its_status_can_name_it(
+    crds_that_change: Changing, plane: Site, database: CoderdDatabase
+) -> None:
+    crds_that_change.lose(CONTROL_PLANE, "operatorTokenSecretRef")
+    await plane.make(extraEnv=env(database.url))
+    async with plane.operator() as operator:
+        stalled = await plane.told("Stalled", "CRDOutdated", "True")
+        assert "do not store status.operatorTokenSecretRef." in stalled.message
+        assert "Install the CRDs of the operator's version." in stalled.message
+        assert (await plane.event("CRDOutdated"))["note"] == stalled.message
+        await operator.settle()
+        assert WHILE - 5 < (operator.look_again() or 0) <= WHILE
+        assert await operator_tokens(database) == []
+        before = operator.writes()
+        await operator.look()
+        assert operator.writes() == before  # the answer holds for a minute, for all objects
+        crds_that_change.install(CONTROL_PLANE, "operatorTokenSecretRef")
+        await operator.later(seconds=WHILE + 1)
+        await plane.serve()
+        await plane.told("OperatorAccessReady", "TokenReady", "True")
+        assert (await plane.conditions())["Stalled"][0] == "False"
+
+
+async def test_provisioner_gets_no_key_until_its_status_can_remember_those_that_retire(
+    crds_that_change: Changing, place: Yard
+) -> None:
+    crds_that_change.lose(PROVISIONER, "retiringKeys")
+    await place.make()
+    async with place.operator() as operator:
+        stalled = await place.told("Stalled", "CRDOutdated", "True")
+        assert "do not store status.retiringKeys." in stalled.message
+        await operator.settle()
+        assert (place.keys, place.plane.asked()) == ({}, 0)
+        crds_that_change.install(PROVISIONER, "retiringKeys")
+        place.clock.advance(seconds=WHILE + 1)
+        await operator.look(place.key())
+        await place.told("ProvisionerKeyReady", "KeyReady", "True")
+
+
+async def test_rotation_forgets_no_key_when_the_crds_lose_a_field_meanwhile(
+    crds_that_change: Changing, place: Yard
+) -> None:
+    await place.make()
+    async with place.operator() as operator:
+        first = (await place.ready(operator)).status.provisioner_key_id
+        crds_that_change.lose(PROVISIONER, "retiringKeys")
+        await place.change(tags={"zone": "b"})
+        assert "status.retiringKeys" in (await place.told("Stalled", "CRDOutdated", "True")).message
+        assert (await place.get()).status.provisioner_key_id == first
+        assert len(place.keys) == 1
+        crds_that_change.install(PROVISIONER, "retiringKeys")
+        await operator.settle()
+        place.clock.advance(seconds=WHILE + 1)
+        await operator.look(place.key())
+        assert len(await eventually(lambda: retiring(place))) == 1
+
+
+async def retiring(place: Yard) -> list[RetiringKey]:
+    return (await place.get()).status.retiring_keys
+
+
+async def test_proxy_is_not_registered_until_its_status_can_remember_it(
+    crds_that_change: Changing, proxies: World
+) -> None:
+    crds_that_change.lose(WORKSPACE_PROXY, "retiringProxies")
+    await proxies.make()
+    async with proxies.operator() as operator:
+        stalled = await proxies.told("Stalled", "CRDOutdated", "True")
+        assert "do not store status.retiringProxies." in stalled.message
+        await operator.settle()
+        assert (proxies.registrations(), "sydney" in proxies.proxies) == (0, False)
+        crds_that_change.install(WORKSPACE_PROXY, "retiringProxies")
+        await operator.later(seconds=WHILE + 1)
+        await eventually(lambda: "sydney" in proxies.proxies)
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda each: each.kind.name)
+def test_every_field_of_a_status_is_tried(resource: Any) -> None:
+    kind: Kind[Any] = resource.kind
+    [status] = [field.type for field in msgspec.structs.fields(kind.type) if field.name == "status"]
+    assert set(declared(status_schema(definition(kind)))) - {"conditions"} == set(given(example(status)))
+
+
+def declared(schema: Manifest, at: str = "") -> Iterator[str]:
+    """The fields of a schema, however deep; those of a condition are not tried."""
+    for name, inner in schema.get("properties", {}).items():
+        yield f"{at}{name}"
+        if name != "conditions":
+            yield from declared(inner.get("items", inner), f"{at}{name}.")
+
+
+def given(value: Manifest, at: str = "") -> Iterator[str]:
+    for name, content in value.items():
+        yield f"{at}{name}"
+        inner = content[0] if isinstance(content, list) else content
+        if isinstance(inner, dict):
+            yield from given(inner, f"{at}{name}.")
