@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from coder_k8s.api.conditions import ProvisionerCondition, Reason
 
-from .common import CONTROL_PLANE_MISSING, OPERATOR_ACCESS_NOT_READY, PODS, SCALED_TO_ZERO
+from .common import CONTROL_PLANE_MISSING, FIELD_NOT_SUPPORTED, OPERATOR_ACCESS_NOT_READY, PODS, SCALED_TO_ZERO
 
 PROVISIONER: dict[StrEnum, tuple[Reason, ...]] = {
     ProvisionerCondition.CONTROL_PLANE_READY: (
@@ -94,6 +94,7 @@ PROVISIONER: dict[StrEnum, tuple[Reason, ...]] = {
             "The API server or a webhook refuses the Secret.",
             "Correct what the message names: `key.secretName`, `key.secretKey` or the webhook.",
         ),
+        FIELD_NOT_SUPPORTED,
         Reason(
             "Forbidden",
             "The API server does not let the operator write the Secret: a role, a quota or a webhook forbids it.",
