@@ -102,6 +102,13 @@ def test_ready_while_no_pods_are_wanted(steps: list[Callable[[Report], None]], r
     assert summary(report)["Ready"] == ready
 
 
+def test_what_is_ready_says_so() -> None:
+    report = Report()
+    assert report.conclude()[0].message == "All components are ready"
+    report.scaled_to_zero = True
+    assert report.conclude()[0].message == "Scaled to zero"
+
+
 @pytest.mark.parametrize(("status", "holds"), [("True", True), ("False", False), ("Unknown", None), (None, None)])
 def test_condition_that_is_kept(status: Status | None, holds: bool | None) -> None:
     known = Condition(type="License", status=status or "True", reason="Old", message="old", last_transition_time=NOW)

@@ -250,7 +250,7 @@ async def test_events_tell_what_changed_once(world: World) -> None:
     assert await world.events() == []
     for report in (stuck(), stuck(), settled(), settled()):
         await world.write(await world.get(), report)
-    assert await world.events() == [("Ready", "all parts are ready"), ("RolloutStuck", "pod demo-1: ErrImagePull")]
+    assert await world.events() == [("Ready", "All components are ready"), ("RolloutStuck", "pod demo-1: ErrImagePull")]
 
 
 async def break_off(world: World) -> None:

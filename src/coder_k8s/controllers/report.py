@@ -91,7 +91,9 @@ class Report:
                 Finding(STALLED, False, "Progressing"),
             ]
         return [
-            Finding(READY, True, "ScaledToZero" if self.scaled_to_zero else "AllPartsReady"),
+            Finding(READY, True, "ScaledToZero", "Scaled to zero")
+            if self.scaled_to_zero
+            else Finding(READY, True, "AllPartsReady", "All components are ready"),
             Finding(RECONCILING, False, "Settled"),
             Finding(STALLED, False, "Settled"),
         ]

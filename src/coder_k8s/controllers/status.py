@@ -216,7 +216,7 @@ class StatusWriter(Generic[T]):
             if new is None or new.status != "True":
                 continue
             if old is None or (old.status, old.reason, old.message) != (new.status, new.reason, new.message):
-                tell(self._kind, seen, "Ready" if type_ == READY else new.reason, new.message or "all parts are ready")
+                tell(self._kind, seen, "Ready" if type_ == READY else new.reason, new.message)
 
 
 def _is_known(seen: Object) -> bool:
