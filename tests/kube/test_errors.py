@@ -69,6 +69,11 @@ def test_message(fields: dict[str, Any], message: str) -> None:
     assert str(errors.of(403, body(**fields))) == message
 
 
+def test_an_answer_without_words() -> None:
+    found = errors.of(403, b"{}")
+    assert (type(found), found.reason, found.message) == (errors.Forbidden, "", "HTTP 403")
+
+
 @pytest.mark.parametrize(
     ("code", "fields", "header", "after"),
     [
