@@ -1,0 +1,192 @@
+"""What is read of each source, how often, and how it is recorded.
+
+A record outlives the operator that wrote it: with another form of names or digests, an upgrade would restart all pods.
+"""
+
+import base64
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from coder_k8s.controllers.controlplane.sources import Environment, Source, Sources
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Glimpse, Meta
+from tests.support.api import Answer, Api, refuse, say
+
+from .planes import plane
+
+SALT = "1234"
+"""The uid of the control plane."""
+
+
+def digest(text: str | bytes) -> str:
+    return hashlib.sha256(text.encode() if isinstance(text, str) else text).hexdigest()[:16]
+
+
+def whole(**values: str | bytes) -> str:
+    """The digest of all keys of a source."""
+    return digest(SALT + " ".join(f"{name}={digest(value)}" for name, value in sorted(values.items())))
+
+
+def secret(version: str = "1", **data: str) -> Answer:
+    encoded = {name: base64.b64encode(value.encode()).decode() for name, value in data.items()}
+    return say({"kind": "Secret", "metadata": {"name": "it", "resourceVersion": version}, "data": encoded})
+
+
+def config_map(**parts: Any) -> Answer:
+    return say({"kind": "ConfigMap", "metadata": {"name": "it", "resourceVersion": "1"}, **parts})
+
+
+class Reader(NamedTuple):
+    """Sources on a scripted API server, and the metadata that a watch has shown."""
+
+    sources: Sources
+    secrets: Cache[Glimpse]
+    config_maps: Cache[Glimpse]
+    api: Api
+
+    async def read(self, **spec: Any) -> Environment:
+        return await self.sources.environment(plane(**spec))
+
+
+def glimpse(version: str = "1") -> Glimpse:
+    return Glimpse(metadata=Meta(name="it", namespace="golden", resource_version=version))
+
+
+@asynccontextmanager
+async def reader(*answers: Answer) -> AsyncIterator[Reader]:
+    secrets, config_maps = Cache[Glimpse](), Cache[Glimpse]()
+    async with Api(*answers) as api, Http(api.config, "test", Metrics()) as http:
+        yield Reader(Sources(Client(http, "test"), secrets, config_maps), secrets, config_maps, api)
+
+
+IN_SECRET = {"envFrom": [{"secretRef": {"name": "it"}}]}
+IN_MAP = {"envFrom": [{"configMapRef": {"name": "it"}}]}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (Source("Secret", "a"), "Secret/a"),
+        (Source("ConfigMap", "a", "k"), "ConfigMap/a/k"),
+        (Source("Secret", "a b", "k=v", "PREFIX_", True), "Secret/a%20b/k%3Dv"),
+    ],
+)
+def test_name_in_the_record(source: Source, expected: str) -> None:
+    assert str(source) == expected
+
+
+def one_key(kind: str, key: str, *, optional: bool = False) -> dict[str, Any]:
+    reference = {"name": "it", "key": key, "optional": optional}
+    return {"extraEnv": [{"name": "X", "valueFrom": {f"{kind}KeyRef": reference}}]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "spec", "expected"),
+    [
+        pytest.param(
+            secret(B="2", A="1"), IN_SECRET, Environment({"Secret/it": whole(A="1", B="2")}), id="a whole Secret"
+        ),
+        pytest.param(
+            config_map(data={"A": "1"}, binaryData={"B": base64.b64encode(b"\xff").decode()}),
+            IN_MAP,
+            Environment({"ConfigMap/it": whole(A="1", B=b"\xff")}),
+            id="a whole ConfigMap",
+        ),
+        pytest.param(config_map(), IN_MAP, Environment({"ConfigMap/it": digest(SALT)}), id="an empty ConfigMap"),
+        pytest.param(
+            secret(A="1", B="2"),
+            one_key("secret", "A"),
+            Environment({"Secret/it/A": digest(SALT + digest("1"))}),
+            id="one key",
+        ),
+        pytest.param(
+            secret(B="2"),
+            one_key("secret", "A"),
+            Environment({"Secret/it/A": ""}, ("Secret/it/A",)),
+            id="a key that is not there",
+        ),
+        pytest.param(
+            secret(B="2"),
+            one_key("secret", "A", optional=True),
+            Environment({"Secret/it/A": ""}),
+            id="an optional key that is not there",
+        ),
+        pytest.param(
+            secret(CODER_ACCESS_URL="u"),
+            IN_SECRET,
+            Environment({"Secret/it": whole(CODER_ACCESS_URL="u")}, (), True),
+            id="an access URL",
+        ),
+        pytest.param(
+            secret(ACCESS_URL="u"),
+            {"envFrom": [{"secretRef": {"name": "it"}, "prefix": "CODER_"}]},
+            Environment({"Secret/it": whole(ACCESS_URL="u")}, (), True),
+            id="an access URL by its prefix",
+        ),
+        pytest.param(
+            secret(CODER_ACCESS_URL="u"),
+            one_key("secret", "CODER_ACCESS_URL"),
+            Environment({"Secret/it/CODER_ACCESS_URL": digest(SALT + digest("u"))}),
+            id="one key goes by the name of its variable",
+        ),
+        pytest.param(refuse(404), IN_SECRET, Environment({"Secret/it": ""}, ("Secret/it",)), id="deleted meanwhile"),
+    ],
+)
+async def test_environment(answer: Answer, spec: dict[str, Any], expected: Environment) -> None:
+    async with reader(answer) as there:
+        there.secrets.seen("", glimpse())
+        there.config_maps.seen("", glimpse())
+        assert await there.read(**spec) == expected
+        [request] = there.api.requests
+        kind = "configmaps" if "ConfigMap" in next(iter(expected.digests)) else "secrets"
+        assert (request.method, request.path) == ("GET", f"/api/v1/namespaces/golden/{kind}/it")
+
+
+async def test_what_no_watch_has_shown_is_missing_and_not_asked_for() -> None:
+    async with reader(refuse(500)) as there:
+        spec = {"envFrom": [{"secretRef": {"name": "it"}}, {"configMapRef": {"name": "it", "optional": True}}]}
+        found = await there.read(**spec)
+        assert found == Environment({"Secret/it": "", "ConfigMap/it": ""}, ("Secret/it",))
+        assert there.api.requests == []
+
+
+async def test_each_version_is_read_once() -> None:
+    async with reader(secret("1", A="1"), secret("2", A="2"), secret("2", A="3")) as there:
+        there.secrets.seen("", glimpse("1"))
+        first = await there.read(**IN_SECRET)
+        assert await there.read(**IN_SECRET) == first
+        assert len(there.api.requests) == 1
+        there.secrets.seen("", glimpse("2"))
+        second = await there.read(**IN_SECRET)
+        assert (first.digests, second.digests) == ({"Secret/it": whole(A="1")}, {"Secret/it": whole(A="2")})
+        assert len(there.api.requests) == 2
+        there.secrets.gone("", glimpse("3"))
+        assert (await there.read(**IN_SECRET)).missing == ("Secret/it",)
+        there.secrets.seen("", glimpse("2"))
+        assert (await there.read(**IN_SECRET)).digests == {"Secret/it": whole(A="3")}, "forgotten with its object"
+
+
+async def test_several_sources() -> None:
+    spec = {
+        "envFrom": [{"secretRef": {"name": "it"}}, {"secretRef": {"name": "gone"}}, {"secretRef": {"name": "gone"}}],
+        **one_key("configMap", "A"),
+    }
+    async with reader(secret(CODER_ACCESS_URL="u"), config_map(data={"A": "1"})) as there:
+        there.secrets.seen("", glimpse())
+        there.config_maps.seen("", glimpse())
+        assert await there.read(**spec) == Environment(
+            {
+                "Secret/it": whole(CODER_ACCESS_URL="u"),
+                "Secret/gone": "",
+                "ConfigMap/it/A": digest(SALT + digest("1")),
+            },
+            ("Secret/gone",),
+            True,
+        )
