@@ -72,6 +72,7 @@ class Tenant(NamedTuple):
         made = await admin.create(CONTROL_PLANE, {"metadata": metadata, "spec": {"image": "coder:v2.36.1"}})
         status = {
             "url": f"http://{self.service(name)}:80",
+            "image": "coder:v2.36.1",
             "operatorAccessReady": True,
             "operatorTokenSecretRef": {"name": f"{name}-operator-token", "key": "token"},
             "externalProvisionerDaemonsEntitlement": "entitled",

@@ -95,6 +95,7 @@ class Site:
             await self.client.create(SECRET, {"metadata": token, "data": data})
             status = {
                 "url": f"http://{plane}.{self.namespace}.svc.cluster.local:80",
+                "image": "ghcr.io/coder/coder:latest",
                 "operatorAccessReady": True,
                 "operatorTokenSecretRef": {"name": f"{plane}-token", "key": "token"},
                 "externalProvisionerDaemonsEntitlement": "entitled",

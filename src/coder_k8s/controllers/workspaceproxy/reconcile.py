@@ -192,7 +192,8 @@ class Reconciler:
         if FINALIZER not in proxy.metadata.finalizers:
             return None
         await self._children.confirm(proxy)  # a namesake that followed it has a proxy of the same name
-        if not await self._retirement.clean_up(proxy, await self._tokens.stored(proxy)):
+        token = "" if proxy.status.proxy_id else await self._tokens.stored(proxy)
+        if not await self._retirement.clean_up(proxy, token):
             return RETRY
         await self._let_go(proxy)
         return None
