@@ -96,12 +96,12 @@ async def test_nothing_is_told_when_all_goes_wrong(
         await demo.change(operatorAccess={"tokenSecretRef": {"name": "given"}})
         await demo.told("OperatorAccessReady", "TokenRejected", "False")
         await demo.put_secret("given", token=demo.coderd.state.token)
-        await demo.told("LicenseApplied", "Invalid", "False")
+        await demo.told("LicenseApplied", "LicenseInvalid", "False")
         for trouble in ("failing", "cut", "rate_limited", "database_down"):
             demo.coderd.state.set(**{trouble: True})
             await operator.later(minutes=3)
             demo.coderd.state.set(**{trouble: False})
-        await demo.event("LicenseRejected")
+        await demo.event("LicenseInvalid")
         seen = await told(demo, operator, caplog)
         assert "OperatorAccessFailed" in seen
         assert_hidden(seen, WRONG_PASSWORD, GARBAGE, REJECTED, demo.coderd.state.token)

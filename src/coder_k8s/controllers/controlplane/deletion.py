@@ -78,7 +78,7 @@ class Deletion:
             self._recorder.normal(CONTROL_PLANE, plane, "CleanupWaiting", note)
             return seconds
         if left:
-            self._give_up(plane, f"Keys or registrations of {names} are left in Coder; delete those objects first")
+            self._give_up(plane, f"Keys or registrations of {names} are left in Coder")
         return await self._revoke(plane)
 
     async def _revoke(self, plane: CoderControlPlane) -> float | None:
