@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coder_k8s.controllers.controlplane.deployment import Surroundings, defines, deployment, volume_name
+from coder_k8s.controllers.names import hashed
 from coder_k8s.kube.objects import Manifest
 
 from .planes import plane
@@ -206,6 +207,21 @@ def test_volumes_of_the_spec_follow_ours() -> None:
 )
 def test_volume_names(secret: str, expected: str) -> None:
     assert volume_name("tls", secret) == expected
+
+
+@pytest.mark.parametrize(
+    ("secret", "kept"),
+    [
+        ("s" * 60, "s" * 50),
+        ("s" * 200, "s" * 50),
+        ("s" * 49 + "-" + "t" * 20, "s" * 49),
+        ("s" * 48 + ".-" + "t" * 20, "s" * 48),
+        ("X" * 60, "X" * 50),
+    ],
+)
+def test_long_volume_names_are_cut(secret: str, kept: str) -> None:
+    assert volume_name("tls", secret) == f"tls-{kept}-{hashed('tls', secret)}"
+    assert volume_name("tls", "s" * 59) == "tls-" + "s" * 59
 
 
 SECRET_NAMES = st.from_regex(r"[a-z0-9]([-.a-z0-9]{0,250}[a-z0-9])?", fullmatch=True)
