@@ -50,6 +50,14 @@ class Children:
     async def apply(self, kind: Kind[Child], want: Manifest, ours: Callable[[Child], bool] | None = None) -> Child:
         return await self._applier.apply(kind, self._caches[kind], want, ours)
 
+    async def rehearse(self, kind: Kind[Child], want: Manifest) -> None:
+        """Raise what would refuse a write of this child; a webhook without dry run says nothing of it."""
+        try:
+            await self._client.rehearse(kind, want)
+        except errors.Invalid as refusal:
+            if "does not support dry run" not in refusal.message:
+                raise
+
     async def prune(self, kind: Kind[Child], owner: Object, keep: Iterable[str]) -> None:
         """Delete what an older spec asked for."""
         kept = set(keep)

@@ -140,6 +140,11 @@ class Client:
         path = kind.path(key_of(manifest))
         return await self._write(kind, "PATCH", path, APPLY, manifest, fieldManager=self.field_manager, force="true")
 
+    async def rehearse(self, kind: Kind[Any], manifest: Manifest) -> None:
+        """Raise what `apply` would, and change nothing: a dry run on the server."""
+        query = {"fieldManager": self.field_manager, "force": "true", "dryRun": "All"}
+        await self._write(kind, "PATCH", kind.path(key_of(manifest)), APPLY, manifest, **query)
+
     async def replace(self, kind: Kind[T], manifest: Manifest) -> T:
         """The whole object anew, unless it changed since its resourceVersion."""
         return await self._write(
