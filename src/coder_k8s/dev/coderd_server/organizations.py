@@ -74,7 +74,7 @@ async def delete_key(request: web.Request) -> web.Response:
     name = request.match_info["name"].lower()
     if name in RESERVED:
         raise Refused(400, f"Cannot delete reserved '{name}' provisioner key")
-    if state.place(name, organization) not in state.keys:
+    if state.place(name, organization) not in state.keys or not authenticate(state, request).is_owner:
         raise Refused(404, HIDDEN)
     state.delete_key(name, organization)
     return web.Response(status=204)
@@ -113,7 +113,7 @@ async def look_up_key(request: web.Request) -> web.Response:
 
 async def list_daemons(request: web.Request) -> web.Response:
     state, user, organization = enter_organization(request)
-    if not user.is_owner:
+    if not user.reads_keys:
         raise Refused(404, HIDDEN)
     wanted = query_states(request, DAEMON_STATES, "provisioner daemons", "provisioner_daemon_status")
     tags, ids = query_tags(request), query_ids(request)
