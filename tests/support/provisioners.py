@@ -5,7 +5,9 @@ import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import aiohttp
@@ -49,6 +51,18 @@ class Clock:
 
     def advance(self, **spans: float) -> None:
         self.time += timedelta(**spans)
+
+
+class Digits(Random):
+    """What keys beside others are named by: build-0002, then build-0004 and so on. A step is decided on twice, on what
+    is known and on the present, and each time a name is drawn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = count(1)
+
+    def getrandbits(self, bits: int, /) -> int:
+        return next(self._next)
 
 
 class Operator:
@@ -101,6 +115,8 @@ class Plane:
         self.token = token
         self.coderd = coderd
         self.acme = acme
+        self.before: Callable[[web.Request], None] = lambda request: None
+        """What happens before coderd sees a request."""
         coderd._runner.app.middlewares.insert(0, self._listen)
 
     @property
@@ -122,10 +138,11 @@ class Plane:
 
     @web.middleware
     async def _listen(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self.before(request)
         key = request.headers.get("Coder-Provisioner-Daemon-Key", "")
-        elsewhere = "/organizations/acme" in request.path or key in [
-            each.secret for each in self.acme.state.keys.values()
-        ]
+        elsewhere = key in [each.secret for each in self.acme.state.keys.values()] or any(
+            f"/organizations/{name}" in request.path for name in ("acme", self.acme.state.organization_id)
+        )
         return await self._forward(request) if elsewhere else await handler(request)
 
     async def _forward(self, request: web.Request) -> web.StreamResponse:
@@ -147,6 +164,7 @@ class Yard:
         self.namespace = namespace
         self.clock = clock
         self.planes: dict[str, Plane] = {}
+        self.rng = Digits()
         self._kubeconfig = kubeconfig
 
     @property
@@ -176,7 +194,7 @@ class Yard:
             for name, plane in self.planes.items()
             for port in (80, 8080)
         }
-        options = {"connect_to": routes, "now": self.clock, **options}
+        options = {"connect_to": routes, "now": self.clock, "rng": self.rng, **options}
         async with running(self._kubeconfig, [self.namespace], build, **options) as runtime:
             yield Operator(runtime, built[0])
 
@@ -187,6 +205,7 @@ class Yard:
         await self.client.create(CONTROL_PLANE, {"metadata": metadata, "spec": {"image": "coder:v2.36.1"}})
         ready = {
             "url": f"http://{name}.{self.namespace}.svc.cluster.local:80",
+            "image": "coder:v2.36.1",
             "operatorAccessReady": True,
             "operatorTokenSecretRef": {"name": f"{name}-operator-token", "key": "token"},
             **self.fresh("entitled"),

@@ -1,6 +1,7 @@
 """A provisioner at two control planes, everything that can make it change its key, and what must hold at rest."""
 
 import base64
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -170,7 +171,7 @@ class Site:
             "the key's control plane": (plane, spec.control_plane_ref.name),
             "the key's organization": (key.organization, state.find_organization(spec.organization_name)),
             "the key's tags": (key.tags, spec.tags),
-            "that the key has one of its names": (key.name in (base, f"{base}-2"), True),
+            "that the key has one of its names": (bool(re.fullmatch(f"{base}(-[0-9a-f]{{4}})?", key.name)), True),
         }
 
 
@@ -303,7 +304,6 @@ ROTATIONS: dict[str, Change] = {
     "key name": change_key_name,
     "organization": change_organization,
     "control plane": change_control_plane,
-    "url": change_url,
     "secret deleted": delete_secret,
     "secret emptied": empty_secret,
     "key deleted": delete_key,

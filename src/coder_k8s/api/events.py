@@ -92,6 +92,20 @@ EVENTS = (
     ),
     Event("ProvisionerKeyRetired", "Normal", (PROVISIONER,), "A key that no daemon uses any more was deleted."),
     Event(
+        "ProvisionerKeyNameTaken",
+        "Warning",
+        (PROVISIONER,),
+        "Coder has a key of that name that this object did not make. It is left alone, and the key gets another name.",
+        "Delete the other key in Coder if nobody needs it.",
+    ),
+    Event(
+        "ProvisionerKeyNotDeleted",
+        "Warning",
+        (PROVISIONER,),
+        "Coder refuses to delete a key that no daemon uses any more, or hides its organization; it is tried again.",
+        "Give the user of the token the role Organization Admin in the organization, or delete the key in Coder.",
+    ),
+    Event(
         "ProvisionerKeyLeaked",
         "Warning",
         (PROVISIONER,),

@@ -98,14 +98,20 @@ class RetiringKey(Part, kw_only=True, frozen=True):
 
     name: str
     """Name of the key in Coder."""
+    id: str = ""
+    """ID of the key in Coder; empty when the key was requested and the answer got lost."""
     organization_name: str = ""
     """Organization that it belongs to."""
+    organization_id: str = ""
+    """ID of this organization in Coder."""
     control_plane_ref_name: str = ""
     """Control plane that it was made at."""
     control_plane_url: str = ""
     """URL of that control plane."""
     since: datetime | None = None
-    """When it was replaced."""
+    """When it was replaced; without an ID, when its name was recorded."""
+    tags_hash: str = ""
+    """Hash of the tags that it was requested with; only without an ID."""
 
 
 class Daemons(Part, kw_only=True, frozen=True):
@@ -131,7 +137,9 @@ class ProvisionerStatus(Status, kw_only=True, frozen=True):
     provisioner_key_id: str = ""
     """ID of the key in Coder."""
     provisioner_key_name: str = ""
-    """Name of the key in Coder."""
+    """Name of the key in Coder; recorded before the key is made."""
+    key_requested: datetime | None = None
+    """When the name was recorded of a key whose ID is not known yet."""
     key_created: datetime | None = None
     """When the key was made."""
     tags_hash: str = ""

@@ -16,7 +16,15 @@ from coder_k8s.kube import errors
 from tests.support.crashes import Clock, Trial
 from tests.support.drills import State, compare
 from tests.support.executions import Execution
-from tests.support.rotations import ROTATIONS, Change, change_pods, change_rights, change_secret_name, site
+from tests.support.rotations import (
+    ROTATIONS,
+    Change,
+    change_pods,
+    change_rights,
+    change_secret_name,
+    change_url,
+    site,
+)
 
 from .at_rest import state
 
@@ -57,6 +65,7 @@ CAUSES: dict[str, Act] = {
     **{name: of_site(change) for name, change in ROTATIONS.items()},
     "key deleted": delete_key,
     "interval": let_interval_elapse,
+    "url": of_site(change_url),
     "secret moved": of_site(change_secret_name),
     "pods": of_site(change_pods),
     "rights": of_site(change_rights),
@@ -65,7 +74,7 @@ CAUSES: dict[str, Act] = {
 WAYS = {"organization": 2, "control plane": 2, "pods": 2, "rights": 3}
 """Through how many states a cause leads by turns, if not to one that is the same at every turn."""
 ROTATING = {*ROTATIONS, "interval"}
-KEEPING = {"secret moved", "pods", "rights"}
+KEEPING = {"url", "secret moved", "pods", "rights"}
 """Causes that must not cost a key."""
 
 
@@ -253,10 +262,9 @@ async def test_sigkill_at_every_kind_of_request_is_survived(execution: Execution
 
 async def meddle(trial: Trial, random: Random, turn: int) -> str:
     """Do something to the provisioner, or to what it is made of, in whatever state that is; what it was."""
-    cause = random.choice(sorted(ROTATING | {"secret moved"}))
-    if cause in ("interval", "secret deleted", "secret emptied") and await trial.site.flaws():
-        # The leap in time is longer than any grace, and a secret lost while both names are taken costs a key.
-        trial.pods.excuse()
+    cause = random.choice(sorted(ROTATING | {"url", "secret moved"}))
+    if cause == "interval" and await trial.site.flaws():
+        trial.pods.excuse()  # the leap in time is longer than any grace
     if cause == "key deleted":
         trial.pods.excuse()
         plane, key = random.choice(trial.site.found())

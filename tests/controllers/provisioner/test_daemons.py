@@ -23,11 +23,10 @@ JOB = DaemonJob("job", "running")
 
 def daemon(name: str, status: str = "idle", *, unseen: float = 0, **fields: Any) -> ProvisionerDaemon:
     seen = NOW - timedelta(minutes=unseen)
-    fields = {"key_name": "build", "version": "v2.36.1", **fields}
+    fields = {"key_name": "build", "key_id": "id-build", "version": "v2.36.1", **fields}
     return ProvisionerDaemon(
         id=name,
         name=name,
-        key_id="",
         created_at=NOW,
         api_version="",
         tags={},
@@ -51,7 +50,11 @@ def provisioner(**spec: Any) -> CoderProvisioner:
     content = {
         "metadata": {"name": "build", "namespace": "test"},
         "spec": {"controlPlaneRef": {"name": "demo"}, **spec},
-        "status": {"provisionerKeyName": "build-2", "retiringKeys": [{"name": "build"}]},
+        "status": {
+            "provisionerKeyName": "build-0a1b",
+            "provisionerKeyID": "id-0a1b",
+            "retiringKeys": [{"name": "build", "id": "id-build"}, {"name": "build-2"}],
+        },
     }
     return msgspec.convert(content, CoderProvisioner)
 
@@ -101,12 +104,14 @@ def test_summary() -> None:
         daemon("a"),
         daemon("b", "busy", version="v2.30.0"),
         daemon("c", "offline", version="v1"),
-        daemon("d", key_name="build-2"),
-        daemon("e", key_name="other"),
-        daemon("f", key_name="built-in"),
+        daemon("d", key_name="build-0a1b", key_id="id-0a1b"),
+        daemon("e", key_name="other", key_id="id-other"),
+        daemon("f", key_name="built-in", key_id="id-built-in"),
+        daemon("g", key_name="build-2", key_id="id-2"),
+        daemon("h", key_name="build", key_id="id-of-a-namesake"),
     ]
     found = daemons.summary(daemons.ours(provisioner(), seen))
-    assert found == Daemons(connected=3, busy=1, offline=1, versions=["v2.30.0", "v2.36.1"])
+    assert found == Daemons(connected=4, busy=1, offline=1, versions=["v2.30.0", "v2.36.1"])
 
 
 @pytest.mark.parametrize(

@@ -103,8 +103,9 @@ async def test_token_without_rights(place: Yard) -> None:
     await place.put_secret("mine", token=member)
     async with place.operator():
         await place.make(bootstrap={"credentialsSecretRef": {"name": "mine"}})
-        await place.told("ProvisionerKeyReady", "Failed", "False")
-        await place.told("Stalled", "Failed", "True")
+        told = await place.told("ProvisionerKeyReady", "Forbidden", "False")
+        assert "Organization Admin" in told.message
+        await place.told("Stalled", "Forbidden", "True")
 
 
 async def test_token_that_may_read_keys_and_not_make_them(place: Yard) -> None:
@@ -246,4 +247,4 @@ async def test_daemons_outlive_the_licence(place: Yard) -> None:
         assert (await place.get()).status.ready_replicas == 1
         place.plane.coderd.state.install_license()
         await place.say("demo", **place.fresh("entitled"))
-        await eventually(lambda: place.keys.get("build-2"))
+        await eventually(lambda: place.keys.get("build-0002"))

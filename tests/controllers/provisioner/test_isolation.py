@@ -133,16 +133,33 @@ async def test_old_control_plane_is_gone(two: Yard) -> None:
     assert not strangers(two)
 
 
-async def test_blocked_at_the_new_control_plane(two: Yard) -> None:
+async def test_name_taken_at_the_new_control_plane(two: Yard) -> None:
+    """The key there has another name; the one of someone else is left alone."""
+    a, b = two.planes["a"], two.planes["b"]
+    theirs = b.coderd.state.add_key("build")
+    async with two.operator() as operator:
+        await two.make()
+        await two.ready(operator)
+        await two.change(controlPlaneRef={"name": "b"})
+        await eventually(lambda: len(b.keys) == 2)
+        await two.told("ProvisionerKeyReady", "KeyReady", "True")
+        await operator.settle()
+        await arrive(two, operator)
+        await eventually(lambda: not a.keys)
+    assert b.keys["build"].secret == theirs
+    assert not strangers(two)
+
+
+async def test_new_control_plane_is_away(two: Yard) -> None:
     """Pods with the key of one are never sent to the other."""
     a, b = two.planes["a"], two.planes["b"]
-    b.coderd.state.add_key("build")
+    b.coderd.state.set(failing=True)
     async with two.operator() as operator:
         await two.make()
         await two.ready(operator)
         before = await two.deployment()
-        await two.change(controlPlaneRef={"name": "b"})
-        await two.told("ProvisionerKeyReady", "NameTaken", "False")
+        await two.change(controlPlaneRef={"name": "b"}, replicas=3)
+        await two.told("ProvisionerKeyReady", "Failed", "Unknown")
         await operator.look(two.key())
         assert await two.deployment() == before
         assert await two.stored() == a.keys["build"].secret

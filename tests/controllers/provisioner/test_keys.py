@@ -1,194 +1,265 @@
 """The table of the states of a key, row by row and cause by cause."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import NamedTuple
 
 import pytest
 
-from coder_k8s.coderd.types import ProvisionerDaemon, ProvisionerKey
+from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers.provisioner.keys import (
+    RETIRING_LIMIT,
     Adopt,
     Begin,
-    Blocked,
-    Cornered,
     Keep,
     Make,
     Recorded,
     Step,
     Wait,
     Wanted,
+    is_requested,
     next_step,
     tags_hash,
 )
 
 URL = "http://demo"
 TAGS = {"env": "gpu"}
-WANTED = Wanted("build", "default", TAGS, "demo", URL)
-FIRST, SECOND = "build", "build-2"
+WANTED = Wanted("build", "org-1", TAGS, "demo", URL)
+FIRST, NEXT, ANOTHER = "build", "build-0a1b", "build-beef"
+MADE = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = MADE + timedelta(seconds=1)
 
 
-def key(name: str, key_id: str = "", organization: str = "org-1") -> ProvisionerKey:
-    return ProvisionerKey(key_id or f"id-{name}", name, organization, datetime(2026, 1, 1, tzinfo=UTC), TAGS)
+class Digits(Random):
+    """A randomness that is known."""
+
+    def getrandbits(self, bits: int, /) -> int:
+        return 0xBEEF
 
 
-def recorded(name: str, key_id: str = "", **changes: str) -> Recorded:
-    return Recorded(name, key_id, "default", tags_hash(TAGS), "demo", URL)._replace(**changes)
+def key(name: str, key_id: str = "", **changes: object) -> ProvisionerKey:
+    fields = {"organization": "org-1", "created_at": MADE, "tags": TAGS, **changes}
+    return ProvisionerKey(id=key_id or f"id-{name}", name=name, **fields)  # type: ignore[arg-type]
 
 
-BUILD, BUILD_2, FOREIGN = key(FIRST), key(SECOND), key(FIRST, "id-foreign")
-READY, READY_2 = recorded(FIRST, BUILD.id), recorded(SECOND, BUILD_2.id)
-BEGUN, BEGUN_2 = recorded(FIRST), recorded(SECOND)
+def recorded(name: str, key_id: str = "", **changes: object) -> Recorded:
+    known = Recorded(name, key_id, "org-1", tags_hash(TAGS), "demo", URL, None if key_id else MADE)
+    return known._replace(**changes)  # type: ignore[arg-type]
+
+
+BUILD, BUILD_NEXT, FOREIGN = key(FIRST), key(NEXT), key(FIRST, "id-foreign")
+READY, READY_NEXT = recorded(FIRST, BUILD.id), recorded(NEXT, BUILD_NEXT.id)
+BEGUN, BEGUN_NEXT = recorded(FIRST), recorded(NEXT)
 NOTHING = Recorded()
-CORNERED = Cornered((FIRST, SECOND), "SecretLost", SECOND, True)
+FULL = [False] * RETIRING_LIMIT
 
-TABLE: list[tuple[str, Recorded, ProvisionerKey | None, list[ProvisionerKey], list[str], Step]] = [
-    ("Nothing", NOTHING, None, [], [], Begin(FIRST, "Created", False)),
-    ("Nothing, among others", NOTHING, None, [key("other")], [], Begin(FIRST, "Created", False)),
-    ("Unrecorded", NOTHING, BUILD, [BUILD], [], Adopt(BUILD)),
-    ("Unrecorded, the second name", NOTHING, BUILD_2, [BUILD_2], [], Adopt(BUILD_2)),
-    ("Unrecorded, in another organization", NOTHING, BUILD, [], [], Adopt(BUILD)),
-    ("Taken", NOTHING, None, [FOREIGN], [], Blocked(FIRST)),
-    ("Taken, when a key is due", READY, BUILD, [BUILD, BUILD_2], [], Blocked(SECOND)),
-    ("Begun", BEGUN, None, [], [], Make(FIRST, lost=False)),
-    ("Begun, beside the old one", BEGUN_2, BUILD, [BUILD], [FIRST], Make(SECOND, lost=False)),
-    ("Lost", BEGUN, None, [BUILD], [], Make(FIRST, lost=True)),
-    ("Lost, beside the old one", BEGUN_2, BUILD, [BUILD, BUILD_2], [FIRST], Make(SECOND, lost=True)),
-    ("Stored", BEGUN, BUILD, [BUILD], [], Adopt(BUILD)),
-    ("Stored, beside the old one", BEGUN_2, BUILD_2, [BUILD, BUILD_2], [FIRST], Adopt(BUILD_2)),
-    ("Begun, with a namesake elsewhere", BEGUN, key(FIRST, "id-elsewhere"), [], [], Make(FIRST, lost=False)),
-    ("Deleted", READY, None, [], [], Begin(SECOND, "KeyDeleted", False)),
-    ("Deleted, and another made", READY, None, [FOREIGN], [], Begin(SECOND, "KeyDeleted", False)),
-    ("Deleted, while the other retires", READY_2, None, [BUILD], [FIRST], Begin(SECOND, "KeyDeleted", False)),
-    ("Deleted, and both names taken", READY, None, [FOREIGN, BUILD_2], [], Blocked(SECOND)),
-    ("Deleted, another made, the other retires", READY, None, [FOREIGN, BUILD_2], [SECOND], Blocked(FIRST)),
-    ("Emptied", READY, None, [BUILD], [], Begin(SECOND, "SecretLost", True)),
-    ("Emptied, the second name", READY_2, None, [BUILD_2], [], Begin(FIRST, "SecretLost", True)),
-    ("Cornered", READY_2, None, [BUILD, BUILD_2], [FIRST], CORNERED),
-    ("Cornered with an older key", READY_2, BUILD, [BUILD, BUILD_2], [FIRST], CORNERED),
+
+class Row(NamedTuple):
+    """A state, what it is made of, and the step that follows."""
+
+    state: str
+    status: Recorded
+    held: ProvisionerKey | None
+    stored: list[ProvisionerKey]
+    retiring: list[bool]
+    expected: Step
+
+
+TABLE = [
+    Row("Nothing", NOTHING, None, [], [], Begin(FIRST, "Created")),
+    Row("Nothing, among others", NOTHING, None, [key("other")], [], Begin(FIRST, "Created")),
+    Row("Nothing, with a namesake", NOTHING, None, [FOREIGN], [], Begin(ANOTHER, "Created", foreign=FIRST)),
+    Row("Unrecorded", NOTHING, BUILD, [BUILD], [], Adopt(BUILD)),
+    Row("Unrecorded, another name", NOTHING, BUILD_NEXT, [BUILD_NEXT], [], Adopt(BUILD_NEXT)),
+    Row("Unrecorded, in another organization", NOTHING, BUILD, [], [], Adopt(BUILD)),
+    Row("Begun", BEGUN, None, [], [], Make(FIRST)),
+    Row("Begun, beside the old one", BEGUN_NEXT, BUILD, [BUILD], [True], Make(NEXT)),
+    Row("Begun, with a namesake elsewhere", BEGUN, key(FIRST, "id-elsewhere"), [], [], Make(FIRST)),
+    Row("Lost", BEGUN, None, [BUILD], [], Make(FIRST, lost=True)),
+    Row("Lost, beside the old one", BEGUN_NEXT, BUILD, [BUILD, BUILD_NEXT], [True], Make(NEXT, lost=True)),
+    Row("Lost by an earlier version", BEGUN._replace(requested=None), None, [BUILD], [], Make(FIRST, lost=True)),
+    Row(
+        "Foreign: made before the request",
+        BEGUN._replace(requested=LATER),
+        None,
+        [BUILD],
+        [],
+        Begin(ANOTHER, "NameTaken", foreign=FIRST),
+    ),
+    Row("Foreign: other tags", BEGUN, None, [key(FIRST, tags={})], [], Begin(ANOTHER, "NameTaken", foreign=FIRST)),
+    Row(
+        "Foreign: coderd said so",
+        BEGUN._replace(refused=True),
+        None,
+        [BUILD],
+        [],
+        Begin(ANOTHER, "NameTaken", foreign=FIRST),
+    ),
+    Row(
+        "Foreign, beside the old one",
+        BEGUN_NEXT._replace(refused=True),
+        BUILD,
+        [BUILD, BUILD_NEXT],
+        [True],
+        Begin(ANOTHER, "NameTaken", foreign=NEXT),
+    ),
+    Row("Stored", BEGUN, BUILD, [BUILD], [], Adopt(BUILD)),
+    Row("Stored, beside the old one", BEGUN_NEXT, BUILD_NEXT, [BUILD, BUILD_NEXT], [True], Adopt(BUILD_NEXT)),
+    Row("Ready", READY, BUILD, [BUILD, key("other")], [], Keep()),
+    Row("Ready, beside the old one", READY_NEXT, BUILD_NEXT, [BUILD_NEXT, BUILD], [True], Keep()),
+    Row("Ready, while others retire", READY, BUILD, [BUILD], FULL, Keep()),
+    Row(
+        "Ready, by an earlier name",
+        recorded("build-2", "id-2"),
+        key("build-2", "id-2"),
+        [key("build-2", "id-2")],
+        [],
+        Keep(),
+    ),
+    Row("Deleted", READY, None, [], [], Begin(FIRST, "KeyDeleted")),
+    Row("Deleted, and another made", READY, None, [FOREIGN], [], Begin(ANOTHER, "KeyDeleted", foreign=FIRST)),
+    Row("Deleted, while the other retires", READY_NEXT, None, [BUILD], [True], Begin(ANOTHER, "KeyDeleted")),
+    Row("Deleted, while others retire", READY, None, [], FULL, Begin(FIRST, "KeyDeleted")),
+    Row("Emptied", READY, None, [BUILD], [], Begin(ANOTHER, "SecretLost", retires=True)),
+    Row(
+        "Emptied, with an older key", READY_NEXT, BUILD, [BUILD, BUILD_NEXT], [True], Begin(ANOTHER, "SecretLost", True)
+    ),
+    Row("Emptied, while others retire", READY, None, [BUILD], FULL, Begin(ANOTHER, "SecretLost", retires=True)),
 ]
 
 
-@pytest.mark.parametrize("row", TABLE, ids=lambda row: row[0])
-def test_rows(row: tuple[str, Recorded, ProvisionerKey | None, list[ProvisionerKey], list[str], Step]) -> None:
-    state, status, held, stored, retiring, expected = row
-    due = "Requested" if "due" in state else ""
-    assert next_step(WANTED, status, held, stored, retiring, due) == expected
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.state)
+def test_rows(row: Row) -> None:
+    assert next_step(WANTED, row.status, row.held, row.stored, row.retiring, Digits()) == row.expected
 
 
-def test_keep() -> None:
-    assert next_step(WANTED, READY, BUILD, [BUILD, key("other")], []) == Keep()
-    assert next_step(WANTED, READY_2, BUILD_2, [BUILD_2, BUILD], [FIRST]) == Keep()
+def test_a_key_that_daemons_use_is_not_the_one_whose_answer_got_lost() -> None:
+    step = next_step(WANTED, BEGUN, None, [BUILD], [], Digits(), used={BUILD.id})
+    assert step == Begin(ANOTHER, "NameTaken", foreign=FIRST)
 
 
 DRIFTS = {
     "TagsChanged": WANTED._replace(tags={"env": "cpu"}),
-    "ControlPlaneChanged": WANTED._replace(url="http://demo:8080"),
+    "NameChanged": WANTED._replace(base="other"),
 }
 ELSEWHERE = {
     "ControlPlaneChanged": WANTED._replace(plane="other", url="http://other"),
-    "OrganizationChanged": WANTED._replace(organization="acme"),
+    "OrganizationChanged": WANTED._replace(organization="org-2"),
 }
+
+
+def another(wanted: Wanted) -> str:
+    return f"{wanted.base}-beef"
 
 
 @pytest.mark.parametrize("cause", DRIFTS)
 def test_drift(cause: str) -> None:
-    """The other name is taken, and back; while it retires there is nothing to do but wait."""
-    wanted = DRIFTS[cause]
-    assert next_step(wanted, READY, BUILD, [BUILD], []) == Begin(SECOND, cause, True)
-    assert next_step(wanted, READY_2, BUILD_2, [BUILD_2], []) == Begin(FIRST, cause, True)
-    assert next_step(wanted, READY_2, BUILD_2, [BUILD, BUILD_2], [FIRST]) == Wait(cause)
-    assert next_step(wanted, READY_2, None, [BUILD, BUILD_2], [FIRST]) == CORNERED._replace(cause=cause)
+    """The new key stands beside the old one; when too many retire already, it waits."""
+    wanted, rng = DRIFTS[cause], Digits()
+    begin = Begin(another(wanted), cause, retires=True)
+    assert next_step(wanted, READY, BUILD, [BUILD], [], rng) == begin
+    assert next_step(wanted, READY_NEXT, BUILD_NEXT, [BUILD, BUILD_NEXT], [True], rng) == begin
+    assert next_step(wanted, READY, BUILD, [BUILD], FULL, rng) == Wait(cause)
+    assert next_step(wanted, READY, None, [BUILD], FULL, rng) == begin
 
 
 @pytest.mark.parametrize("cause", DRIFTS)
 def test_drift_of_what_was_begun(cause: str) -> None:
-    """What may have been made for the old spec retires; what cannot is made again in its place."""
-    wanted = DRIFTS[cause]
-    assert next_step(wanted, BEGUN, None, [], []) == Begin(SECOND, cause, False)
-    assert next_step(wanted, BEGUN, None, [BUILD], []) == Begin(SECOND, cause, True)
-    assert next_step(wanted, BEGUN, BUILD, [BUILD], []) == Adopt(BUILD)
-    assert next_step(wanted, BEGUN_2, BUILD, [BUILD, BUILD_2], [FIRST]) == CORNERED._replace(cause=cause)
+    """What was made for the old spec retires, by the ID that it turns out to have; what is not there does not."""
+    wanted, rng = DRIFTS[cause], Digits()
+    assert next_step(wanted, BEGUN, None, [], [], rng) == Begin(wanted.first, cause)
+    made = Begin(another(wanted), cause, retires=True, proven=BUILD.id)
+    assert next_step(wanted, BEGUN, None, [BUILD], [], rng) == made
+    assert next_step(wanted, BEGUN, BUILD, [BUILD], [], rng) == Adopt(BUILD)
+    foreign = next_step(wanted, BEGUN._replace(refused=True), None, [BUILD], [], rng)
+    assert isinstance(foreign, Begin)
+    assert (foreign.cause, foreign.retires) == (cause, False)
 
 
 @pytest.mark.parametrize("cause", ELSEWHERE)
 def test_drift_to_another_place(cause: str) -> None:
-    """The names are those of the new place; the old key retires where it is, whatever is known of it."""
-    wanted = ELSEWHERE[cause]
+    """The first key there has the plain name; the old key retires where it is, whatever is known of it."""
+    wanted, rng = ELSEWHERE[cause], Digits()
     for status in (READY, BEGUN):
-        assert next_step(wanted, status, None, [], []) == Begin(FIRST, cause, True)
-        assert next_step(wanted, status, None, [FOREIGN], []) == Blocked(FIRST)
-        assert next_step(wanted, status, None, [BUILD_2], [SECOND]) == Begin(FIRST, cause, True)
-        cornered = Cornered((FIRST, SECOND), cause, "", True)
-        assert next_step(wanted, status, None, [FOREIGN, BUILD_2], [FIRST, SECOND]) == cornered
+        assert next_step(wanted, status, None, [], [], rng) == Begin(FIRST, cause, retires=True)
+        taken = Begin(ANOTHER, cause, retires=True, foreign=FIRST)
+        assert next_step(wanted, status, None, [FOREIGN], [], rng) == taken
+        assert next_step(wanted, status, None, [BUILD_NEXT], [True], rng) == Begin(ANOTHER, cause, retires=True)
 
 
-def daemon(name: str, status: str) -> ProvisionerDaemon:
-    made = datetime(2026, 1, 1, tzinfo=UTC)
-    return ProvisionerDaemon("id", "name", f"id-{name}", made, "v2", "1.18", {}, status=status, key_name=name)
-
-
-@pytest.mark.parametrize(
-    ("daemons", "name"),
-    [
-        ([], FIRST),
-        ([(SECOND, "idle")], FIRST),
-        ([(FIRST, "idle")], SECOND),
-        ([(FIRST, "busy"), (SECOND, "idle")], FIRST),
-        ([(FIRST, "idle"), (SECOND, "busy")], SECOND),
-        ([(FIRST, "busy"), (SECOND, "busy")], FIRST),
-        ([(FIRST, "busy")], SECOND),
-        ([(FIRST, "offline"), (FIRST, "offline"), (SECOND, "busy")], FIRST),
-        ([(FIRST, "idle"), (SECOND, "idle"), (SECOND, "idle"), ("other", "idle")], FIRST),
-    ],
-)
-def test_who_gives_way(daemons: list[tuple[str, str]], name: str) -> None:
-    """That some daemons still take jobs counts first; the one in use retires unless it is made again itself."""
-    seen = [daemon(*each) for each in daemons]
-    assert CORNERED.give_way(seen) == Begin(name, "SecretLost", name == FIRST)
-    assert CORNERED._replace(current="").give_way(seen) == Begin(name, "SecretLost", True)
-
-
-def test_name_drift() -> None:
-    wanted = WANTED._replace(base="other")
-    assert next_step(wanted, READY, BUILD, [BUILD], []) == Begin("other", "NameChanged", True)
-    assert next_step(wanted, BEGUN, None, [], []) == Begin("other", "NameChanged", False)
-    assert next_step(wanted, READY, BUILD, [BUILD, key("other")], []) == Blocked("other")
-    assert next_step(wanted, READY, BUILD, [BUILD, key("other")], ["other"]) == Begin("other-2", "NameChanged", True)
+def test_another_url() -> None:
+    """It asks for another key only if coderd does not know this one there."""
+    wanted, rng = WANTED._replace(url="https://demo"), Digits()
+    assert next_step(wanted, READY, BUILD, [BUILD], [], rng) == Keep()
+    assert next_step(wanted, READY, None, [], [], rng) == Begin(FIRST, "ControlPlaneChanged")
+    assert next_step(wanted, READY, None, [BUILD], [], rng) == Begin(ANOTHER, "ControlPlaneChanged", retires=True)
+    assert next_step(wanted, BEGUN, None, [], [], rng) == Begin(FIRST, "ControlPlaneChanged")
 
 
 @pytest.mark.parametrize("cause", ["Requested", "IntervalElapsed"])
 def test_asked(cause: str) -> None:
-    assert next_step(WANTED, READY, BUILD, [BUILD], [], cause) == Begin(SECOND, cause, True)
-    assert next_step(WANTED, READY_2, BUILD_2, [BUILD, BUILD_2], [FIRST], cause) == Wait(cause)
-    assert next_step(WANTED, READY, None, [BUILD], [], cause) == Begin(SECOND, "SecretLost", True)
-
-
-def test_another_name_of_the_same_organization() -> None:
-    """coderd knows its default organization by two names."""
-    wanted = WANTED._replace(organization="coder")
-    assert next_step(wanted, READY, BUILD, [BUILD], []) == Keep()
-    assert next_step(wanted, READY, BUILD, [BUILD], [], "Requested") == Begin(SECOND, "Requested", True)
+    rng = Digits()
+    assert next_step(WANTED, READY, BUILD, [BUILD], [], rng, asked=cause) == Begin(ANOTHER, cause, retires=True)
+    assert next_step(WANTED, READY, BUILD, [BUILD], FULL, rng, asked=cause) == Wait(cause)
+    assert next_step(WANTED, READY, None, [BUILD], [], rng, asked=cause) == Begin(ANOTHER, "SecretLost", retires=True)
 
 
 @pytest.mark.parametrize(
-    ("base", "first", "second"),
+    ("base", "first", "another"),
     [
-        ("build", "build", "build-2"),
-        ("Build", "build", "build-2"),
-        ("b" * 62, "b" * 62, "b" * 62 + "-2"),
-        ("b" * 63, "b" * 63, "b" * 53 + "-29a2c225-2"),
-        ("b" * 64, "b" * 64, "b" * 53 + "-d237d5c5-2"),
-        ("b" * 65, "b" * 55 + "-94e555e5", "b" * 53 + "-94e555e5-2"),
+        ("build", "build", "build-beef"),
+        ("Build", "build", "build-beef"),
+        ("b" * 59, "b" * 59, "b" * 59 + "-beef"),
+        ("b" * 60, "b" * 60, "b" * 50 + "-3a491e45-beef"),
+        ("b" * 64, "b" * 64, "b" * 50 + "-d237d5c5-beef"),
+        ("b" * 65, "b" * 55 + "-94e555e5", "b" * 50 + "-94e555e5-beef"),
     ],
 )
-def test_names(base: str, first: str, second: str) -> None:
-    assert WANTED._replace(base=base).names == (first, second)
+def test_names(base: str, first: str, another: str) -> None:
+    wanted = WANTED._replace(base=base)
+    assert (wanted.first, wanted.another((), Digits())) == (first, another)
+    assert wanted.fits(first)
+    assert wanted.fits(another)
 
 
 def test_names_of_more_bytes_than_characters() -> None:
     for length in range(1, 70):
-        names = WANTED._replace(base="ö" * length).names
-        assert len({*names}) == 2
-        assert all(len(name.encode()) <= 64 for name in names)
+        wanted = WANTED._replace(base="ö" * length)
+        names = {wanted.first, wanted.another((), Digits())}
+        assert len(names) == 2
+        assert all(len(name.encode()) <= 64 and wanted.fits(name) for name in names)
+
+
+@pytest.mark.parametrize("name", ["build", "build-2", "build-0a1b", "build-ffff"])
+def test_names_that_fit(name: str) -> None:
+    assert WANTED.fits(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "buil", "build-", "build-3", "build-0A1B", "build-0a1", "build-0a1bc", "build-wxyz"]
+)
+def test_names_that_do_not_fit(name: str) -> None:
+    assert not WANTED.fits(name)
+
+
+def test_a_name_that_is_taken_is_not_drawn() -> None:
+    drawn = WANTED.another((), Random(1))  # noqa: S311 - the same in every run
+    assert WANTED.another({drawn}, Random(1)) != drawn  # noqa: S311
+
+
+@pytest.mark.parametrize(
+    ("made_with", "asked_for", "expected"),
+    [
+        ({"a": "b"}, {"a": "b"}, True),
+        ({"a": "b"}, {"a": "b", "empty": "", "scope": "organization"}, True),
+        ({"a": "c"}, {"a": "b"}, False),
+        ({}, {"a": "b"}, False),
+    ],
+)
+def test_tags_of_a_request(made_with: dict[str, str], asked_for: dict[str, str], expected: bool) -> None:
+    """coderd drops what is empty."""
+    found = key(FIRST, tags=made_with)
+    assert is_requested(found, tags_hash(asked_for), MADE, asked_for, ()) is expected
 
 
 def test_tags_hash() -> None:

@@ -5,25 +5,35 @@ operator that crashes has taken only the first few.
 """
 
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
+from random import Random
+from typing import NamedTuple
 
 from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from coder_k8s.coderd.types import ProvisionerDaemon, ProvisionerKey
+from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers.provisioner import keys
-from coder_k8s.controllers.provisioner.keys import Recorded, Wanted, next_step, tags_hash
+from coder_k8s.controllers.provisioner.keys import Recorded, Wanted, is_requested, next_step, tags_hash
 
 Place = tuple[str, str]
 PLANES, ORGANIZATIONS, BASES, TAGS = ("a", "b"), ("one", "two"), ("build", "other"), ("", "gpu")
 PLACES: list[Place] = [(plane, organization) for plane in PLANES for organization in ORGANIZATIONS]
-NAMES = [base + suffix for base in BASES for suffix in ("", "-2")]
+THEIRS = "theirs"
+"""A tag that no spec asks for."""
 
 
 class Crash(Exception):
     """The operator is gone."""
+
+
+class Few(Random):
+    """A randomness of few values, so that names meet."""
+
+    def getrandbits(self, bits: int, /) -> int:
+        return super().getrandbits(4)
 
 
 @dataclass(frozen=True)
@@ -33,11 +43,21 @@ class Key:
     name: str
     id: str
     tags: str
+    created: datetime
     ours: bool
 
-    def seen(self) -> ProvisionerKey:
-        tags = {"tag": self.tags} if self.tags else {}
-        return ProvisionerKey(self.id, self.name, "", datetime(2026, 1, 1, tzinfo=UTC), tags)
+    def seen(self, organization: str) -> ProvisionerKey:
+        return ProvisionerKey(self.id, self.name, organization, self.created, {"tag": self.tags} if self.tags else {})
+
+
+class Retiring(NamedTuple):
+    """A key that was replaced; without an ID it may not exist."""
+
+    place: Place
+    name: str
+    id: str
+    tags_hash: str
+    since: datetime | None
 
 
 @dataclass
@@ -48,23 +68,32 @@ class World:
     wanted: Wanted = field(default_factory=lambda: Wanted("build", "one", {}, "a", "http://a"))
     asked: int = 0
     recorded: Recorded = field(default_factory=Recorded)
-    retiring: tuple[tuple[Place, str], ...] = ()
+    retiring: tuple[Retiring, ...] = ()
     secret: tuple[str, str, int] = ("", "", 0)
     template: str = ""
     pods: str = ""
     ids: "count[int]" = field(default_factory=count)
+    rng: Random = field(default_factory=lambda: Few(0))
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
 
     @property
     def place(self) -> Place:
         return self.wanted.plane, self.wanted.organization
 
+    def make(self, place: Place, name: str, tags: str, *, ours: bool) -> Key:
+        self.now += timedelta(seconds=1)
+        self.coderd[place][name] = made = Key(name, f"id-{next(self.ids)}", tags, self.now, ours)
+        return made
+
 
 class Operator:
-    """One pass, for as many effects as it lives."""
+    """One pass, for as many effects as it lives; a thief takes the name that it asks for first."""
 
-    def __init__(self, world: World, effects: int) -> None:
+    def __init__(self, world: World, effects: int, *, thief: bool = False) -> None:
         self.world = world
         self.effects = effects
+        self.thief = thief
+        self.refused: Recorded | None = None
 
     def effect(self) -> None:
         if self.effects == 0:
@@ -74,87 +103,103 @@ class Operator:
     def reconcile(self) -> keys.Step:
         for _ in range(8):
             step = self.step()
-            if isinstance(step, keys.Keep | keys.Wait | keys.Blocked):
+            if isinstance(step, keys.Keep | keys.Wait):
                 self.settle(step)
                 return step
         raise AssertionError(f"does not come to rest: {self.world}")
 
-    def held(self) -> Key | None:
+    def held(self) -> tuple[Key, str] | None:
         secret, origin, _ = self.world.secret
         if origin != self.world.wanted.plane:
             return None
-        known = [key for place in PLACES if place[0] == origin for key in self.world.coderd[place].values()]
-        return next((key for key in known if key.id == secret), None)
+        known = [(key, place[1]) for place in PLACES if place[0] == origin for key in self.world.coderd[place].values()]
+        return next(((key, organization) for key, organization in known if key.id == secret), None)
 
     def step(self) -> keys.Step:
         world, wanted = self.world, self.world.wanted
         held = self.held()
         step = next_step(
             wanted,
-            world.recorded,
-            held.seen() if held else None,
-            [key.seen() for key in world.coderd[world.place].values()],
-            [name for place, name in world.retiring if place == world.place],
-            "Requested" if world.secret[2] != world.asked else "",
+            world.recorded._replace(refused=world.recorded == self.refused),
+            held[0].seen(held[1]) if held else None,
+            [key.seen(wanted.organization) for key in world.coderd[world.place].values()],
+            [each.place == world.place for each in world.retiring],
+            world.rng,
+            asked="Requested" if world.secret[2] != world.asked else "",
+            used={world.pods},
         )
-        if isinstance(step, keys.Cornered):
-            step = step.give_way(self.daemons())
-        here = {"plane": wanted.plane, "url": wanted.url, "organization": wanted.organization}
         match step:
             case keys.Adopt(found):
                 self.effect()
-                organization = next(
-                    place[1]
-                    for place in PLACES
-                    if found.name in world.coderd[place] and world.coderd[place][found.name].id == found.id
+                world.recorded = Recorded(
+                    found.name, found.id, found.organization, tags_hash(found.tags), wanted.plane, wanted.url
                 )
-                where = {**here, "organization": organization}
-                world.recorded = Recorded(name=found.name, id=found.id, tags_hash=tags_hash(found.tags), **where)
-            case keys.Begin(name, _, retires):
+            case keys.Begin():
                 self.effect()
-                old = world.recorded
-                world.retiring = tuple(each for each in world.retiring if each != (world.place, name))
-                if retires:
-                    world.retiring = (*world.retiring, ((old.plane, old.organization), old.name))
-                world.recorded = Recorded(name=name, tags_hash=tags_hash(wanted.tags), **here)
+                self.record(step)
+                self.make(step.name)
             case keys.Make(name, lost):
                 if lost:
-                    assert world.coderd[world.place][name].id != world.pods, "pods run with a key that is to go"
                     self.delete(world.place, name)
-                self.effect()
-                assert name not in world.coderd[world.place]
-                made = Key(name, f"id-{next(world.ids)}", wanted.tags.get("tag", ""), ours=True)
-                world.coderd[world.place][name] = made
-                self.effect()
-                world.secret = (made.id, wanted.plane, world.asked)
+                self.make(name)
         return step
 
-    def daemons(self) -> list[ProvisionerDaemon]:
-        """Pods wait for jobs with their key as long as coderd knows it."""
-        found = [key.seen() for key in self.world.coderd[self.world.place].values() if key.id == self.world.pods]
-        return [
-            ProvisionerDaemon("", "", key.id, key.created_at, "", "", {}, status="idle", key_name=key.name)
-            for key in found
-        ]
+    def record(self, step: keys.Begin) -> None:
+        world, wanted, old = self.world, self.world.wanted, self.world.recorded
+        if step.retires:
+            key_id = old.id or step.proven
+            unproven = ("", None) if key_id else (old.tags_hash, old.requested)
+            place = (old.plane, old.organization)
+            world.retiring = (*world.retiring, Retiring(place, old.name, key_id, *unproven))
+        organization = wanted.organization
+        world.now += timedelta(seconds=1)
+        hash_ = tags_hash(wanted.tags)
+        world.recorded = Recorded(step.name, "", organization, hash_, wanted.plane, wanted.url, world.now)
 
-    def settle(self, step: keys.Step) -> None:
+    def make(self, name: str) -> None:
+        """Ask for the key and store it; what has its name now belongs to someone else."""
+        world, wanted = self.world, self.world.wanted
+        self.effect()
+        if self.thief:
+            self.thief = False
+            if name not in world.coderd[world.place]:
+                world.make(world.place, name, THEIRS, ours=False)
+        if name in world.coderd[world.place]:
+            self.refused = world.recorded
+            return
+        made = world.make(world.place, name, wanted.tags.get("tag", ""), ours=True)
+        self.effect()
+        world.secret = (made.id, wanted.plane, world.asked)
+
+    def settle(self, step: keys.Keep | keys.Wait) -> None:
         world = self.world
         held = self.held()
-        if held is None or held.id != world.recorded.id:
-            assert isinstance(step, keys.Blocked), "without a key that works there is nothing to wait for"
-            return
-        if world.template != held.id:
+        assert held is not None, "without a key that works there is nothing to wait for"
+        assert held[0].id == world.recorded.id
+        if isinstance(step, keys.Keep):
+            world.recorded = world.recorded._replace(url=world.wanted.url)
+        if world.template != held[0].id:
             self.effect()
-            world.template = held.id
+            world.template = held[0].id
         if world.pods != world.template:
             return
-        for place, name in world.retiring:
-            unused = world.coderd[place].get(name)
-            assert unused is None or unused.id != world.pods, "pods run with a key that is to go"
-            self.delete(place, name)
+        for each in world.retiring:
+            if (unused := self.owned(each)) is not None:
+                assert unused.id != world.pods, "pods run with a key that is to go"
+                self.delete(each.place, unused.name)
         if world.retiring:
             self.effect()
             world.retiring = ()
+
+    def owned(self, retiring: Retiring) -> Key | None:
+        found = self.world.coderd[retiring.place]
+        if retiring.id:
+            return next((key for key in found.values() if key.id == retiring.id), None)
+        namesake = found.get(retiring.name)
+        if namesake is None:
+            return None
+        seen, tags = namesake.seen(""), self.world.wanted.tags
+        return namesake if is_requested(seen, retiring.tags_hash, retiring.since, tags, {self.world.pods}) else None
 
     def delete(self, place: Place, name: str) -> None:
         self.effect()
@@ -170,11 +215,11 @@ class Keys(RuleBasedStateMachine):
         self.world = World()
         self.backups: list[tuple[str, str, int]] = []
 
-    @rule(effects=st.integers(0, 9))
-    def crash(self, effects: int) -> None:
+    @rule(effects=st.integers(0, 9), thief=st.booleans())
+    def crash(self, effects: int, thief: bool) -> None:
         self.backups.append(self.world.secret)
         try:
-            Operator(self.world, effects).reconcile()
+            Operator(self.world, effects, thief=thief).reconcile()
         except Crash:
             return
 
@@ -215,41 +260,38 @@ class Keys(RuleBasedStateMachine):
     def restore_secret(self, data: st.DataObject) -> None:
         self.world.secret = data.draw(st.sampled_from(self.backups))
 
-    @rule(place=st.sampled_from(PLACES), name=st.sampled_from(NAMES))
-    def delete_in_coderd(self, place: Place, name: str) -> None:
-        assume(name in self.world.coderd[place])
-        del self.world.coderd[place][name]
+    @rule(data=st.data(), place=st.sampled_from(PLACES))
+    def delete_in_coderd(self, data: st.DataObject, place: Place) -> None:
+        assume(self.world.coderd[place])
+        del self.world.coderd[place][data.draw(st.sampled_from(sorted(self.world.coderd[place])))]
 
-    @rule(place=st.sampled_from(PLACES), names=st.sets(st.sampled_from(NAMES), min_size=1))
-    def make_in_coderd(self, place: Place, names: set[str]) -> None:
-        """Somebody takes names that we do not claim."""
-        recorded = self.world.recorded
-        claimed = [*self.world.retiring]
-        if not recorded.id:
-            claimed.append(((recorded.plane, recorded.organization), recorded.name))
-        for name in sorted(names):
-            if name not in self.world.coderd[place] and (place, name) not in claimed:
-                self.world.coderd[place][name] = Key(name, f"id-{next(self.world.ids)}", "", ours=False)
+    @rule(place=st.sampled_from(PLACES), base=st.sampled_from(BASES), digits=st.integers(-1, 15))
+    def make_in_coderd(self, place: Place, base: str, digits: int) -> None:
+        """Somebody takes a name, also one that we are about to ask for."""
+        name = base if digits < 0 else f"{base}-{digits:04x}"
+        if name not in self.world.coderd[place]:
+            self.world.make(place, name, THEIRS, ours=False)
 
     @rule()
-    def make_in_our_place(self) -> None:
-        self.make_in_coderd(self.world.place, {*self.world.wanted.names})
+    def take_our_name(self) -> None:
+        """Whatever name is recorded, as soon as nobody has it."""
+        recorded = self.world.recorded
+        place = (recorded.plane, recorded.organization)
+        if recorded.name and recorded.name not in self.world.coderd[place]:
+            self.world.make(place, recorded.name, THEIRS, ours=False)
 
     @rule()
     def rest(self) -> None:
-        """Names that others took are given back, pods roll out, and no more accidents: then all is well."""
-        for found in self.world.coderd.values():
-            for name in [key.name for key in found.values() if not key.ours]:
-                del found[name]
+        """Pods roll out, and no more accidents: then all is well, whatever others have."""
         for _ in range(6):
             last = Operator(self.world, 99).reconcile()
             self.world.pods = self.world.template
         world = self.world
-        left = [(place, key) for place, found in world.coderd.items() for key in found.values()]
+        left = [(place, key) for place, found in world.coderd.items() for key in found.values() if key.ours]
         assert isinstance(last, keys.Keep)
         assert len(left) == 1, left
         [(place, key)] = left
-        assert (place, key.name in world.wanted.names) == (world.place, True)
+        assert (place, world.wanted.fits(key.name)) == (world.place, True)
         assert key.tags == world.wanted.tags.get("tag", "")
         assert (key.id, key.id, key.id) == (world.secret[0], world.pods, world.recorded.id)
         assert not world.retiring
@@ -258,9 +300,12 @@ class Keys(RuleBasedStateMachine):
     def every_key_is_known(self) -> None:
         """Nothing of ours is in coderd that the status does not name."""
         recorded = self.world.recorded
-        known = {*self.world.retiring, ((recorded.plane, recorded.organization), recorded.name)}
-        ours = {(place, key.name) for place, found in self.world.coderd.items() for key in found.values() if key.ours}
-        assert ours <= known
+        place = (recorded.plane, recorded.organization)
+        known = [*self.world.retiring, Retiring(place, recorded.name, recorded.id, "", None)]
+        for where, found in self.world.coderd.items():
+            for key in found.values():
+                named = [each.id in ("", key.id) for each in known if (each.place, each.name) == (where, key.name)]
+                assert not key.ours or any(named), f"{key} is not known"
 
 
 TestKeys = Keys.TestCase

@@ -136,14 +136,13 @@ async def test_long_names(place: Yard) -> None:
         await place.told("ProvisionerKeyReady", "KeyReady", name="q" * 253)
     assert all(len(key) <= 64 for key in place.keys)
     status = (await place.get(name)).status
-    assert status.provisioner_key_name.endswith("-2")
-    for kind, namer in (
-        (DEPLOYMENT, "provisioner-{}"),
-        (SERVICE_ACCOUNT, "{}-provisioner"),
-        (SECRET, "{}-provisioner-key"),
+    assert status.provisioner_key_name.endswith("-0002")
+    for kind, namer, limit in (
+        (DEPLOYMENT, "provisioner-{}", 63),
+        (SERVICE_ACCOUNT, "{}-provisioner", 63),
+        (SECRET, "{}-provisioner-key", 253),
     ):
-        limit = 63 - len(namer) + 2 - 9
-        derived = namer.format("p" * limit + "-" + fnv1a32(name.encode()))
+        derived = namer.format("p" * (limit - len(namer) + 2 - 9) + "-" + fnv1a32(name.encode()))
         assert await place.find(kind, derived) is not None
 
 
@@ -198,22 +197,25 @@ async def test_secret_moves_without_rotation(place: Yard) -> None:
     assert container["env"][1]["valueFrom"]["secretKeyRef"] == {"name": "elsewhere", "key": "other"}
 
 
-async def test_no_key_is_left_that_cannot_be_kept(place: Yard) -> None:
-    """As with a quota that leaves no room for its Secret."""
+async def test_no_key_is_made_that_cannot_be_kept(place: Yard) -> None:
+    """As with a quota that leaves no room for its Secret: a dry run shows it, before anything is made in coderd."""
     quota = await fill_quota(place)
     async with place.operator() as operator:
         await place.make()
         refused = await place.told("ProvisionerKeySecretReady", "Forbidden", "False")
         assert "exceeded quota" in refused.message
-        await operator.settle()
-        assert not place.keys
+        for _ in range(3):
+            await operator.look(place.key())
+        assert 30 < (operator.look_again(place.key()) or 0) <= 60
+        assert place.plane.asked("POST") == place.plane.asked("DELETE") == 0
+        assert (await place.get()).status.provisioner_key_name == ""
         await place.client.delete(QUOTA, quota, unchanged=False)
         await operator.look(place.key())
         await place.ready(operator)
     assert await place.stored() == place.keys["build"].secret
 
 
-async def test_the_old_key_is_not_forgotten_when_the_new_one_cannot_be_kept(place: Yard) -> None:
+async def test_the_old_key_stays_while_a_new_one_cannot_be_kept(place: Yard) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -222,13 +224,16 @@ async def test_the_old_key_is_not_forgotten_when_the_new_one_cannot_be_kept(plac
         await place.told("ProvisionerKeySecretReady", "Forbidden", "False")
         await operator.settle()
         assert set(place.keys) == {"build"}
-        assert [key.name for key in (await place.get()).status.retiring_keys] == ["build"]
+        assert place.plane.asked("POST") == 1
+        assert (await place.get()).status.provisioner_key_name == "build"
         assert 30 < (operator.look_again(place.key()) or 0) <= 60
         await place.client.delete(QUOTA, quota, unchanged=False)
         await operator.look(place.key())
         await place.ready(operator)
-        await eventually(lambda: set(place.keys) == {"build-2"})
-    assert await place.stored() == place.keys["build-2"].secret
+        await eventually(lambda: len(place.keys) == 1)
+    [key] = place.keys.values()
+    assert key.name.startswith("build-")
+    assert await place.stored() == key.secret
 
 
 async def fill_quota(place: Yard) -> Child:
@@ -398,7 +403,7 @@ async def test_deletion_is_bounded(place: Yard) -> None:
         await place.ready(operator)
         place.plane.coderd.state.set(failing=True)
         await place.delete(PROVISIONER, "build")
-        await eventually(lambda: place.plane.asked("DELETE"))
+        await eventually(lambda: deleting(place))
         await operator.settle()
         place.clock.advance(minutes=4, seconds=30)
         await operator.look(place.key())

@@ -1,16 +1,21 @@
 """Keys are replaced for every cause, without a gap; what is not ours is left alone."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from aiohttp import web
 
-from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER
 from coder_k8s.controllers.names import fnv1a32
+from coder_k8s.controllers.provisioner.setup import CHILDREN
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Manifest
 from tests.support import eventually
+from tests.support.children import collect_garbage, managed
 from tests.support.provisioners import Operator, Yard
 
 SECRET_NAME = "build-provisioner-key"
@@ -57,15 +62,14 @@ async def change_name(place: Yard) -> None:
 
 
 CAUSES: dict[str, tuple[Callable[[Yard], Awaitable[None]], str, str]] = {
-    "secret lost": (lose_secret, "SecretLost", "build-2"),
-    "secret emptied": (empty_secret, "SecretLost", "build-2"),
-    "secret spoiled": (spoil_secret, "SecretLost", "build-2"),
-    "tags": (change_tags, "TagsChanged", "build-2"),
-    "name": (change_name, "NameChanged", "other"),
-    "URL": (change_url, "ControlPlaneChanged", "build-2"),
-    "asked": (ask, "Requested", "build-2"),
-    "interval": (wait, "IntervalElapsed", "build-2"),
-    "deleted in coderd": (delete_key, "KeyDeleted", "build-2"),
+    "secret lost": (lose_secret, "SecretLost", "build-0002"),
+    "secret emptied": (empty_secret, "SecretLost", "build-0002"),
+    "secret spoiled": (spoil_secret, "SecretLost", "build-0002"),
+    "tags": (change_tags, "TagsChanged", "build-0002"),
+    "name": (change_name, "NameChanged", "other-0002"),
+    "asked": (ask, "Requested", "build-0002"),
+    "interval": (wait, "IntervalElapsed", "build-0002"),
+    "deleted in coderd": (delete_key, "KeyDeleted", "build"),
 }
 
 
@@ -79,7 +83,7 @@ async def test_rotation(place: Yard, why: str) -> None:
         secret = await place.stored()
         await happen(place)
         await operator.look(place.key())
-        await eventually(lambda: place.keys.get(name))
+        await eventually(lambda: name in place.keys and place.keys[name].secret != secret)
         await place.told("ProvisionerKeyReady", "KeyReady", "True")
         await operator.settle()
         old = {"build"} if why != "deleted in coderd" else set()
@@ -103,11 +107,12 @@ async def test_rotation(place: Yard, why: str) -> None:
     assert len(await place.events("ProvisionerKeyRetired")) == len(old)
 
 
-async def test_key_keeps_alternating(place: Yard) -> None:
+async def test_every_key_has_another_name(place: Yard) -> None:
+    """It stands beside the one before, so that none waits for a name."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
-        for turn, name in enumerate(("build-2", "build", "build-2")):
+        for turn, name in enumerate(("build-0002", "build-0004", "build-0006")):
             await place.annotate(rotate_key=str(turn))
             await eventually(lambda: place.keys.get(name))  # noqa: B023 - awaited at once
             await place.told("ProvisionerKeyReady", "KeyReady")
@@ -115,7 +120,41 @@ async def test_key_keeps_alternating(place: Yard) -> None:
             await eventually(lambda: set(place.keys) == {name})  # noqa: B023 - awaited at once
         for _ in range(3):
             await operator.look(place.key())
-    assert set(place.keys) == {"build-2"}
+    assert set(place.keys) == {"build-0006"}
+
+
+async def test_another_url_of_the_same_coderd(place: Yard) -> None:
+    """As with TLS, or another port: the key that coderd still knows is kept."""
+    async with place.operator() as operator:
+        await place.make()
+        before = await place.ready(operator)
+        await change_url(place)
+        url = f"http://demo.{place.namespace}.svc.cluster.local:8080"
+        await eventually(lambda: has_url(place, url))
+        await operator.settle()
+        after = await place.get()
+        [container] = (await place.deployment()).manifest["spec"]["template"]["spec"]["containers"]
+    assert container["env"][0]["value"] == url
+    assert after.status.provisioner_key_id == before.status.provisioner_key_id
+    assert set(place.keys) == {"build"}
+    assert not await place.events("ProvisionerKeyRotated")
+
+
+async def has_url(place: Yard, url: str) -> bool:
+    return (await place.get()).status.control_plane_url == url
+
+
+async def test_another_url_of_another_coderd(place: Yard) -> None:
+    """One that does not know the key."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        place.plane.coderd.state.delete_key("build")
+        await change_url(place)
+        [event] = await eventually(lambda: place.events("ProvisionerKeyRotated"))
+        assert event["note"].startswith("ControlPlaneChanged: key build ")
+        await place.told("ProvisionerKeyReady", "KeyReady", "True")
+    assert await place.stored() == place.keys["build"].secret
 
 
 async def test_organization(place: Yard) -> None:
@@ -155,11 +194,45 @@ async def test_another_name_of_the_organization(place: Yard) -> None:
     assert (await place.get()).status.provisioner_key_id == before.status.provisioner_key_id
 
 
+async def test_renamed_organization(place: Yard) -> None:
+    """In coderd, and then in the manifest: its keys are the same, and a key that retires is deleted."""
+    state = place.plane.coderd.state
+    state.add_organization("gpu")
+    async with place.operator() as operator:
+        await place.make(organizationName="gpu")
+        await place.told("ProvisionerKeyReady", "KeyReady")
+        await operator.settle()
+        [key] = place.keys.values()
+        await place.annotate(rotate_key="now")
+        await eventually(lambda: len(place.keys) == 2)
+        await place.told("ProvisionerKeyReady", "KeyReady")
+        await operator.settle()
+        state.rename_organization("gpu", "tpu")
+        place.clock.advance(minutes=2)
+        await place.say("demo", **place.fresh("entitled"))
+        await operator.look(place.key())
+        assert (await place.conditions())["ProvisionerKeyReady"] == ("True", "KeyReady")
+        await place.change(organizationName="tpu", replicas=0)
+        await place.told("ProvisionerKeyReady", "KeyReady", "True")
+        await operator.settle()
+        found = await place.get()
+        assert found.status.organization_name == "tpu"
+        assert found.status.organization_id == key.organization
+        assert [each.organization_id for each in found.status.retiring_keys] == [key.organization]
+        await place.roll_out(ready=0)
+        await eventually(lambda: len(place.keys) == 1)
+        await place.delete(PROVISIONER, "build")
+        await eventually(lambda: not place.keys)
+    assert len(await place.events("ProvisionerKeyRotated")) == 1
+    assert not await place.events("ProvisionerKeyLeaked")
+
+
 async def test_missing_organization(place: Yard) -> None:
     async with place.operator():
         await place.make(organizationName="nowhere")
-        await place.told("ProvisionerKeyReady", "Failed", "False")
-        await place.told("Stalled", "Failed", "True")
+        told = await place.told("ProvisionerKeyReady", "OrganizationNotFound", "False")
+        assert "organization nowhere" in told.message
+        await place.told("Stalled", "OrganizationNotFound", "True")
         await place.change(organizationName="default")
         await place.told("ProvisionerKeyReady", "KeyReady", "True")
 
@@ -169,7 +242,7 @@ async def rotate(place: Yard, operator: Operator) -> None:
     await place.make(terminationGracePeriodSeconds=3600)
     await place.ready(operator)
     await place.annotate(rotate_key="now")
-    await eventually(lambda: place.keys.get("build-2"))
+    await eventually(lambda: place.keys.get("build-0002"))
     await place.told("ProvisionerKeyReady", "KeyReady")
     await operator.settle()
     await place.roll_out()
@@ -183,13 +256,13 @@ async def test_old_key_waits_for_its_last_daemon(place: Yard) -> None:
         for _ in range(3):
             place.clock.advance(minutes=5)
             await operator.look(place.key())
-            assert set(place.keys) == {"build", "build-2"}
+            assert set(place.keys) == {"build", "build-0002"}
             assert (operator.look_again(place.key()) or 0) <= 10
         [old] = [daemon for daemon in state.daemons.values() if daemon.name == "build-old"]
         state.set_daemon(old.id, "offline")
         place.clock.advance(seconds=10)
         await operator.look(place.key())
-        assert set(place.keys) == {"build-2"}
+        assert set(place.keys) == {"build-0002"}
         await operator.look(place.key())
         assert (operator.look_again(place.key()) or 0) > 60
 
@@ -220,11 +293,11 @@ async def test_old_key_goes_when_its_pods_and_their_time_are_gone(place: Yard) -
         await eventually(lambda: operator.runtime.informers[POD].get(place.key("build-old")))
         place.clock.advance(hours=2)
         await operator.look(place.key())
-        assert set(place.keys) == {"build", "build-2"}
+        assert set(place.keys) == {"build", "build-0002"}
         await place.delete(POD, "build-old")
         await eventually(lambda: not operator.runtime.informers[POD].get(place.key("build-old")))
         await operator.look(place.key())
-        assert set(place.keys) == {"build-2"}
+        assert set(place.keys) == {"build-0002"}
 
 
 async def test_old_key_waits_for_the_rollout(place: Yard) -> None:
@@ -233,96 +306,249 @@ async def test_old_key_waits_for_the_rollout(place: Yard) -> None:
         await place.make()
         await place.ready(operator)
         await place.annotate(rotate_key="now")
-        await eventually(lambda: place.keys.get("build-2"))
+        await eventually(lambda: place.keys.get("build-0002"))
         place.plane.coderd.state.daemons.clear()
         for _ in range(3):
             place.clock.advance(hours=1)
             await place.say("demo", **place.fresh("entitled"))
             await operator.look(place.key())
-        assert set(place.keys) == {"build", "build-2"}
+        assert set(place.keys) == {"build", "build-0002"}
 
 
 async def moved(place: Yard, secret: str) -> bool:
     return await place.stored("elsewhere", "key") == secret
 
 
-async def test_next_rotation_waits_for_the_last(place: Yard) -> None:
+async def test_three_keys_may_retire(place: Yard) -> None:
+    """A further rotation waits until one of them is gone; the pods follow the spec meanwhile."""
+    state = place.plane.coderd.state
     async with place.operator() as operator:
         await rotate(place, operator)
+        for turn, name in enumerate(("build-0004", "build-0006")):
+            await place.annotate(rotate_key=str(turn))
+            await eventually(lambda: place.keys.get(name))  # noqa: B023 - awaited at once
+            await place.told("ProvisionerKeyReady", "KeyReady")
+            await operator.settle()
         await place.change(tags={"env": "gpu"}, image="coder:next")
         told = await place.told("ProvisionerKeyReady", "Rotating", "True")
         assert "TagsChanged" in told.message
         await place.told("Ready", "Rotating", "False")
+        assert len(place.keys) == 4
         [container] = (await place.deployment()).manifest["spec"]["template"]["spec"]["containers"]
         assert container["image"] == "coder:next"
         secret = await place.stored()
         await place.change(key={"secretName": "elsewhere"})  # new pods need it there, or the rollout never ends
         await eventually(lambda: moved(place, secret))
+        await operator.settle()
         await place.roll_out()
         live, seen = await place.deployment(), operator.runtime.informers[DEPLOYMENT]
         await eventually(lambda: seen.get(live.key) == live)  # this wakes a pass that may not have met the daemons yet
         await operator.settle()
         place.clock.advance(seconds=11)
         await operator.look(place.key())
-        await eventually(lambda: "build" in place.keys)
-        assert place.keys["build"].tags == {"env": "gpu"}
+        await eventually(lambda: place.keys.get("build-0008"))
+        assert place.keys["build-0008"].tags == {"env": "gpu"}
+        state.daemons.clear()
         await place.ready(operator)
-        await eventually(lambda: set(place.keys) == {"build"})
+        await eventually(lambda: set(place.keys) == {"build-0008"})
 
 
-@pytest.mark.parametrize(("again", "kept"), [("build", "build-2"), ("build-2", "build")])
-async def test_secret_lost_while_the_last_key_retires(place: Yard, again: str, kept: str) -> None:
-    """Without a Secret no pod starts, so nothing would ever retire. One key is made again, and those who could take a
-    job with the other still can."""
-    state = place.plane.coderd.state
+async def test_secret_lost_while_keys_retire(place: Yard) -> None:
+    """Without a Secret no pod starts, so nothing would ever retire: a key is made at once, and no other one goes."""
     async with place.operator() as operator:
         await rotate(place, operator)
-        state.daemons.clear()
-        state.connect_daemon("build-working", again, "busy")
-        state.connect_daemon("build-waiting", kept)
         before = dict(place.keys)
         await place.delete(SECRET, SECRET_NAME)
-        await eventually(lambda: again in place.keys and place.keys[again].id != before[again].id)
+        await eventually(lambda: place.keys.get("build-0004"))
         await place.told("ProvisionerKeyReady", "KeyReady")
         await operator.settle()
-        assert await place.stored() == place.keys[again].secret
-        assert place.keys[kept] == before[kept]
-        assert [key.name for key in (await place.get()).status.retiring_keys] == [kept]
-        [event] = [each for each in await place.events("ProvisionerKeyRotated") if "SecretLost" in each["note"]]
-        assert event["note"] == f"SecretLost: key {again} follows {kept}"
+        assert await place.stored() == place.keys["build-0004"].secret
+        assert before.items() <= place.keys.items()
+        assert [key.name for key in (await place.get()).status.retiring_keys] == ["build", "build-0002"]
+        place.plane.coderd.state.daemons.clear()
         await place.ready(operator)
-        await eventually(lambda: set(place.keys) == {again})
+        await eventually(lambda: set(place.keys) == {"build-0004"})
 
 
 async def test_foreign_key_of_our_name(place: Yard) -> None:
-    """Nobody's key is touched; it is ours when it goes."""
+    """It is left alone, and ours has another name."""
     theirs = place.plane.coderd.state.add_key("build")
     async with place.operator() as operator:
         await place.make()
-        told = await place.told("ProvisionerKeyReady", "NameTaken", "False")
-        assert "build" in told.message
-        await place.told("Stalled", "NameTaken", "True")
+        await place.ready(operator)
+        [event] = await eventually(lambda: place.events("ProvisionerKeyNameTaken"))
+        assert "key build that" in event["note"]
+        await place.delete(PROVISIONER, "build")
+        await eventually(lambda: set(place.keys) == {"build"})
+    assert place.keys["build"].secret == theirs
+
+
+async def test_name_taken_while_it_is_asked_for(place: Yard) -> None:
+    """The answer proves that the key is not ours, whatever it looks like."""
+    state = place.plane.coderd.state
+
+    def steal(request: web.Request) -> None:
+        if request.method == "POST" and not state.keys:
+            state.add_key("build", {"env": "gpu"})
+
+    place.plane.before = steal
+    async with place.operator() as operator:
+        await place.make(tags={"env": "gpu"})
+        await place.ready(operator)
+        assert set(place.keys) == {"build", "build-0001"}
+        assert (await place.get()).status.retiring_keys == []
+        [event] = await eventually(lambda: place.events("ProvisionerKeyNameTaken"))
+        assert event["note"] == (
+            "Coder has a key build that this object did not make: it is left alone, build-0001 is made"
+        )
+        await place.delete(PROVISIONER, "build")
+        await eventually(lambda: set(place.keys) == {"build"})
+
+
+async def test_two_objects_with_the_same_key_name(place: Yard) -> None:
+    """Applied at once: each gets a key of its own, and neither touches the other's."""
+    names = ("one", "two", "three")
+    async with place.operator() as operator:
+        await asyncio.gather(*(place.make(name, key={"name": "shared"}) for name in names))
+        for name in names:
+            await place.ready(operator, name)
+        assert len(place.keys) == 3
+        for name in names:
+            found = await place.get(name)
+            key = place.keys[found.status.provisioner_key_name]
+            assert found.status.provisioner_key_id == key.id
+            assert await place.stored(f"{name}-provisioner-key") == key.secret
+        for _ in range(2):
+            place.clock.advance(minutes=2)
+            await operator.look(*(place.key(name) for name in names))
+    assert len(place.keys) == 3
+    assert "shared" in place.keys
+
+
+async def test_names_that_an_earlier_version_alternated_between(place: Yard) -> None:
+    """Provisioners build and build-2 do not block each other."""
+    async with place.operator() as operator:
+        for name in ("build", "build-2"):
+            await place.make(name)
+            await place.ready(operator, name)
+        await place.annotate("build", rotate_key="now")
+        await eventually(lambda: "build-0002" in place.keys)
+        await place.ready(operator)
+        await place.annotate("build-2", rotate_key="now")
+        await eventually(lambda: "build-2-0004" in place.keys)
+        await place.ready(operator, "build-2")
+        await eventually(lambda: set(place.keys) == {"build-0002", "build-2-0004"})
+
+
+async def test_delete_all_and_apply_again(place: Yard) -> None:
+    """Also while coderd still has the old keys, because nobody could delete them."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        place.plane.coderd.state.set(failing=True)
+        await place.delete(PROVISIONER, "build")
+        place.clock.advance(minutes=6)
         await operator.look(place.key())
-        assert place.keys["build"].secret == theirs
-        assert await place.stored() == ""
-        place.plane.coderd.state.delete_key("build")
+        await eventually(lambda: place.events("ProvisionerKeyLeaked"))
+        place.plane.coderd.state.set(failing=False)
+        left = dict(place.keys)
+        await collect_garbage(place.client, await managed(place.client, CHILDREN, [place.namespace]))
+        await place.say("demo", **place.fresh("entitled"))
+        await place.make()
+        await place.ready(operator)
+    assert left.items() <= place.keys.items()
+    assert set(place.keys) == {"build", "build-0002"}
+
+
+async def test_answer_that_got_lost(place: Yard) -> None:
+    """The key that was made meanwhile is deleted, and made again under the recorded name."""
+    state = place.plane.coderd.state
+    state.set(unanswered="POST")
+    async with place.operator() as operator:
+        await place.make()
+        await place.told("ProvisionerKeyReady", "Failed", "Unknown")
+        await operator.settle()
+        [lost] = place.keys.values()
+        found = await place.get()
+        assert (found.status.provisioner_key_name, found.status.provisioner_key_id) == ("build", "")
+        assert found.status.key_requested == place.clock()
+        state.set(unanswered="")
+        await operator.look(place.key())
+        await place.ready(operator)
+        [made] = place.keys.values()
+    assert made.name == lost.name == "build"
+    assert made.id != lost.id
+
+
+async def test_a_name_that_was_taken_once_is_not_taken_for_ever(place: Yard) -> None:
+    """A key whose answer got lost belongs to the object, also if its name was refused some time ago."""
+    state = place.plane.coderd.state
+
+    def steal(request: web.Request) -> None:
+        if request.method == "POST" and not state.keys:
+            state.add_key("build")
+            place.plane.before = lambda request: None
+
+    place.plane.before = steal
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        assert set(place.keys) == {"build", "build-0001"}
+        state.delete_key("build")
+        state.delete_key("build-0001")
+        state.set(unanswered="POST")
         place.clock.advance(minutes=2)
         await operator.look(place.key())
-        await place.told("ProvisionerKeyReady", "KeyReady", "True")
+        await place.told("ProvisionerKeyReady", "Failed", "Unknown")
+        state.set(unanswered="")
+        await place.say("demo", **place.fresh("entitled"))
+        await operator.look(place.key())
+        await place.ready(operator)
+    assert set(place.keys) == {"build"}
 
 
-async def test_foreign_key_of_the_other_name(place: Yard) -> None:
-    """The daemons stay on the key that they have."""
-    theirs = place.plane.coderd.state.add_key("build-2")
+@pytest.mark.parametrize("why", ["older", "other tags", "in use"])
+async def test_answer_that_got_lost_and_a_key_that_is_not_ours(place: Yard, why: str) -> None:
+    """A namesake that the request cannot have made is left alone."""
+    state = place.plane.coderd.state
+    state.set(unanswered="POST")
+    async with place.operator() as operator:
+        await place.make()
+        await place.told("ProvisionerKeyReady", "Failed", "Unknown")
+        await operator.settle()
+        state.delete_key("build")
+        state.add_key("build", {"other": "tags"} if why == "other tags" else {})
+        theirs = place.keys["build"]
+        if why == "older":
+            theirs = state.keys["build"] = replace(theirs, created_at=theirs.created_at - timedelta(seconds=1))
+        if why == "in use":
+            state.connect_daemon("theirs", "build")
+        state.set(unanswered="")
+        await operator.look(place.key())
+        await place.ready(operator)
+        assert place.keys["build"] == theirs
+        assert set(place.keys) == {"build", "build-0001"}
+        await place.delete(PROVISIONER, "build")
+        await eventually(lambda: set(place.keys) == {"build"})
+
+
+async def test_what_an_earlier_version_recorded(place: Yard) -> None:
+    """Keys that retire are known by name, without IDs; they are still deleted, and nothing is replaced."""
+    state = place.plane.coderd.state
     async with place.operator() as operator:
         await place.make()
         before = await place.ready(operator)
-        await place.annotate(rotate_key="now")
-        await place.told("ProvisionerKeyReady", "NameTaken", "False")
-        await operator.look(place.key())
-        assert (await place.get()).status.provisioner_key_id == before.status.provisioner_key_id
-        assert place.keys["build-2"].secret == theirs
-        assert await place.stored() == place.keys["build"].secret
+    state.add_key("build-2")
+    retiring = {"name": "build-2", "organizationName": "default", "controlPlaneRefName": "demo"}
+    status = {"organizationID": "", "retiringKeys": [retiring]}
+    await place.client.merge(PROVISIONER, place.key(), {"status": status}, "status")
+    async with place.operator() as operator:
+        await eventually(lambda: set(place.keys) == {"build"})
+        await operator.settle()
+        after = await place.get()
+    assert after.status.retiring_keys == []
+    assert after.status.organization_id == before.status.organization_id == state.organization_id
+    assert after.status.provisioner_key_id == before.status.provisioner_key_id
 
 
 async def test_key_replaced_by_somebody(place: Yard) -> None:
@@ -335,7 +561,7 @@ async def test_key_replaced_by_somebody(place: Yard) -> None:
         place.clock.advance(minutes=2)
         await operator.look(place.key())
         await place.ready(operator)
-        assert set(place.keys) == {"build", "build-2"}
+        assert set(place.keys) == {"build", "build-0002"}
         await operator.look(place.key())
     assert place.keys["build"].secret == theirs
 
@@ -356,7 +582,7 @@ async def test_adoption(place: Yard, fits: bool) -> None:
         await place.told("ProvisionerKeyReady", "KeyReady", "True")
         found = await place.ready(operator)
         await eventually(lambda: len(place.keys) == 1)
-    assert found.status.provisioner_key_name == ("build" if fits else "build-2")
+    assert found.status.provisioner_key_name == ("build" if fits else "build-0001")
     assert place.keys[found.status.provisioner_key_name].tags == {"env": "gpu"}
     assert (await place.stored() == secret) is fits
 
@@ -394,4 +620,4 @@ async def test_interval_is_kept(place: Yard) -> None:
         assert 0 < (operator.look_again(place.key()) or 0) <= 1
         place.clock.advance(seconds=1)
         await operator.look(place.key())
-        assert "build-2" in place.keys
+        assert "build-0002" in place.keys

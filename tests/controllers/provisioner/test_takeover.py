@@ -44,6 +44,10 @@ async def load_record(place: Yard, operator: Client) -> None:
     """Everything in this namespace instead of the recorded one, written by the same manager in the same way."""
     state = place.plane.coderd.state
     state.add_token(state.owner, TOKEN)
+    [state.organization_id] = {
+        item["status"]["organizationID"] for item in RECORDED if item["kind"] == PROVISIONER.name
+    }
+    state.organizations = {"coder": state.organization_id}
     text = json.dumps(RECORDED).replace('"golden"', f'"{place.namespace}"').replace(".golden.", f".{place.namespace}.")
     owners = [item for item in RECORDED if item["kind"].startswith("Coder")]
     for number, owner in enumerate(owners):
@@ -141,11 +145,11 @@ async def test_taken_over_objects_follow_the_spec(taken: Yard) -> None:
 
 
 async def test_rotation_after_takeover(taken: Yard) -> None:
-    """The names that the other operator gave go on to alternate."""
+    """A key that the other operator made is ours: it retires, and the next one stands beside it."""
     async with taken.operator():
         await eventually(lambda: settled(taken))
         await taken.change("build", tags={"env": "cpu"})
-        await eventually(lambda: "build-2" in taken.keys)
+        await eventually(lambda: "build-0002" in taken.keys)
         await taken.told("ProvisionerKeyReady", "KeyReady", name="build")
         secret = await taken.client.get(SECRET, Key(taken.namespace, "build-provisioner-key"))
-    assert base64.b64decode(secret.manifest["data"]["key"]).decode() == taken.keys["build-2"].secret
+    assert base64.b64decode(secret.manifest["data"]["key"]).decode() == taken.keys["build-0002"].secret

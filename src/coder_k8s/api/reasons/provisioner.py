@@ -63,11 +63,11 @@ PROVISIONER: dict[StrEnum, tuple[Reason, ...]] = {
     ),
     ProvisionerCondition.PROVISIONER_KEY_READY: (
         Reason("KeyReady", "Coder has the key."),
-        Reason("Rotating", "A new key takes the place of an old one as soon as the one before that is retired."),
+        Reason("Rotating", "Another key is due; it is made when one of three earlier keys is retired."),
         Reason(
-            "NameTaken",
-            "Coder has a key of that name that the operator did not make.",
-            "Delete it in Coder, or choose another `key.name`.",
+            "OrganizationNotFound",
+            "Coder has no such organization, or hides it from the user of the token.",
+            "Correct `organizationName`, or add this user to the organization.",
         ),
         Reason(
             "Forbidden",
@@ -78,8 +78,7 @@ PROVISIONER: dict[StrEnum, tuple[Reason, ...]] = {
         Reason(
             "Failed",
             "Coder refused, or gave no usable answer; the message says why.",
-            "With the status False: correct what the message names, often `organizationName` or the rights of the "
-            "token. With Unknown: it is tried again.",
+            "With the status False: correct what the message names. With Unknown: it is tried again.",
         ),
     ),
     ProvisionerCondition.PROVISIONER_KEY_SECRET_READY: (

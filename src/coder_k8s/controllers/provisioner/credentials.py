@@ -70,14 +70,16 @@ class Credentials:
                 missing = f"there is no token under key {where.key} in Secret {where.name}"
                 report.add(ProvisionerCondition.BOOTSTRAP_SECRET_READY, False, "SecretMissing", missing, stalled=True)
             else:
-                report.add(ProvisionerCondition.BOOTSTRAP_SECRET_READY, True, "SecretReady")
+                found = f"Secret {where.name} has a token under {where.key}."
+                report.add(ProvisionerCondition.BOOTSTRAP_SECRET_READY, True, "SecretReady", found)
             return coderd
         coderd = await self._planes.coderd(plane)
         if coderd is None:
             waiting = f"waiting for operator access of CoderControlPlane {plane.metadata.name}"
             report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, False, "OperatorAccessNotReady", waiting)
         else:
-            report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, True, "OperatorAccessReady")
+            access = f"The operator's token for CoderControlPlane {plane.metadata.name} is used."
+            report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, True, "OperatorAccessReady", access)
         return coderd
 
 
@@ -102,7 +104,8 @@ class EntitlementGate:
                 return False
             known = feature.entitlement if feature else "not_entitled"
         if known in USABLE:
-            report.add(condition, True, "Entitled", "in the grace period" if known == "grace_period" else "")
+            ending = ", but is in its grace period: renew it." if known == "grace_period" else "."
+            report.add(condition, True, "Entitled", f"The license covers external provisioners{ending}")
             return True
         message = "the license does not cover external provisioners"
         report.add(condition, False, "NotEntitled", message, stalled=True)

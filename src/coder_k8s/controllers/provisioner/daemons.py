@@ -16,10 +16,11 @@ SOON = timedelta(seconds=10)
 
 
 def ours(provisioner: CoderProvisioner, seen: Iterable[ProvisionerDaemon]) -> list[ProvisionerDaemon]:
-    """The daemons on any key of this object."""
+    """The daemons on any key of this object; one that an earlier version recorded may be known only by its name."""
     status = provisioner.status
-    names = {status.provisioner_key_name, *(each.name for each in status.retiring_keys)} - {""}
-    return [daemon for daemon in seen if daemon.key_name in names]
+    ids = {status.provisioner_key_id, *(each.id for each in status.retiring_keys)} - {""}
+    names = {each.name for each in status.retiring_keys if not each.id}
+    return [daemon for daemon in seen if daemon.key_id in ids or daemon.key_name in names]
 
 
 def is_connected(daemon: ProvisionerDaemon) -> bool:
@@ -42,7 +43,8 @@ def complete(provisioner: CoderProvisioner, daemons: Iterable[ProvisionerDaemon]
 
 def judge(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None:
     wanted = provisioner.spec.replicas
-    message = f"coderd sees {found.connected} of {wanted} daemons"
+    versions = f" ({', '.join(found.versions)})" if found.versions else ""
+    message = f"Coder sees {found.connected} of {wanted} daemons{versions}."
     if wanted == 0:
         report.add(CONNECTED, False, "ScaledToZero", "Scaled to zero", settled=True)
     elif found.connected >= wanted:

@@ -2,43 +2,52 @@
 
 A key carries organization and tags, and coderd shows its secret once. Replacing it without a gap takes several steps,
 any of which may be the last one before a crash. So the next step always follows from three things that survive: what
-the status says, what the Secret holds, and which keys coderd has. A name is unique in an organization, so the key
-alternates between `<name>` and `<name>-2`, and old and new stand side by side until nobody uses the old one.
+the status says, what the Secret holds, and which keys coderd has.
 
-    state       status says         Secret holds         coderd has    next step
-    ---------   -----------------   ------------------   -----------   -----------------------------------------------
-    Nothing     no key              nothing, or garbage  not the name  Begin: record the name to be made
-    Unrecorded  no key              a key that works     that key      Adopt: record it; replace only if it must be
-    Taken       no key, or another  not its secret       the name      Blocked: somebody else made it
-    Begun       name, but no ID     not its secret       not the name  Make: create it, store it, record its ID
-    Lost        name, but no ID     not its secret       the name      Make, after deleting ours whose secret got lost
-    Stored      name, but no ID     its secret           the name      Adopt: only its ID is yet to be recorded
-    Ready       name and ID         its secret           that ID       Keep
-    Drifted     name and ID         its secret           that ID       Begin with the other name; the old one retires
-    Deleted     name and ID         its secret           not that ID   Begin with the other name
-    Emptied     name and ID         nothing, or garbage  that ID       Begin with the other name; the old one retires
-    Crowded     as Drifted, but the other name still retires           Wait until it is gone
-    Cornered    as Emptied, but the other name still retires           Cornered: one of the two is made again
+    state       status says         Secret holds         coderd has           next step
+    ---------   -----------------   ------------------   ------------------   -----------------------------------------
+    Nothing     no key              nothing, or garbage  whatever             Begin: record the name to be made
+    Unrecorded  no key              a key that works     that key             Adopt: record it; replace it if it must be
+    Begun       name, but no ID     not its secret       not the name         Make: create it, store it, record its ID
+    Lost        name, but no ID     not its secret       the name, ours       Make, after deleting it
+    Foreign     name, but no ID     not its secret       the name, not ours   Begin with another name
+    Stored      name, but no ID     its secret           the name             Adopt: only its ID is yet to be recorded
+    Ready       name and ID         its secret           that ID              Keep
+    Drifted     name and ID         its secret           that ID              Begin; the old one retires
+    Deleted     name and ID         its secret           not that ID          Begin
+    Emptied     name and ID         nothing, or garbage  that ID              Begin; the old one retires
+    Full        as Drifted, while as many keys retire as may                  Wait until one of them is gone
 
-The step that makes a key is recorded before it is taken: the status has the new name without an ID, and the old key
-in `retiringKeys`. From then on both names are ours. What retires is deleted when nobody uses it any more, which takes
-pods that run with a later key; so whoever waits for that must have a key that works. Who has none and no name to spare
-gives up the key that fewest daemons need: one whose key is deleted finishes its job but may get no other, so what
-matters is that some on the other key still can.
+Names: the first key is called `<name>`. One that stands beside another of this object, or whose name another key has,
+is called `<name>-<4 random hexadecimal digits>`. So no key that belongs to someone else is in the way, and none is
+ever deleted.
+
+Ownership: a key belongs to this object if the status knows its ID. A name is recorded before the key is requested; if
+the answer got lost, the key of that name is taken for the one that was made only if coderd made it after the name was
+recorded, with these tags, and no daemon uses it. An answer that says that the name is taken proves the opposite. What
+an earlier version recorded without the time is taken for made by it.
+
+Another URL of the same control plane asks for another key only if coderd does not know this one there.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from random import Random
 from typing import NamedTuple
 
-from coder_k8s.coderd.types import ProvisionerDaemon, ProvisionerKey
+from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers.names import HASH_LENGTH, fnv1a32, hashed
 
 NAME_LIMIT = 64
-OTHER = "-2"
+RETIRING_LIMIT = 3
+"""Keys that may retire at a time; one that works is not replaced before there is room."""
+DIGITS = 4
+EARLIER = "-2"
+"""What an earlier version put behind the name of every other key."""
 
 
 class Wanted(NamedTuple):
-    """What the spec asks for."""
+    """What the spec asks for; the organization is known by its ID."""
 
     base: str
     organization: str
@@ -47,10 +56,25 @@ class Wanted(NamedTuple):
     url: str
 
     @property
-    def names(self) -> tuple[str, str]:
-        """The two names that a key of this base alternates between; coderd keeps names in lower case."""
+    def first(self) -> str:
+        """The name of a key that stands alone; coderd keeps names in lower case."""
+        return _shortened(self.base.lower(), NAME_LIMIT)
+
+    def another(self, taken: Collection[str], rng: Random) -> str:
+        """The name of a key beside others."""
+        while True:
+            digits = f"-{rng.getrandbits(4 * DIGITS):0{DIGITS}x}"
+            name = _shortened(self.base.lower(), NAME_LIMIT - len(digits)) + digits
+            if name not in taken:
+                return name
+
+    def fits(self, name: str) -> bool:
+        """Whether a key of this name was made for this base."""
         base = self.base.lower()
-        return _shortened(base, NAME_LIMIT), _shortened(base, NAME_LIMIT - len(OTHER)) + OTHER
+        stem, _, digits = name.rpartition("-")
+        numbered = len(digits) == DIGITS and all(digit in "0123456789abcdef" for digit in digits)
+        earlier = _shortened(base, NAME_LIMIT - len(EARLIER)) + EARLIER
+        return name in (self.first, earlier) or (numbered and stem == _shortened(base, NAME_LIMIT - DIGITS - 1))
 
 
 class Recorded(NamedTuple):
@@ -62,6 +86,10 @@ class Recorded(NamedTuple):
     tags_hash: str = ""
     plane: str = ""
     url: str = ""
+    requested: datetime | None = None
+    """When the name was recorded; an earlier version did not say."""
+    refused: bool = False
+    """That coderd answered the request for it, and made no key."""
 
 
 class Adopt(NamedTuple):
@@ -75,14 +103,18 @@ class Begin(NamedTuple):
 
     name: str
     cause: str
-    retires: bool
+    retires: bool = False
+    proven: str = ""
+    """The ID of the one before it, if the status does not have that."""
+    foreign: str = ""
+    """The name of a key of someone else, which this one would have had."""
 
 
 class Make(NamedTuple):
     """Create the key that is recorded; `lost` says that an earlier one of this name must be deleted first."""
 
     name: str
-    lost: bool
+    lost: bool = False
 
 
 class Keep(NamedTuple):
@@ -90,37 +122,34 @@ class Keep(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Another key is due and this one works, but both names are ours: the old one must retire first."""
+    """Another key is due and this one works, but too many keys retire: one of them must go first."""
 
     cause: str
 
 
-class Blocked(NamedTuple):
-    """The name is taken by a key that we did not make."""
-
-    name: str
-
-
-class Cornered(NamedTuple):
-    """No key works and both names are ours and taken; `current` is the one in use, if it is one of them."""
-
-    names: tuple[str, str]
-    cause: str
-    current: str
-    retires: bool
-
-    def give_way(self, daemons: Iterable[ProvisionerDaemon]) -> Begin:
-        """Make the key again that fewest daemons wait for jobs with, then the one that fewest work with."""
-        states = [(daemon.key_name, daemon.status) for daemon in daemons]
-        name = min(self.names, key=lambda name: (states.count((name, "idle")), states.count((name, "busy"))))
-        return Begin(name, self.cause, self.retires and name != self.current)
-
-
-Step = Adopt | Begin | Make | Keep | Wait | Blocked | Cornered
+Step = Adopt | Begin | Make | Keep | Wait
 
 
 def tags_hash(tags: Mapping[str, str]) -> str:
     return fnv1a32("".join(f"{name}\0{value}\0" for name, value in sorted(tags.items())).encode())
+
+
+def plain(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags without what coderd fills in or drops by itself."""
+    return {
+        name: value
+        for name, value in tags.items()
+        if value and (name, value) not in (("scope", "organization"), ("owner", ""))
+    }
+
+
+def is_requested(
+    key: ProvisionerKey, hash_: str, requested: datetime | None, tags: Mapping[str, str], used: Collection[str]
+) -> bool:
+    """Whether a key is the one that was requested, of which only the name is known; `used` are the IDs of the keys that
+    daemons use, `tags` those of the spec, which say more than the hash as long as it is theirs."""
+    same = tags_hash(key.tags) == hash_ or (tags_hash(tags) == hash_ and plain(key.tags) == plain(tags))
+    return same and key.id not in used and (requested is None or key.created_at >= requested)
 
 
 def next_step(
@@ -128,59 +157,75 @@ def next_step(
     recorded: Recorded,
     held: ProvisionerKey | None,
     stored: Sequence[ProvisionerKey],
-    retiring: Sequence[str],
+    retiring: Sequence[bool],
+    rng: Random,
+    *,
     asked: str = "",
+    used: Collection[str] = (),
 ) -> Step:
     """What to do next.
 
     `held` is the key whose secret our Secret holds, as coderd knows it; `stored` are the keys of the organization;
-    `retiring` the names of our own there that are on their way out; `asked` why a rotation is due, if it is. Another
-    URL of the same control plane asks for another key, but the names that we have there are still ours; another name
-    of the same organization asks for nothing.
+    `retiring` says of each key on its way out whether it is in this organization of this control plane; `asked` why a
+    rotation is due, if it is; `used` are the IDs of the keys that daemons use.
     """
-    live = _with_id(stored, recorded.id)
-    here = recorded.plane == wanted.plane and (live is not None or recorded.organization == wanted.organization)
-    begun = here and not recorded.id
+    here = (recorded.plane, recorded.organization) == (wanted.plane, wanted.organization)
+    live = _with_id(stored, recorded.id) if here else None
+    begun = here and bool(recorded.name) and not recorded.id
     if held is not None and (not recorded.name or (begun and _is_stored(held, recorded.name, stored))):
         return Adopt(held)
-    cause = _drift(wanted, recorded, here)
-    if begun and not cause:
-        return Make(recorded.name, lost=_named(stored, recorded.name) is not None)
+    namesake = _named(stored, recorded.name) if begun else None
+    made = _made(recorded, wanted, namesake, used)
     works = live is not None and held is not None and held.id == live.id
+    cause = _drift(wanted, recorded, here, works)
+    if begun and not cause and namesake == made:
+        return Make(recorded.name, lost=made is not None)
     if not cause and not works:
-        cause = "SecretLost" if live is not None else "KeyDeleted"
+        cause = "NameTaken" if begun else "SecretLost" if live is not None else "KeyDeleted"
     if not (cause or asked):
         return Keep()
-    first, second = wanted.names
-    order = (second, first) if here and recorded.name == first else (first, second)
-    current = recorded.name if live is not None or (begun and _named(stored, recorded.name)) else ""
-    retires = bool(current) or (bool(recorded.name) and not here)
-    for name in order:
-        if _named(stored, name) is None:
-            return Begin(name, cause or asked, retires)
-        if name not in (current, *retiring):
-            return Blocked(name)
-    return Wait(cause or asked) if works else Cornered(order, cause, current, retires)
+    if works and len(retiring) >= RETIRING_LIMIT:
+        return Wait(cause or asked)
+    taken = {key.name for key in stored}
+    alone = live is None and made is None and not any(retiring)
+    foreign = recorded.name if cause == "NameTaken" else wanted.first if alone and wanted.first in taken else ""
+    return Begin(
+        name=wanted.first if alone and wanted.first not in taken else wanted.another(taken, rng),
+        cause=cause or asked,
+        retires=live is not None or made is not None or (bool(recorded.name) and not here),
+        proven=made.id if made is not None else "",
+        foreign=foreign,
+    )
 
 
-def _drift(wanted: Wanted, recorded: Recorded, here: bool) -> str:
+def _made(
+    recorded: Recorded, wanted: Wanted, namesake: ProvisionerKey | None, used: Collection[str]
+) -> ProvisionerKey | None:
+    """The key of the recorded name, if the request for it made that key."""
+    if namesake is None or recorded.refused:
+        return None
+    requested = is_requested(namesake, recorded.tags_hash, recorded.requested, wanted.tags, used)
+    return namesake if requested else None
+
+
+def _drift(wanted: Wanted, recorded: Recorded, here: bool, works: bool) -> str:
     """How the spec differs from what the key was made for; empty when it does not."""
     if not recorded.name:
         return "Created"
-    if (recorded.plane, recorded.url) != (wanted.plane, wanted.url):
+    if recorded.plane != wanted.plane or (recorded.url != wanted.url and not works):
         return "ControlPlaneChanged"
     if not here:
         return "OrganizationChanged"
-    if recorded.name not in wanted.names:
+    if not wanted.fits(recorded.name):
         return "NameChanged"
     return "TagsChanged" if recorded.tags_hash != tags_hash(wanted.tags) else ""
 
 
-def _with_id(stored: Sequence[ProvisionerKey], key_id: str) -> ProvisionerKey | None:
+def _with_id(stored: Iterable[ProvisionerKey], key_id: str) -> ProvisionerKey | None:
     return next((key for key in stored if key.id == key_id), None)
 
 
-def _named(stored: Sequence[ProvisionerKey], name: str) -> ProvisionerKey | None:
+def _named(stored: Iterable[ProvisionerKey], name: str) -> ProvisionerKey | None:
     return next((key for key in stored if key.name == name), None)
 
 

@@ -14,6 +14,9 @@ from coder_k8s.kube.objects import Glimpse, Key, Object
 
 from .objects import ORIGIN, ROTATE, checksum, prefixed, secret, secret_name
 
+KEY_LENGTH = 43
+"""Characters of every key."""
+
 
 class Stored(NamedTuple):
     """A key, the control plane that made it, and the request for a rotation that it answered."""
@@ -54,6 +57,21 @@ class KeySecret:
 
     async def write(self, provisioner: CoderProvisioner, stored: Stored) -> None:
         await self._children.apply(SECRET, secret(provisioner, *stored))
+
+    async def rehearse(self, provisioner: CoderProvisioner) -> None:
+        """Raise what a write would: a quota or a webhook may refuse the Secret."""
+        await self._children.rehearse(SECRET, secret(provisioner, "-" * KEY_LENGTH, "", ""))
+
+    async def recorded(self, provisioner: CoderProvisioner, plane: str) -> Stored:
+        """What we hold, taken to be the key that the status records without a question to coderd: pods run with it, or
+        there are none yet that another one could replace."""
+        status = provisioner.status
+        stored = await self.read(provisioner)
+        made_here = status.control_plane_ref_name == plane and _origin(provisioner, plane, stored) == plane
+        if not (stored.key and status.provisioner_key_id and made_here):
+            return Stored()
+        live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, prefixed(provisioner)))
+        return stored if live is None or checksum(live) == fnv1a32(stored.key.encode()) else Stored()
 
     async def identify(
         self, provisioner: CoderProvisioner, plane: str, coderd: Coderd, stored: Stored, known: list[ProvisionerKey]

@@ -70,7 +70,7 @@ def secret(provisioner: CoderProvisioner, key: str, origin: str, asked: str) -> 
     return {"metadata": made, "type": "Opaque", "data": {provisioner.spec.key.secret_key: encoded(key)}}
 
 
-def deployment(provisioner: CoderProvisioner, plane: CoderControlPlane, key: str) -> Manifest:
+def deployment(provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, image: str) -> Manifest:
     own = labels(NAME, provisioner)
     return {
         "metadata": metadata(provisioner, prefixed(provisioner)),
@@ -80,7 +80,7 @@ def deployment(provisioner: CoderProvisioner, plane: CoderControlPlane, key: str
             "selector": {"matchLabels": own},
             "template": {
                 "metadata": {"labels": own, "annotations": {CHECKSUM: fnv1a32(key.encode())}},
-                "spec": _pod(provisioner, plane),
+                "spec": _pod(provisioner, plane, image),
             },
         },
     }
@@ -92,7 +92,7 @@ def checksum(deployment: Child) -> str:
     return annotations.get(CHECKSUM, "")
 
 
-def _pod(provisioner: CoderProvisioner, plane: CoderControlPlane) -> Manifest:
+def _pod(provisioner: CoderProvisioner, plane: CoderControlPlane, image: str) -> Manifest:
     spec = provisioner.spec
     given = {
         "imagePullSecrets": last_wins(spec.image_pull_secrets),
@@ -105,12 +105,12 @@ def _pod(provisioner: CoderProvisioner, plane: CoderControlPlane) -> Manifest:
     return {
         "serviceAccountName": service_account_name(provisioner),
         "terminationGracePeriodSeconds": spec.termination_grace_period_seconds,
-        "containers": [_container(provisioner, plane)],
+        "containers": [_container(provisioner, plane, image)],
         **{name: value for name, value in given.items() if value},
     }
 
 
-def _container(provisioner: CoderProvisioner, plane: CoderControlPlane) -> Manifest:
+def _container(provisioner: CoderProvisioner, plane: CoderControlPlane, image: str) -> Manifest:
     spec = provisioner.spec
     reference = {"name": secret_name(provisioner), "key": spec.key.secret_key}
     env: list[Manifest] = [
@@ -123,7 +123,6 @@ def _container(provisioner: CoderProvisioner, plane: CoderControlPlane) -> Manif
         "volumeMounts": spec.volume_mounts,
         "securityContext": spec.security_context,
     }
-    image = spec.image or plane.spec.image
     return {
         "name": "provisioner",
         "image": image,

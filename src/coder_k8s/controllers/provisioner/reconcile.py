@@ -25,8 +25,9 @@ from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Child, Key
 
-from . import daemons, objects
+from . import daemons, objects, records
 from .credentials import RECHECK, RETRY, Credentials, EntitlementGate
+from .explanations import explain
 from .metrics import ProvisionerMetrics
 from .retirement import Retirement
 from .rotation import KEY_READY, Rotation
@@ -35,8 +36,6 @@ from .views import INTERVAL, Views
 CONDITIONS = frozenset(ProvisionerCondition)
 CONTROL_PLANE_READY = ProvisionerCondition.CONTROL_PLANE_READY
 DEPLOYMENT_READY = ProvisionerCondition.DEPLOYMENT_READY
-BOOTSTRAP_SECRET_READY = ProvisionerCondition.BOOTSTRAP_SECRET_READY
-OPERATOR_ACCESS_READY = ProvisionerCondition.OPERATOR_ACCESS_READY
 ENTITLED = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
 
 
@@ -46,6 +45,7 @@ class Refusal(NamedTuple):
     generation: int
     until: datetime
     times: int
+    message: str
 
 
 class Reconciler:
@@ -90,6 +90,7 @@ class Reconciler:
         provisioner = self._provisioners.get(key)
         if provisioner is None:
             self._metrics.forget(key)
+            self._rotation.forget(key)
             self._refusals.pop(key, None)
             return None
         if paused(provisioner):
@@ -97,55 +98,85 @@ class Reconciler:
             return None
         if provisioner.deleting:
             return await self._finalize(provisioner)
-        if (patience := self._patience(provisioner)) > 0:
-            return patience
-
         report = Report()
         async with self._status.also_of_failure(provisioner, report):
-            try:
-                provisioner = await self._pass(provisioner, report)
-            except coderd_errors.CoderdError as trouble:
-                self._explain(provisioner, trouble, report)
-            else:
-                self._refusals.pop(key, None)
+            provisioner = await self._pass(provisioner, report)
         self._look(provisioner, report)
-        await self._status.write(provisioner, report, CONDITIONS)
+        # What could not be asked for keeps its last condition.
+        owned = frozenset[str]() if report.says("RateLimited", KEY_READY) else CONDITIONS
+        await self._status.write(provisioner, report, owned)
         return report.look_again
 
     async def _pass(self, provisioner: CoderProvisioner, report: Report) -> CoderProvisioner:
         plane = self._plane(provisioner, report)
         if plane is None:
+            return provisioner  # there is neither a URL nor an image for daemons
+        coderd, key = None, ""
+        try:
+            provisioner, coderd, key = await self._manage_key(provisioner, plane, report)
+        except coderd_errors.CoderdError as trouble:
+            self._explain(provisioner, trouble, report)
+        if _unusable(report):
+            return provisioner  # and daemons that run are left alone
+        # What needs no coderd does not wait for it: the key that is recorded is good until coderd says otherwise.
+        key = key or await self._rotation.recorded(provisioner, plane, report)
+        deployed = bool(key) and await self._deploy(provisioner, plane, key, report)
+        if coderd is None:
             return provisioner
+        try:
+            rolled_out = deployed and self._rollout(provisioner).complete
+            await self._settle(provisioner, rolled_out, report)
+            if self._deployment(provisioner) is not None:
+                await self._observe(provisioner, coderd, rolled_out, report)
+        except coderd_errors.CoderdError as trouble:
+            self._explain(provisioner, trouble, report)
+        else:
+            self._refusals.pop(provisioner.key, None)
+        return provisioner
+
+    async def _manage_key(
+        self, provisioner: CoderProvisioner, plane: CoderControlPlane, report: Report
+    ) -> tuple[CoderProvisioner, Coderd | None, str]:
+        """All that is done at coderd before there are pods: its client, if it may be asked more, and the key."""
+        if not plane.status.url:
+            return provisioner, None, ""
+        if (refusal := self._refusal(provisioner)) is not None:
+            report.add(KEY_READY, None, "RateLimited", refusal.message)
+            report.again((refusal.until - self._now()).total_seconds())
+            return provisioner, None, ""
         coderd = await self._credentials.ensure(provisioner, plane, report)
         if coderd is None or not await self._gate.passes(plane, coderd, report):
-            return provisioner
+            return provisioner, None, ""
         # The finalizer is there before the first key is.
         provisioner = await finalizers.add(self._client, PROVISIONER, provisioner, FINALIZER)
         self._provisioners.written(provisioner, self._writer)
         key = ""
         with refusals.told(report, ProvisionerCondition.PROVISIONER_KEY_SECRET_READY):
             provisioner, key = await self._rotation.ensure(provisioner, plane, coderd, report)
-        deployed = bool(key) and await self._deploy(provisioner, plane, key, report)
-        rolled_out = deployed and self._rollout(provisioner).complete
-        await self._settle(provisioner, rolled_out, report)
-        await self._observe(provisioner, coderd, rolled_out, report)
-        return provisioner
+        return provisioner, coderd, key
 
     async def _deploy(self, provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, report: Report) -> bool:
         """Whether the Deployment is as we want it."""
         permitted = provisioner.spec.workspace_permissions
+        image = self._image(provisioner, plane)
         deployed = False
         with refusals.told(report):
             await self._children.apply(SERVICE_ACCOUNT, objects.service_account(provisioner))
             if permitted:
                 await self._children.apply(ROLE, objects.role(provisioner))
                 await self._children.apply(ROLE_BINDING, objects.role_binding(provisioner))
-            await self._children.apply(DEPLOYMENT, objects.deployment(provisioner, plane, key))
-            deployed = True
+            if image:
+                await self._children.apply(DEPLOYMENT, objects.deployment(provisioner, plane, key, image))
+                deployed = True
         keep = [objects.prefixed(provisioner)] if permitted else []
         await self._children.prune(ROLE_BINDING, provisioner, keep)
         await self._children.prune(ROLE, provisioner, keep)
         return deployed
+
+    def _image(self, provisioner: CoderProvisioner, plane: CoderControlPlane) -> str:
+        """The image of the daemons: a newer one than coderd's is refused by it, so that of the control plane is
+        followed when its rollout is complete, and the one that runs is kept until then."""
+        return provisioner.spec.image or plane.status.image or self._rollout(provisioner).image
 
     async def _settle(self, provisioner: CoderProvisioner, rolled_out: bool, report: Report) -> None:
         """What follows when pods have moved on: old keys and Secrets go."""
@@ -161,7 +192,7 @@ class Reconciler:
 
     async def _observe(self, provisioner: CoderProvisioner, coderd: Coderd, rolled_out: bool, report: Report) -> None:
         """The daemons as coderd sees them; one that it has lost is started anew."""
-        organization = provisioner.spec.organization_name or "default"
+        organization = provisioner.status.organization_id or records.organization_name(provisioner)
         seen = daemons.ours(provisioner, await self._views.daemons(coderd, organization, INTERVAL))
         if not daemons.complete(provisioner, seen):
             seen = daemons.ours(provisioner, await self._views.daemons(coderd, organization, daemons.SOON))
@@ -187,8 +218,12 @@ class Reconciler:
             return None
         if not plane.status.url:
             report.add(CONTROL_PLANE_READY, False, "ControlPlaneNotReady", f"CoderControlPlane {name} has no URL yet")
-            return None
-        report.add(CONTROL_PLANE_READY, True, "ControlPlaneAvailable")
+        elif not self._image(provisioner, plane):
+            waiting = f"CoderControlPlane {name} has not completed a rollout: its image is not known yet. Set image to "
+            report.add(CONTROL_PLANE_READY, False, "ControlPlaneNotReady", waiting + "start daemons before that.")
+        else:
+            available = f"CoderControlPlane {name} is at {plane.status.url}."
+            report.add(CONTROL_PLANE_READY, True, "ControlPlaneAvailable", available)
         return plane
 
     def _look(self, provisioner: CoderProvisioner, report: Report) -> None:
@@ -208,54 +243,29 @@ class Reconciler:
         return self._children.labelled(POD, labels(objects.NAME, provisioner), provisioner.metadata.namespace)
 
     def _explain(self, provisioner: CoderProvisioner, trouble: coderd_errors.CoderdError, report: Report) -> None:
-        """What coderd refuses; only what it says about our own request needs a human."""
-        match trouble:
-            case coderd_errors.RateLimited():
-                report.add(KEY_READY, None, "RateLimited", str(trouble))
-                report.again(self._refused(provisioner))
-                return
-            case coderd_errors.NotLicensed():
-                report.add(ENTITLED, False, "NotEntitled", str(trouble), stalled=True)
-                report.again(RECHECK)
-            case coderd_errors.NotSupported():
-                report.add(ENTITLED, False, "NotSupported", str(trouble), stalled=True)
-                report.again(RECHECK)
-            case coderd_errors.Unauthorized():
-                given = provisioner.spec.bootstrap is not None
-                condition = BOOTSTRAP_SECRET_READY if given else OPERATOR_ACCESS_READY
-                report.add(condition, False, "TokenRejected", str(trouble), stalled=given)
-                report.again(RETRY)
-            case coderd_errors.Forbidden():
-                organization = provisioner.spec.organization_name or "default"
-                message = (
-                    f"The user of the token may not manage provisioner keys of organization {organization}: {trouble}. "
-                    "Give it the role Organization Admin there, or Owner."
-                )
-                report.add(KEY_READY, False, "Forbidden", message, stalled=True)
-                report.again(RETRY)
-            case coderd_errors.NotFound() | coderd_errors.Invalid():
-                report.add(KEY_READY, False, "Failed", str(trouble), stalled=True)
-                report.again(RETRY)
-            case _:
-                report.add(KEY_READY, None, "Failed", str(trouble))
-                report.again(RETRY)
-        self._refusals.pop(provisioner.key, None)
+        """Report what coderd answered, and leave it alone for a while if it asks for that."""
+        explain(provisioner, trouble, report)
+        if isinstance(trouble, coderd_errors.RateLimited):
+            report.again(self._refused(provisioner, str(trouble)))
+        else:
+            report.again(RECHECK if _unusable(report) else RETRY)
+            self._refusals.pop(provisioner.key, None)
 
-    def _refused(self, provisioner: CoderProvisioner) -> float:
+    def _refused(self, provisioner: CoderProvisioner, message: str) -> float:
         """How long to wait after one more refusal."""
         before = self._refusals.get(provisioner.key)
         times = before.times + 1 if before else 1
         delay = self._backoff.delay(times)
         until = self._now() + timedelta(seconds=delay)
-        self._refusals[provisioner.key] = Refusal(provisioner.metadata.generation, until, times)
+        self._refusals[provisioner.key] = Refusal(provisioner.metadata.generation, until, times, message)
         return delay
 
-    def _patience(self, provisioner: CoderProvisioner) -> float:
-        """For how long coderd is yet to be left alone, whatever else happens around this very spec."""
+    def _refusal(self, provisioner: CoderProvisioner) -> Refusal | None:
+        """That coderd is yet to be left alone, whatever else happens around this very spec."""
         refusal = self._refusals.get(provisioner.key)
-        if refusal is None or refusal.generation != provisioner.metadata.generation:
-            return 0.0
-        return (refusal.until - self._now()).total_seconds()
+        if refusal is None or refusal.generation != provisioner.metadata.generation or refusal.until <= self._now():
+            return None
+        return refusal
 
     async def _finalize(self, provisioner: CoderProvisioner) -> float | None:
         """Delete the keys that the status says exist; coderd may be away, but not for ever."""
@@ -266,3 +276,8 @@ class Reconciler:
             return RETRY_CLEANUP
         await finalizers.remove(self._client, PROVISIONER, provisioner, FINALIZER)
         return None
+
+
+def _unusable(report: Report) -> bool:
+    """Whether the control plane has no external provisioners, as known right now."""
+    return any(report.says(reason, ENTITLED) for reason in ("NotEntitled", "NotSupported"))

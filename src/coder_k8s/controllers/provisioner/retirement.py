@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from coder_k8s.api import PROVISIONER, CoderProvisioner
 from coder_k8s.api.provisioner import RetiringKey
 from coder_k8s.coderd import errors as coderd_errors
@@ -12,6 +14,7 @@ from coder_k8s.controllers.cleanup import Cleanup
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube.events import Recorder
 
+from . import records
 from .credentials import Credentials
 from .daemons import is_connected
 from .views import Views
@@ -49,8 +52,8 @@ class Retirement:
                 self._leaked(provisioner, key, why)
             elif not rolled_out:  # which is told by a watch
                 left.append(key)
-            elif not await self._retire(provisioner, key, pods_left):
-                left.append(key)
+            elif (waits := await self._retire(provisioner, key, pods_left)) is not None:
+                left.append(waits)
                 report.again(POLL.total_seconds())
         if len(left) < len(provisioner.status.retiring_keys):
             report.again(0.0)  # the next rotation may have waited for this
@@ -59,7 +62,7 @@ class Retirement:
     async def clean_up(self, provisioner: CoderProvisioner) -> bool:
         """Delete all keys of an object that goes; whether that is settled, one way or the other."""
         settled = True
-        for key in keys_of(provisioner):
+        for key in records.keys_of(provisioner):
             why = self._credentials.hopeless(provisioner, key.control_plane_ref_name)
             trouble = why or await self._delete(provisioner, key)
             if trouble and (why or not await self._cleanup.may_wait(provisioner)):
@@ -68,29 +71,43 @@ class Retirement:
                 settled = False
         return settled
 
-    async def _retire(self, provisioner: CoderProvisioner, key: RetiringKey, pods_left: bool) -> bool:
+    async def _retire(self, provisioner: CoderProvisioner, key: RetiringKey, pods_left: bool) -> RetiringKey | None:
+        """The key, if it still has to wait."""
         coderd = await self._credentials.for_place(provisioner, key.control_plane_ref_name)
         if coderd is None:
-            return False
+            return key
         grace = timedelta(seconds=provisioner.spec.termination_grace_period_seconds)
         try:
+            key = await self._completed(coderd, key)
             waiting = pods_left or key.since is None or self._now() < key.since + grace
             if waiting and await self._in_use(coderd, key):
-                return False
+                return key
             await self._children.confirm(provisioner)  # the name of a key that retired may be in use again
-            await _delete(coderd, key)
+            deleted = await self._delete_owned(provisioner, coderd, key)
         except coderd_errors.RateLimited:
             raise
-        except coderd_errors.CoderdError:
-            return False
-        self._recorder.normal(PROVISIONER, provisioner, "ProvisionerKeyRetired", f"key {key.name} is deleted")
-        return True
+        except coderd_errors.Unavailable:
+            return key
+        except coderd_errors.CoderdError as refusal:
+            note = f"Key {_place(key)} cannot be deleted: {refusal}"
+            self._recorder.warning(PROVISIONER, provisioner, "ProvisionerKeyNotDeleted", note)
+            return key
+        if deleted:
+            self._recorder.normal(PROVISIONER, provisioner, "ProvisionerKeyRetired", f"key {key.name} is deleted")
+        return None
+
+    async def _completed(self, coderd: Coderd, key: RetiringKey) -> RetiringKey:
+        """The key with the ID of its organization, which an earlier version did not record."""
+        if key.organization_id:
+            return key
+        return replace(key, organization_id=(await self._views.organization(coderd, key.organization_name)).id)
 
     async def _in_use(self, coderd: Coderd, key: RetiringKey) -> bool:
         """Whether a daemon is connected with it. An old answer may say so, but only a new one that there is none."""
         for max_age in (POLL, timedelta()):
-            seen = await self._views.daemons(coderd, key.organization_name, max_age)
-            if any(is_connected(daemon) for daemon in seen if daemon.key_name == key.name):
+            seen = await self._views.daemons(coderd, key.organization_id, max_age)
+            on_key = [each for each in seen if (each.key_id == key.id if key.id else each.key_name == key.name)]
+            if any(map(is_connected, on_key)):
                 return True
         return False
 
@@ -100,38 +117,34 @@ class Retirement:
         if coderd is None:
             return "there are no credentials for its control plane"
         try:
-            await _delete(coderd, key)
+            await self._delete_owned(provisioner, coderd, key)
         except coderd_errors.CoderdError as trouble:
             return str(trouble)
         return ""
 
+    async def _delete_owned(self, provisioner: CoderProvisioner, coderd: Coderd, key: RetiringKey) -> bool:
+        """Delete a key if it is there and belongs to this object; whether it was.
+
+        The list decides that: coderd deletes by name, and answers "not found" also to a user who may not see the key.
+        """
+        organization = key.organization_id or key.organization_name
+        try:
+            stored = await coderd.provisioner_keys(organization)
+        except coderd_errors.NotSupported:
+            return False
+        used: set[str] = set()
+        if records.is_unproven(key):
+            used = {daemon.key_id for daemon in await self._views.daemons(coderd, organization, timedelta())}
+        found = records.owned(key, stored, provisioner.spec.tags, used)
+        if found is None:
+            return False
+        await coderd.delete_provisioner_key(organization, found.name)
+        return True
+
     def _leaked(self, provisioner: CoderProvisioner, key: RetiringKey, why: str) -> None:
-        where = f"{key.name} in organization {key.organization_name} of CoderControlPlane {key.control_plane_ref_name}"
-        self._recorder.warning(
-            PROVISIONER, provisioner, "ProvisionerKeyLeaked", f"key {where} is left in coderd: {why}"
-        )
+        note = f"key {_place(key)} is left in coderd: {why}"
+        self._recorder.warning(PROVISIONER, provisioner, "ProvisionerKeyLeaked", note)
 
 
-def keys_of(provisioner: CoderProvisioner) -> list[RetiringKey]:
-    """Every key that the status says exists, or may exist."""
-    status = provisioner.status
-    if not status.provisioner_key_name:
-        return status.retiring_keys
-    current = RetiringKey(
-        name=status.provisioner_key_name,
-        organization_name=status.organization_name,
-        control_plane_ref_name=status.control_plane_ref_name,
-        control_plane_url=status.control_plane_url,
-    )
-    return [current, *status.retiring_keys]
-
-
-async def _delete(coderd: Coderd, key: RetiringKey) -> None:
-    """Delete a key. coderd also answers "not found" to a user who may not see the key, so its list decides."""
-    try:
-        await coderd.delete_provisioner_key(key.organization_name, key.name)
-    except coderd_errors.NotSupported:
-        return
-    except coderd_errors.NotFound:
-        if any(each.name == key.name for each in await coderd.provisioner_keys(key.organization_name)):
-            raise
+def _place(key: RetiringKey) -> str:
+    return f"{key.name} in organization {key.organization_name} of CoderControlPlane {key.control_plane_ref_name}"

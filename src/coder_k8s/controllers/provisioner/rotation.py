@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
+from random import Random
+from typing import Any, NamedTuple
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderControlPlane, CoderProvisioner
 from coder_k8s.api.conditions import ProvisionerCondition
-from coder_k8s.api.provisioner import RetiringKey
-from coder_k8s.api.shared import SecretKey, seconds
+from coder_k8s.api.shared import SecretKey
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import ProvisionerKey
@@ -19,8 +19,9 @@ from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube import errors as kube_errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.objects import Key
 
-from . import keys
+from . import keys, records
 from .keysecret import KeySecret, Stored
 from .metrics import ProvisionerMetrics
 from .objects import ROTATE, secret_name
@@ -30,6 +31,13 @@ KEY_READY = ProvisionerCondition.PROVISIONER_KEY_READY
 SECRET_READY = ProvisionerCondition.PROVISIONER_KEY_SECRET_READY
 STEPS = 8
 """More than any state needs to come to rest."""
+
+
+class Seen(NamedTuple):
+    """What a step follows from: what our Secret holds, and which key that is."""
+
+    stored: Stored
+    held: ProvisionerKey | None
 
 
 class Rotation:
@@ -44,6 +52,7 @@ class Rotation:
         recorder: Recorder,
         metrics: ProvisionerMetrics,
         now: Callable[[], datetime],
+        rng: Random,
     ) -> None:
         self._client = client
         self._secret = secret
@@ -52,6 +61,12 @@ class Rotation:
         self._recorder = recorder
         self._metrics = metrics
         self._now = now
+        self._rng = rng
+        self._refused: dict[Key, tuple[str, str]] = {}
+        """The name that coderd refused last, by object and its UID: that request made no key."""
+
+    def forget(self, key: Key) -> None:
+        self._refused.pop(key, None)
 
     async def ensure(
         self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd, report: Report
@@ -59,34 +74,71 @@ class Rotation:
         """The object with what was recorded, and the key to run daemons with; empty when there is none."""
         if self._is_homeless(provisioner, report):
             return provisioner, ""
-        wanted = wanted_by(provisioner, plane)
+        wanted = records.wanted_by(provisioner, plane, await self._organization(provisioner, plane, coderd))
         max_age, checked, cause = INTERVAL, False, ""
         for _ in range(STEPS):
-            step, stored, held, known = await self._decide(provisioner, wanted, coderd, max_age)
+            step, (stored, held) = await self._decide(provisioner, wanted, coderd, max_age)
             max_age = INTERVAL
             if not (checked or isinstance(step, keys.Keep | keys.Wait)):
                 max_age, checked = timedelta(), True  # decide on nothing but the present
                 await self._confirm(provisioner, plane)
                 continue
             match step:
-                case keys.Keep() | keys.Wait() | keys.Blocked():
+                case keys.Keep() | keys.Wait():
                     works = held is not None and held.id == provisioner.status.provisioner_key_id
-                    self._tell_rest(provisioner, step, report)
-                    return provisioner, await self._move(provisioner, stored, wanted, report) if works else ""
+                    self._tell_rest(provisioner, wanted, step, report)
+                    return provisioner, await self._move(provisioner, stored, wanted.plane, report) if works else ""
                 case keys.Adopt(found):
-                    provisioner = await self._adopt(provisioner, wanted, found, known)
-                case keys.Begin():
-                    provisioner, cause = await self._begin(provisioner, wanted, step), step.cause
-                case keys.Make(name, lost):
-                    made = False
+                    provisioner = await self._adopt(provisioner, wanted, found)
+                case keys.Begin() | keys.Make():
+                    done = made = False
                     with refusals.told(report, SECRET_READY):
-                        await self._make(provisioner, wanted, coderd, name, lost)
-                        made = True
-                    if not made:
+                        await self._secret.rehearse(provisioner)  # or coderd makes keys that nothing can hold
+                        if isinstance(step, keys.Begin):
+                            cause = cause or step.cause
+                            provisioner = await self._begin(provisioner, wanted, step)
+                        made = await self._make(provisioner, wanted, coderd, step)
+                        done = True
+                    if not done:
                         return provisioner, ""  # with all that was recorded: only the status knows what retires
-                    self._tell(provisioner, name, cause)
+                    if made:
+                        self._tell(provisioner, step.name, cause)
                     max_age = timedelta()
         raise coderd_errors.Unavailable("the key changes faster than it can be recorded")
+
+    async def recorded(self, provisioner: CoderProvisioner, plane: CoderControlPlane, report: Report) -> str:
+        """The key to go on with while coderd does not confirm it; empty when there is none."""
+        stored = await self._secret.recorded(provisioner, plane.metadata.name)
+        if not stored.key or self._secret.taken(provisioner):
+            return ""
+        if any(finding.type == SECRET_READY for finding in report.findings):  # the Secret is refused: nothing is moved
+            return stored.key if provisioner.status.secret_ref == _secret_ref(provisioner) else ""
+        with refusals.told(report, SECRET_READY):
+            await self._move(provisioner, stored, plane.metadata.name, report)
+        return stored.key if report.says("SecretReady", SECRET_READY) else ""
+
+    async def _organization(self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd) -> str:
+        """The ID of the organization. coderd hides its keys from users without rights as if it were not there."""
+        name = records.organization_name(provisioner)
+        known = records.organization_known(provisioner, plane) or (await self._views.organization(coderd, name)).id
+        try:
+            await self._views.keys(coderd, known)
+        except coderd_errors.NotFound as hidden:
+            found = await self._views.organization(coderd, name, timedelta())
+            if found.id == known:
+                raise coderd_errors.Forbidden(str(hidden)) from None
+            return found.id
+        return known
+
+    async def _recorded(self, provisioner: CoderProvisioner, wanted: keys.Wanted, coderd: Coderd) -> keys.Recorded:
+        """What the status says. An earlier version knew the organization of a key to be made only by its name."""
+        status = provisioner.status
+        organization = status.organization_id
+        if not organization and status.organization_name and status.control_plane_ref_name == wanted.plane:
+            with suppress(coderd_errors.NotFound):
+                organization = (await self._views.organization(coderd, status.organization_name)).id
+        refused = self._refused.get(provisioner.key) == (provisioner.metadata.uid, status.provisioner_key_name)
+        return records.recorded_in(provisioner, organization, refused=refused)
 
     async def _confirm(self, provisioner: CoderProvisioner, plane: CoderControlPlane) -> None:
         """`Conflict` if we look at the past, which may ask for a rotation that is long done. Before the first key there
@@ -107,80 +159,89 @@ class Rotation:
 
     async def _decide(
         self, provisioner: CoderProvisioner, wanted: keys.Wanted, coderd: Coderd, max_age: timedelta
-    ) -> tuple[keys.Step, Stored, ProvisionerKey | None, list[ProvisionerKey]]:
-        """The next step, and what it follows from: what we hold, which key that is, and all that coderd has."""
+    ) -> tuple[keys.Step, Seen]:
         known = await self._views.keys(coderd, wanted.organization, max_age)
         stored = await self._secret.read(provisioner)
         held = await self._secret.identify(provisioner, wanted.plane, coderd, stored, known)
-        retiring, due = _retiring(provisioner, wanted), self._due(provisioner, stored)
-        step = keys.next_step(wanted, recorded_in(provisioner), held, known, retiring, due)
-        if isinstance(step, keys.Cornered):
-            step = step.give_way(await self._views.daemons(coderd, wanted.organization, max_age))
-        return step, stored, held, known
+        recorded = await self._recorded(provisioner, wanted, coderd)
+        used: set[str] = set()
+        if not recorded.id and any(key.name == recorded.name for key in known):
+            used = {daemon.key_id for daemon in await self._views.daemons(coderd, wanted.organization, max_age)}
+        here = (wanted.plane, wanted.organization)
+        retiring = [
+            (each.control_plane_ref_name, each.organization_id or wanted.organization) == here
+            for each in provisioner.status.retiring_keys
+        ]
+        due = records.asked(provisioner, stored.asked, self._now())
+        step = keys.next_step(wanted, recorded, held, known, retiring, self._rng, asked=due, used=used)
+        return step, Seen(stored, held)
 
     def _tell_rest(
-        self, provisioner: CoderProvisioner, step: keys.Keep | keys.Wait | keys.Blocked, report: Report
+        self, provisioner: CoderProvisioner, wanted: keys.Wanted, step: keys.Keep | keys.Wait, report: Report
     ) -> None:
         """Say why nothing is to be done at coderd now."""
         match step:
             case keys.Keep():
-                report.add(KEY_READY, True, "KeyReady")
-                if (due := self._interval(provisioner)) is not None:
+                report.add(KEY_READY, True, "KeyReady", _described(provisioner))
+                report.fields |= {
+                    "organization_id": wanted.organization,
+                    "organization_name": records.organization_name(provisioner),
+                    "control_plane_url": wanted.url,
+                }
+                if (due := records.rotation_due(provisioner)) is not None:
                     report.again(max(0.0, (due - self._now()).total_seconds()))
             case keys.Wait(why):
-                waiting = f"{why}: waiting for the last key to retire"
+                waiting = f"{why}: waiting for one of {len(provisioner.status.retiring_keys)} keys to retire"
                 report.add(KEY_READY, True, "Rotating", waiting, settled=False)
-            case keys.Blocked(name):
-                taken = f"coderd has a key {name} that is not ours: delete it there or choose another key.name"
-                report.add(KEY_READY, False, "NameTaken", taken, stalled=True)
 
-    async def _move(self, provisioner: CoderProvisioner, stored: Stored, wanted: keys.Wanted, report: Report) -> str:
+    async def _move(self, provisioner: CoderProvisioner, stored: Stored, plane: str, report: Report) -> str:
         """The key that is in use, in the Secret that the pods are told of, whatever else has to wait."""
-        await self._secret.write(provisioner, Stored(stored.key, stored.origin or wanted.plane, stored.asked))
-        report.fields["secret_ref"] = SecretKey(name=secret_name(provisioner), key=provisioner.spec.key.secret_key)
-        report.add(SECRET_READY, True, "SecretReady")
+        await self._secret.write(provisioner, Stored(stored.key, stored.origin or plane, stored.asked))
+        report.fields["secret_ref"] = where = _secret_ref(provisioner)
+        report.add(SECRET_READY, True, "SecretReady", f"Secret {where.name} holds the key under {where.key}.")
         return stored.key
 
     async def _adopt(
-        self, provisioner: CoderProvisioner, wanted: keys.Wanted, found: ProvisionerKey, known: list[ProvisionerKey]
+        self, provisioner: CoderProvisioner, wanted: keys.Wanted, found: ProvisionerKey
     ) -> CoderProvisioner:
-        here = any(key.id == found.id for key in known)
-        fits = _plain(found.tags) == _plain(wanted.tags)
+        here = found.organization == wanted.organization
+        fits = keys.plain(found.tags) == keys.plain(wanted.tags)
         return await self._record(
             provisioner,
             provisioner_key_id=found.id,
             provisioner_key_name=found.name,
             organization_id=found.organization,
-            organization_name=wanted.organization if here else found.organization,
+            organization_name=records.organization_name(provisioner) if here else found.organization,
             tags_hash=keys.tags_hash(wanted.tags if fits else found.tags),
             control_plane_ref_name=wanted.plane,
             control_plane_url=wanted.url,
+            key_requested=None,
             key_created=found.created_at.replace(microsecond=0),
         )
 
     async def _begin(self, provisioner: CoderProvisioner, wanted: keys.Wanted, step: keys.Begin) -> CoderProvisioner:
         """Record what is about to be made, and what it takes the place of, before it is made."""
-        old = recorded_in(provisioner)
-        retiring = [each for each in provisioner.status.retiring_keys if not _is(each, step.name, wanted)]
-        if step.retires:
-            retiring.append(
-                RetiringKey(
-                    name=old.name,
-                    organization_name=old.organization,
-                    control_plane_ref_name=old.plane,
-                    control_plane_url=old.url,
-                    since=self._now().replace(microsecond=0),
-                )
+        if step.foreign:
+            note = (
+                f"Coder has a key {step.foreign} that this object did not make: it is left alone, {step.name} is made"
             )
+            self._recorder.warning(PROVISIONER, provisioner, "ProvisionerKeyNameTaken", note)
+        status, now = provisioner.status, self._now().replace(microsecond=0)
+        retiring = status.retiring_keys
+        if step.retires:
+            organization = status.organization_id or (wanted.organization if step.proven else "")
+            key_id = status.provisioner_key_id or step.proven
+            retiring = [*retiring, records.current(provisioner, organization, key_id, now)]
         return await self._record(
             provisioner,
             provisioner_key_name=step.name,
             provisioner_key_id="",
-            organization_name=wanted.organization,
-            organization_id="",
+            organization_name=records.organization_name(provisioner),
+            organization_id=wanted.organization,
             tags_hash=keys.tags_hash(wanted.tags),
             control_plane_ref_name=wanted.plane,
             control_plane_url=wanted.url,
+            key_requested=now,
             key_created=None,
             retiring_keys=retiring,
         )
@@ -193,24 +254,34 @@ class Rotation:
         return written
 
     async def _make(
-        self, provisioner: CoderProvisioner, wanted: keys.Wanted, coderd: Coderd, name: str, lost: bool
-    ) -> None:
-        if lost:
+        self, provisioner: CoderProvisioner, wanted: keys.Wanted, coderd: Coderd, step: keys.Begin | keys.Make
+    ) -> bool:
+        """Create the recorded key and store it; False when its name is taken."""
+        self.forget(provisioner.key)
+        if isinstance(step, keys.Make) and step.lost:
             with suppress(coderd_errors.NotFound):
-                await coderd.delete_provisioner_key(wanted.organization, name)
-        key = await coderd.create_provisioner_key(wanted.organization, name, wanted.tags)
+                await coderd.delete_provisioner_key(wanted.organization, step.name)
+        try:
+            key = await coderd.create_provisioner_key(wanted.organization, step.name, wanted.tags)
+        except coderd_errors.CoderdError as refusal:
+            if isinstance(refusal, coderd_errors.RateLimited) or not isinstance(refusal, coderd_errors.Unavailable):
+                self._refused[provisioner.key] = (provisioner.metadata.uid, step.name)
+            if isinstance(refusal, coderd_errors.Conflict):
+                return False
+            raise
         asked = provisioner.metadata.annotations.get(ROTATE, "")
         try:
             await self._secret.write(provisioner, Stored(key, wanted.plane, asked))
-        except (kube_errors.Forbidden, kube_errors.Invalid):  # by a quota or a webhook: nobody will ever hold this key
+        except (kube_errors.Forbidden, kube_errors.Invalid):  # although the rehearsal passed: nobody will hold this key
             with suppress(coderd_errors.CoderdError):
-                await coderd.delete_provisioner_key(wanted.organization, name)
+                await coderd.delete_provisioner_key(wanted.organization, step.name)
             raise
+        return True
 
     def _tell(self, provisioner: CoderProvisioner, name: str, cause: str) -> None:
         """What was made, and why if this very pass decided on it."""
         before = [each.name for each in provisioner.status.retiring_keys]
-        if not before and cause in ("", "Created"):
+        if not before and cause in ("", "Created", "NameTaken"):
             self._recorder.normal(PROVISIONER, provisioner, "ProvisionerKeyCreated", f"key {name}")
             return
         self._metrics.rotated(provisioner.key, cause or "Resumed")
@@ -218,55 +289,12 @@ class Rotation:
         note = f"{cause}: {follows}" if cause else follows
         self._recorder.normal(PROVISIONER, provisioner, "ProvisionerKeyRotated", note)
 
-    def _interval(self, provisioner: CoderProvisioner) -> datetime | None:
-        rotation, created = provisioner.spec.key.rotation, provisioner.status.key_created
-        if rotation is None or created is None:
-            return None
-        return created + timedelta(seconds=seconds(rotation.interval))
 
-    def _due(self, provisioner: CoderProvisioner, stored: Stored) -> str:
-        """Why another key is wanted although this one fits."""
-        if provisioner.metadata.annotations.get(ROTATE, "") not in ("", stored.asked):
-            return "Requested"
-        due = self._interval(provisioner)
-        return "IntervalElapsed" if due is not None and due <= self._now() else ""
+def _secret_ref(provisioner: CoderProvisioner) -> SecretKey:
+    return SecretKey(name=secret_name(provisioner), key=provisioner.spec.key.secret_key)
 
 
-def wanted_by(provisioner: CoderProvisioner, plane: CoderControlPlane) -> keys.Wanted:
-    return keys.Wanted(
-        base=provisioner.spec.key.name or provisioner.metadata.name,
-        organization=provisioner.spec.organization_name or "default",
-        tags=provisioner.spec.tags,
-        plane=plane.metadata.name,
-        url=plane.status.url,
-    )
-
-
-def recorded_in(provisioner: CoderProvisioner) -> keys.Recorded:
-    status = provisioner.status
-    return keys.Recorded(
-        name=status.provisioner_key_name.lower(),
-        id=status.provisioner_key_id,
-        organization=status.organization_name,
-        tags_hash=status.tags_hash,
-        plane=status.control_plane_ref_name,
-        url=status.control_plane_url,
-    )
-
-
-def _retiring(provisioner: CoderProvisioner, wanted: keys.Wanted) -> list[str]:
-    return [each.name for each in provisioner.status.retiring_keys if _is(each, each.name, wanted)]
-
-
-def _is(retiring: RetiringKey, name: str, wanted: keys.Wanted) -> bool:
-    place = (retiring.name, retiring.organization_name, retiring.control_plane_ref_name)
-    return place == (name, wanted.organization, wanted.plane)
-
-
-def _plain(tags: Any) -> dict[str, str]:
-    """Tags without what coderd fills in or drops by itself."""
-    return {
-        name: value
-        for name, value in tags.items()
-        if value and (name, value) not in (("scope", "organization"), ("owner", ""))
-    }
+def _described(provisioner: CoderProvisioner) -> str:
+    tags = ", ".join(f"{name}={value}" for name, value in sorted(provisioner.spec.tags.items()))
+    where = f"organization {records.organization_name(provisioner)}"
+    return f"Key {provisioner.status.provisioner_key_name} of {where} has {f'the tags {tags}' if tags else 'no tags'}."

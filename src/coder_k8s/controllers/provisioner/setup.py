@@ -51,7 +51,7 @@ def build(runtime: Runtime) -> Controller:
 
     client, recorder, now = runtime.client, runtime.recorder, runtime.now
     children = Children(client, Applier(client, NAME, DIGEST), caches, PROVISIONER)
-    reader = SecretReader(client, secrets)
+    reader, secret = SecretReader(client, secrets), KeySecret(children, secrets)
     credentials = Credentials(Planes(planes, reader, runtime.coderd), reader, runtime.coderd)
     status = StatusWriter(client, PROVISIONER, provisioners, recorder, NAME, now, runtime.metrics)
     metrics, views = ProvisionerMetrics(runtime.metrics.registry), Views(now)
@@ -63,7 +63,7 @@ def build(runtime: Runtime) -> Controller:
         now,
         credentials=credentials,
         gate=EntitlementGate(now),
-        rotation=Rotation(client, KeySecret(children, secrets), status, views, recorder, metrics, now),
+        rotation=Rotation(client, secret, status, views, recorder, metrics, now, runtime.rng),
         retirement=Retirement(children, credentials, views, recorder, now, Cleanup(client, now)),
         views=views,
         status=status,
@@ -73,8 +73,7 @@ def build(runtime: Runtime) -> Controller:
     )
     controller = Controller(NAME, status.guard(reconciler.reconcile), metrics=runtime.metrics, workers=runtime.workers)
 
-    by_plane = provisioners.index(planes_of_provisioner)
-    by_secret = provisioners.index(_secrets)
+    by_plane, by_secret = provisioners.index(planes_of_provisioner), provisioners.index(_secrets)
 
     def of_plane(plane: CoderControlPlane) -> Iterable[Key]:
         return by_plane[plane.key]

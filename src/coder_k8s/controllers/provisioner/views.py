@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from coder_k8s.coderd.client import DAEMON_LIMIT
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.errors import CoderdError
-from coder_k8s.coderd.types import ProvisionerDaemon, ProvisionerKey
+from coder_k8s.coderd.types import Organization, ProvisionerDaemon, ProvisionerKey
 
 T = TypeVar("T")
 
@@ -40,6 +40,11 @@ class Views:
         self._now = now
         self._answers: dict[tuple[str, ...], Answer] = {}
 
+    async def organization(self, coderd: Coderd, name: str, max_age: timedelta = INTERVAL) -> Organization:
+        """The organization of that name or ID; the keys in it are known by its ID, which never changes."""
+        question = ("organization", *coderd.identity, name)
+        return await self._get(question, max_age, lambda: coderd.organization(name))
+
     async def keys(self, coderd: Coderd, organization: str, max_age: timedelta = INTERVAL) -> list[ProvisionerKey]:
         ask = coderd.provisioner_keys
         return await self._get(("keys", *coderd.identity, organization), max_age, lambda: ask(organization))
@@ -55,9 +60,7 @@ class Views:
 
         return await self._get(("daemons", *coderd.identity, organization), max_age, ask)
 
-    async def _get(
-        self, question: tuple[str, ...], max_age: timedelta, ask: Callable[[], Awaitable[list[T]]]
-    ) -> list[T]:
+    async def _get(self, question: tuple[str, ...], max_age: timedelta, ask: Callable[[], Awaitable[T]]) -> T:
         answer = self._answers.setdefault(question, Answer())
         before = answer.attempts
         async with answer.lock:
@@ -65,10 +68,10 @@ class Views:
                 raise answer.trouble.with_traceback(None)
             if answer.at is None or self._now() - answer.at >= max_age:
                 await self._refresh(answer, ask)
-            value: list[T] = answer.value
+            value: T = answer.value
             return value
 
-    async def _refresh(self, answer: Answer, ask: Callable[[], Awaitable[list[T]]]) -> None:
+    async def _refresh(self, answer: Answer, ask: Callable[[], Awaitable[object]]) -> None:
         self._forget()
         answer.trouble = None
         try:

@@ -1,0 +1,42 @@
+"""Which condition follows from what coderd refuses; only what it says about our own request needs a human."""
+
+from coder_k8s.api import CoderProvisioner
+from coder_k8s.api.conditions import ProvisionerCondition
+from coder_k8s.coderd import errors
+from coder_k8s.controllers.report import Report
+
+from .records import organization_name
+
+ENTITLED = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
+KEY_READY = ProvisionerCondition.PROVISIONER_KEY_READY
+
+
+def explain(provisioner: CoderProvisioner, trouble: errors.CoderdError, report: Report) -> None:
+    organization = organization_name(provisioner)
+    match trouble:
+        case errors.RateLimited():
+            report.add(KEY_READY, None, "RateLimited", str(trouble))
+        case errors.NotLicensed():
+            report.add(ENTITLED, False, "NotEntitled", str(trouble), stalled=True)
+        case errors.NotSupported():
+            report.add(ENTITLED, False, "NotSupported", str(trouble), stalled=True)
+        case errors.Unauthorized() if provisioner.spec.bootstrap is not None:
+            report.add(ProvisionerCondition.BOOTSTRAP_SECRET_READY, False, "TokenRejected", str(trouble), stalled=True)
+        case errors.Unauthorized():
+            report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, False, "TokenRejected", str(trouble))
+        case errors.Forbidden():
+            message = (
+                f"The user of the token may not manage provisioner keys of organization {organization}: {trouble}. "
+                "Give it the role Organization Admin there, or Owner."
+            )
+            report.add(KEY_READY, False, "Forbidden", message, stalled=True)
+        case errors.NotFound():
+            message = (
+                f"Coder has no organization {organization}, or hides it from the user of the token. Correct "
+                "organizationName, or add the user to the organization."
+            )
+            report.add(KEY_READY, False, "OrganizationNotFound", message, stalled=True)
+        case errors.Invalid():
+            report.add(KEY_READY, False, "Failed", str(trouble), stalled=True)
+        case _:
+            report.add(KEY_READY, None, "Failed", str(trouble))

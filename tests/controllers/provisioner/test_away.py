@@ -1,0 +1,188 @@
+"""What needs no coderd does not wait for it: the pods follow the spec, and what was deleted comes back."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.dev.coderd_server import User
+from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, SECRET, SERVICE_ACCOUNT
+from coder_k8s.kube.objects import Key
+from tests.support import eventually
+from tests.support.provisioners import Yard
+
+SECRET_NAME = "build-provisioner-key"
+Away = Callable[[Yard], Awaitable[None]]
+
+
+async def fail(place: Yard) -> None:
+    place.plane.coderd.state.set(failing=True)
+
+
+async def hang_up(place: Yard) -> None:
+    place.plane.coderd.state.set(cut=True)
+
+
+async def limit_rate(place: Yard) -> None:
+    place.plane.coderd.state.set(rate_limited=True)
+
+
+async def lose_credentials(place: Yard) -> None:
+    await place.say("demo", operatorAccessReady=False)
+
+
+async def lose_url(place: Yard) -> None:
+    await place.say("demo", url="")
+
+
+AWAY: dict[str, Away] = {
+    "coderd fails": fail,
+    "coderd does not answer": hang_up,
+    "coderd limits the rate": limit_rate,
+    "no credentials": lose_credentials,
+    "no URL": lose_url,
+}
+
+
+async def replicas(place: Yard) -> int:
+    number: int = (await place.deployment()).manifest["spec"]["replicas"]
+    return number
+
+
+@pytest.mark.parametrize("why", AWAY)
+async def test_pods_follow_the_spec(place: Yard, why: str) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        keys, secret = dict(place.keys), await place.stored()
+        place.clock.advance(minutes=3)
+        await AWAY[why](place)
+        await operator.look(place.key())
+        await place.change(replicas=4)
+        await eventually(lambda: scaled(place, 4))
+        before = (await place.deployment()).manifest["spec"]["template"]
+        for kind, name in (
+            (DEPLOYMENT, "provisioner-build"),
+            (SERVICE_ACCOUNT, "build-provisioner"),
+            (ROLE, "provisioner-build"),
+        ):
+            await place.delete(kind, name)
+            await eventually(lambda: place.find(kind, name))  # noqa: B023 - awaited at once
+        assert (await place.deployment()).manifest["spec"]["template"] == before
+        await place.change(replicas=0, key={"secretName": "elsewhere"})
+        await eventually(lambda: scaled(place, 0))
+        assert await place.stored("elsewhere", "key") == secret
+        assert (await place.conditions())["Ready"][0] != "True"
+        writes = operator.writes()
+        await operator.look(place.key())
+        assert operator.writes() == writes
+    assert place.keys == keys
+
+
+async def scaled(place: Yard, number: int) -> bool:
+    return await replicas(place) == number
+
+
+async def test_a_key_that_nobody_confirms_replaces_none_that_works(place: Yard) -> None:
+    """What the Secret holds may be anything."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        place.plane.coderd.state.set(failing=True)
+        place.clock.advance(minutes=3)
+        before = await place.deployment()
+        await place.client.merge(SECRET, Key(place.namespace, SECRET_NAME), {"data": {"key": "Z2FyYmFnZQ=="}})
+        await place.change(replicas=4)
+        await place.told("ExternalProvisionersEntitled", "EntitlementsQueryFailed")
+        await operator.look(place.key())
+        assert await place.deployment() == before
+
+
+async def test_nothing_is_made_without_a_key(place: Yard) -> None:
+    place.plane.coderd.state.set(failing=True)
+    async with place.operator() as operator:
+        await place.make()
+        await place.told("ProvisionerKeyReady", "Failed", "Unknown")
+        await operator.look(place.key())
+        assert await place.find(DEPLOYMENT, "provisioner-build") is None
+        assert await place.find(SECRET, SECRET_NAME) is None
+
+
+async def image(place: Yard) -> Any:
+    return (await place.deployment()).manifest["spec"]["template"]["spec"]["containers"][0]["image"]
+
+
+async def runs(place: Yard, wanted: str) -> bool:
+    return bool(await image(place) == wanted)
+
+
+async def test_image_follows_the_rollout_of_the_control_plane(place: Yard) -> None:
+    """A daemon that is newer than coderd is refused by it."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        assert await image(place) == "coder:v2.36.1"
+        await place.client.merge(CONTROL_PLANE, Key(place.namespace, "demo"), {"spec": {"image": "coder:v2.37.0"}})
+        await operator.look(place.key())
+        assert await image(place) == "coder:v2.36.1"
+        await place.say("demo", image=None)
+        await operator.look(place.key())
+        assert await image(place) == "coder:v2.36.1"
+        await place.say("demo", image="coder:v2.37.0")
+        await eventually(lambda: runs(place, "coder:v2.37.0"))
+        await place.change(image="coder:mine")
+        await eventually(lambda: runs(place, "coder:mine"))
+
+
+async def test_image_that_is_not_known_yet(place: Yard) -> None:
+    await place.say("demo", image=None)
+    async with place.operator() as operator:
+        await place.make()
+        told = await place.told("ControlPlaneReady", "ControlPlaneNotReady", "False")
+        assert "demo has not completed a rollout" in told.message
+        await operator.settle()
+        assert await place.find(DEPLOYMENT, "provisioner-build") is None
+        await place.say("demo", image="coder:v2.36.1")
+        await place.ready(operator)
+
+
+async def test_key_that_cannot_be_deleted(place: Yard) -> None:
+    """coderd hides the organization from a user who lost a role; it is not taken for gone, and tried again."""
+    state = place.plane.coderd.state
+    user = User("builder", ("owner",))
+    token = state.add_token(user)
+    await place.put_secret("mine", token=token)
+    async with place.operator() as operator:
+        await place.make(bootstrap={"credentialsSecretRef": {"name": "mine"}})
+        await place.ready(operator)
+        await place.annotate(rotate_key="now")
+        await eventually(lambda: len(place.keys) == 2)
+        await place.told("ProvisionerKeyReady", "KeyReady")
+        await operator.settle()
+        state.add_token(replace(user, roles=("auditor",)), token)
+        await place.roll_out()
+        place.clock.advance(seconds=11)
+        await operator.look(place.key())
+        [event] = await eventually(lambda: place.events("ProvisionerKeyNotDeleted"))
+        assert "Key build in organization default of CoderControlPlane demo" in event["note"]
+        assert [key.name for key in (await place.get()).status.retiring_keys] == ["build"]
+        assert len(place.keys) == 2
+        state.add_token(user, token)
+        await operator.look(place.key())
+        await eventually(lambda: "build" not in place.keys)
+
+
+async def test_conditions_say_what_holds(place: Yard) -> None:
+    async with place.operator() as operator:
+        await place.make(tags={"env": "gpu", "arch": "arm"}, replicas=2)
+        found = await place.ready(operator, ready=2)
+    messages = {each.type: each.message for each in found.status.conditions if each.status == "True"}
+    assert messages["ProvisionerKeyReady"] == "Key build of organization default has the tags arch=arm, env=gpu."
+    assert messages["ProvisionerKeySecretReady"] == "Secret build-provisioner-key holds the key under key."
+    assert messages["DaemonsConnected"] == "Coder sees 2 of 2 daemons (v2.36.1)."
+    assert messages["ExternalProvisionersEntitled"] == "The license covers external provisioners."
+    assert messages["OperatorAccessReady"] == "The operator's token for CoderControlPlane demo is used."
+    url = f"http://demo.{place.namespace}.svc.cluster.local:80"
+    assert messages["ControlPlaneReady"] == f"CoderControlPlane demo is at {url}."
