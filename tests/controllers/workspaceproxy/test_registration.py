@@ -79,6 +79,7 @@ TIMELESS = WorkspaceProxy(id="a", name="sydney", display_name="Sydney", icon_url
         pytest.param(
             NOTHING, "", [proxy(name="Sydney")], Blocked("Sydney", adoptable=True), id="Taken in another case"
         ),
+        pytest.param(NOTHING, "", [proxy("")], Begin(), id="Nothing: what has no ID is no proxy"),
         pytest.param(BEGUN, "", [OTHER], Create(), id="Begun"),
         pytest.param(BEGUN, "z", [OTHER], Create(), id="Begun, with the token of a proxy that is gone"),
         pytest.param(BEGUN, "", [OURS], Adopt(OURS), id="Lost"),

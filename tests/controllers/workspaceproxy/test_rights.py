@@ -85,3 +85,39 @@ async def test_a_change_without_the_right_says_which_role_is_missing(place: Worl
         assert "the role Owner" in told.message
         await place.told("Stalled", "Forbidden", "True")
     assert place.coderd.state.count("PATCH", ONE) == 1
+
+
+async def test_a_user_who_does_not_see_the_proxy_does_not_lose_it(place: World) -> None:
+    """The scope of a token may exclude proxies: the list is empty then, and that proves nothing."""
+    async with place.operator() as operator:
+        await place.make()
+        before = await place.ready(operator)
+        token = await place.token()
+        scoped = place.coderd.state.add_token(User("scoped", sees_itself=False))
+        await place.put_secret(CREDENTIALS, token=scoped)
+        await place.told("Registered", "Forbidden", "False")
+        await operator.settle()
+        found = await place.get()
+        assert (found.status.proxy_id, found.status.registered) == (before.status.proxy_id, True)
+        assert FINALIZER in found.metadata.finalizers
+        await place.put_secret(CREDENTIALS, token=place.coderd.state.token)
+        await place.told("Registered", "Registered", "True")
+    assert await place.token() == token == place.proxies[NAME].token
+    assert place.changes() == 0
+
+
+async def test_a_list_that_omits_a_name_that_is_taken(place: World) -> None:
+    """coderd knows the name and does not list it: that is reported, and asked for steadily."""
+    await place.make("first", bootstrap={**place.bootstrap, "proxyName": NAME})
+    async with place.operator() as operator:
+        await place.told("Registered", "Registered", "True", name="first")
+        await operator.settle()
+        place.coderd.state.set(omits_proxies=True)
+        await place.make()
+        await place.told("Registered", "NameTaken", "False")
+        await operator.settle()
+        assert place.registrations() == 2
+        proxy = await place.get()
+        assert (proxy.status.proxy_name, proxy.metadata.finalizers) == ("", [])
+        assert 20 < operator.look_again(place.key) <= 30
+    assert place.changes() == 0

@@ -192,7 +192,10 @@ class Registrar:
                 wanted.name, wanted.display_name or wanted.name, wanted.icon or ICON
             )
         except coderd_errors.Conflict:
-            return await self._status.record(proxy, **(before or NOTHING))
+            proxy = await self._status.record(proxy, **(before or NOTHING))
+            if registration.find_named(await place.coderd.workspace_proxies(), wanted.name) is None:
+                raise NameTaken(Blocked(wanted.name)) from None  # not listed, but taken: asking again does not help
+            return proxy
         except coderd_errors.CoderdError as error:
             if before and _is_certain(error):
                 await self._status.record(proxy, **before)

@@ -157,6 +157,7 @@ def wanted_by(proxy: CoderWorkspaceProxy, *, adopt: bool = False) -> Wanted:
 
 def next_step(wanted: Wanted, recorded: Recorded, held: str, stored: Sequence[WorkspaceProxy], claims: Claims) -> Step:
     """What to do next. `held` is the ID of the proxy whose token we have, `stored` are the proxies of coderd."""
+    stored = [proxy for proxy in stored if proxy.id]
     known = next((proxy for proxy in stored if proxy.id == recorded.id), None)
     named = find_named(stored, wanted.name)
     if known is not None:

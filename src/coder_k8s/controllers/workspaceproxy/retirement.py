@@ -70,9 +70,7 @@ class Retirement:
         try:
             coderd = await self._places.of(proxy, made)
             deleted = await self._delete(coderd, proxy, made, held)
-        except coderd_errors.NotSupported:
-            return
-        except NoWay as reason:
+        except (NoWay, coderd_errors.NotSupported) as reason:
             self._leaked(proxy, made, str(reason))
             return
         if deleted:

@@ -32,7 +32,7 @@ REQUIRED = ("id", "name", "display_name", "icon")
 
 async def list_proxies(request: web.Request) -> web.Response:
     state, user = enter_proxies(request)
-    visible = state.proxies.values() if user.sees_proxies else ()
+    visible = state.proxies.values() if user.sees_proxies and not state.switches.omits_proxies else ()
     return answer({"regions": [primary(request), *(wire.proxy(each) for each in visible)]})
 
 

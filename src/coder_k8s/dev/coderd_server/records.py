@@ -87,4 +87,5 @@ class Switches:
     cut: bool = False
     unanswered: str = ""
     sign_in_page: bool = False
+    omits_proxies: bool = False
     redirect_to: str = ""
