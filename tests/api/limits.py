@@ -43,6 +43,10 @@ NO_LIMITS = {
 }
 
 
+FORMATS_SINCE = 36
+"""Of the versions that were tried, 1.30 does not check `format: int32`, names fields of a status without `status`,
+and has other words for a length."""
+
 ROOT = "<nil>"
 """How the API server calls the object as a whole."""
 

@@ -11,9 +11,10 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object
 from tests.manifests.test_crd import EMBEDDED
 from tests.support.operator import CONFIG
+from tests.support.versions import minor
 
 from .admission import KINDS, minimal, submit
-from .limits import Breach, breaches
+from .limits import FORMATS_SINCE, Breach, breaches
 
 pytestmark = pytest.mark.usefixtures("crds")
 
@@ -30,22 +31,32 @@ def test_every_limit_refuses_what_breaks_it(cluster: ClusterAccess, namespace: s
     embedded = "|".join(field for of, field, _ in EMBEDDED if of is kind)
     inside = re.compile(rf"spec\.({embedded})(\[0\])?\.")
     flaws, asked = [], 0
+    older = minor(cluster) < FORMATS_SINCE
     for breach in breaches(schema_of(kind)):
         if inside.match(breach.field):
             continue  # Kubernetes' own limits of its own types
+        if older and breach.words == "int32":
+            continue
         asked += 1
         status, answer = send(cluster, namespace, kind, stored, breach)
         causes = [(cause["field"], cause["message"]) for cause in answer.get("details", {}).get("causes", [])]
-        if status != 422 or not any(tells(breach, *cause) for cause in causes):
+        if status != 422 or not any(tells(breach, *cause, older=older) for cause in causes):
             flaws.append(f"{breach.field}: {breach.words!r}: {status} {causes or answer}")
     assert not flaws, "\n".join(flaws)
     assert asked > 50
 
 
-def tells(breach: Breach, field: str, words: str) -> bool:
+def tells(breach: Breach, field: str, words: str, *, older: bool) -> bool:
     """Where a number does not fit, the API server names its field in the words alone, and without `status`."""
-    return breach.words in words and (
-        field == breach.field or words.endswith(f" in {breach.field.removeprefix('status.')}")
+    in_status = breach.field.removeprefix("status.")
+    if older:
+        return (breach.words in words or _older_words(breach.words) in words) and field in (breach.field, in_status)
+    return breach.words in words and (field == breach.field or words.endswith(f" in {in_status}"))
+
+
+def _older_words(words: str) -> str:
+    return re.sub(r"may not be more than (\d+) bytes", r"may not be longer than \1", words).replace(
+        "int64", "must be of type integer"
     )
 
 
