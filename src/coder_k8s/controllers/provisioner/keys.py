@@ -31,6 +31,7 @@ Another URL of the same control plane asks for another key only if coderd does n
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 from typing import NamedTuple
@@ -92,13 +93,15 @@ class Recorded(NamedTuple):
     """That coderd answered the request for it, and made no key."""
 
 
-class Adopt(NamedTuple):
+@dataclass(frozen=True)
+class Adopt:
     """Record a key that is there and whose secret we have."""
 
     key: ProvisionerKey
 
 
-class Begin(NamedTuple):
+@dataclass(frozen=True)
+class Begin:
     """Record the name of a key that is to be made, why, and whether the one before it is there to retire."""
 
     name: str
@@ -110,18 +113,21 @@ class Begin(NamedTuple):
     """The name of a key of someone else, which this one would have had."""
 
 
-class Make(NamedTuple):
+@dataclass(frozen=True)
+class Make:
     """Create the key that is recorded; `lost` says that an earlier one of this name must be deleted first."""
 
     name: str
     lost: bool = False
 
 
-class Keep(NamedTuple):
+@dataclass(frozen=True)
+class Keep:
     """Nothing to do."""
 
 
-class Wait(NamedTuple):
+@dataclass(frozen=True)
+class Wait:
     """Another key is due and this one works, but too many keys retire: one of them must go first."""
 
     cause: str

@@ -33,6 +33,7 @@ wanted again before it is deregistered, it is adopted.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -88,48 +89,57 @@ class Claims(NamedTuple):
         return name != PRIMARY and proxy.id not in self.ids and name not in self.names
 
 
-class Keep(NamedTuple):
+@dataclass(frozen=True)
+class Keep:
     """Nothing to do."""
 
     proxy: WorkspaceProxy
 
 
-class Adopt(NamedTuple):
+@dataclass(frozen=True)
+class Adopt:
     """Record the ID of a proxy that is this object's, or that it was asked to take over."""
 
     proxy: WorkspaceProxy
     requested: bool = False
 
 
-class Begin(NamedTuple):
+@dataclass(frozen=True)
+class Begin:
     """Record that a proxy is going to be registered."""
 
 
-class Create(NamedTuple):
+@dataclass(frozen=True)
+class Create:
     """Register the proxy that is recorded."""
 
 
-class Regenerate(NamedTuple):
+@dataclass(frozen=True)
+class Regenerate:
     """Make a new token for a proxy whose token we lost."""
 
     proxy: WorkspaceProxy
 
 
-class Change(NamedTuple):
+@dataclass(frozen=True)
+class Change:
     """Give a proxy the name, the display name and the icon of the spec."""
 
     proxy: WorkspaceProxy
 
 
-class Leave(NamedTuple):
+@dataclass(frozen=True)
+class Leave:
     """Let the recorded proxy retire: another coderd is to have one."""
 
 
-class Forget(NamedTuple):
+@dataclass(frozen=True)
+class Forget:
     """Take back a record of what is not this object's."""
 
 
-class Blocked(NamedTuple):
+@dataclass(frozen=True)
+class Blocked:
     """The name is taken by a proxy that this object did not register."""
 
     name: str
