@@ -2,10 +2,12 @@
 
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coder_k8s.api import CoderWorkspaceProxy
 from coder_k8s.coderd.types import WorkspaceProxy
 from coder_k8s.controllers.workspaceproxy.registration import (
     Adopt,
@@ -21,8 +23,10 @@ from coder_k8s.controllers.workspaceproxy.registration import (
     Regenerate,
     Step,
     Wanted,
+    filled,
     next_step,
     proxy_of,
+    wanted_by,
 )
 
 THEN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -232,3 +236,25 @@ def test_without_the_annotation_only_evidence_makes_a_proxy_ours(
             assert not recorded.id
             assert found.id not in claims.ids
             assert found.id == held or recorded.accounts_for(found)
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "expected"),
+    [
+        (None, Wanted("object")),
+        ({}, Wanted("object")),
+        ({"proxyName": "sydney"}, Wanted("sydney")),
+        ({"displayName": "Sydney", "icon": "/1.png"}, Wanted("object", "Sydney", "/1.png")),
+    ],
+)
+def test_what_the_spec_asks_for(bootstrap: dict[str, str] | None, expected: Wanted) -> None:
+    where = {"coderURL": "https://coder.example.com", "credentialsSecretRef": {"name": "token"}}
+    spec = {} if bootstrap is None else {"bootstrap": where | bootstrap}
+    made = msgspec.convert({"metadata": {"name": "object"}, "spec": spec}, CoderWorkspaceProxy)
+    assert wanted_by(made) == expected
+    assert wanted_by(made, adopt=True) == expected._replace(adopt=True)
+
+
+def test_what_the_spec_leaves_out_stays() -> None:
+    assert filled(Wanted("sydney"), OURS) == WANTED
+    assert filled(Wanted("sydney", "Down under", "/2.png"), OURS) == Wanted("sydney", "Down under", "/2.png")
