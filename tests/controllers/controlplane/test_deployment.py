@@ -148,7 +148,7 @@ def test_tls() -> None:
     ("secrets", "expected"),
     [
         pytest.param([("ca", "a.pem")], {"ca.crt": ("ca", "a.pem")}, id="one"),
-        pytest.param([("ca", "a.pem"), ("ca", "a.pem")], {"ca.crt": ("ca", "a.pem")}, id="the same twice"),
+        pytest.param([("ca", "a.pem"), ("ca", "a.pem")], {"ca-a.pem.crt": ("ca", "a.pem")}, id="the same twice"),
         pytest.param(
             [("ca", "a"), ("ca", "b"), ("other", "a")],
             {"ca-a.crt": ("ca", "a"), "ca-b.crt": ("ca", "b"), "other.crt": ("other", "a")},

@@ -130,19 +130,18 @@ def _ca_volumes(plane: CoderControlPlane) -> list[dict[str, Any]]:
 
 
 def _ca_mounts(plane: CoderControlPlane) -> list[dict[str, Any]]:
-    """One file per certificate; an entry that is there twice counts once.
+    """One file per certificate; an entry that is listed twice is mounted once.
 
-    | entries                             | file                              |
-    |-------------------------------------|-----------------------------------|
-    | the only one of its Secret          | `<secret>.crt`                    |
-    | one of several of its Secret        | `<secret>-<key>.crt`              |
-    | a name that ends with `.crt`        | has it once                       |
-    | a second file of the same name      | ends with `-2.crt`, then `-3.crt` |
+    | entries                                      | file                              |
+    |----------------------------------------------|-----------------------------------|
+    | the only entry that names its Secret         | `<secret>.crt`                    |
+    | one of several, also if they are equal       | `<secret>-<key>.crt`              |
+    | a name that ends with `.crt`                 | has it once                       |
+    | a second file of the same name               | ends with `-2.crt`, then `-3.crt` |
     """
-    entries = list(dict.fromkeys(plane.spec.certs.secrets))
-    of_secret = Counter(entry.name for entry in entries)
+    of_secret = Counter(entry.name for entry in plane.spec.certs.secrets)
     mounts: dict[str, dict[str, Any]] = {}
-    for entry in entries:
+    for entry in dict.fromkeys(plane.spec.certs.secrets):
         stem = entry.name if of_secret[entry.name] == 1 else f"{entry.name}-{entry.key}"
         path = plain = f"{CA_FOLDER}/{stem.removesuffix('.crt')}"
         number = 1
