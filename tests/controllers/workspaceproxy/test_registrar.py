@@ -156,6 +156,7 @@ async def test_health_as_coderd_sees_it(place: World) -> None:
         )
         await place.change(replicas=0)
         await place.told("ProxyHealthy", "ScaledToZero", "False")
+        assert f'coder_k8s_workspace_proxy_healthy{{name="{NAME}"' not in operator.metrics()  # an alert would fire
         await place.told("Ready", "MinimumReplicasReady", "False")
         await place.roll_out(ready=0)
         await place.told("Ready", "ScaledToZero", "True")

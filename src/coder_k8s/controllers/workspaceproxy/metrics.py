@@ -23,6 +23,10 @@ class ProxyMetrics:
     def show(self, key: Key, healthy: bool) -> None:
         self._healthy.labels(*key).set(healthy)
 
+    def hide(self, key: Key) -> None:
+        """Remove the health of a proxy that wants no pods: it is neither healthy nor in need of attention."""
+        self._healthy.remove_by_labels({"namespace": key.namespace, "name": key.name})
+
     def issued(self, key: Key, cause: str) -> None:
         self._tokens.labels(*key, cause).inc()
 

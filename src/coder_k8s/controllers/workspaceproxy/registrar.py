@@ -103,7 +103,10 @@ class Registrar:
         except NameTaken as error:
             return await self._refused(proxy, place, name_taken(error.found))
         verdict = health(found, proxy.spec.replicas, await self._tokens.stored(proxy))
-        self._metrics.show(proxy.key, verdict.holds is True)
+        if proxy.spec.replicas:
+            self._metrics.show(proxy.key, verdict.holds is True)
+        else:
+            self._metrics.hide(proxy.key)
         registered = registered_as(found, place.url)
         return proxy, self._answers.found(proxy.key, await self._about(proxy, place), registered, verdict)
 
