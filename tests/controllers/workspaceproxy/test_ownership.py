@@ -9,6 +9,7 @@ import pytest
 from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.dev.coderd_server.proxies import register
 from coder_k8s.dev.coderd_server.records import Proxy as Registered
+from coder_k8s.dev.coderd_server.state import State
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
@@ -18,11 +19,10 @@ from .world import CREDENTIALS, FINALIZER, NAME, ONE, World
 SECRET_NAME = f"{NAME}-proxy-token"
 
 
-def somebody_registers(place: World, name: str = NAME) -> Registered:
-    state = place.coderd.state
+def somebody_registers(state: State, name: str = NAME) -> Registered:
     made = Registered("5c7e0d2b-0000-4000-8000-000000000001", name, "Theirs", "/x.png", "", "ok", state.now())
     register(state, replace(made, url="https://theirs.example.com"))
-    return place.proxies[name.lower()]
+    return state.proxies[name.lower()]
 
 
 async def adopt(place: World, name: str = NAME) -> None:
@@ -44,7 +44,7 @@ async def record_name(place: World, name: str = NAME, **ago: float) -> None:
 @pytest.mark.parametrize("name", [NAME, NAME.title()])
 async def test_a_name_that_somebody_else_has(place: World, name: str) -> None:
     """Nothing is made, nothing is taken, and it goes on by itself when the name is free."""
-    theirs = somebody_registers(place, name)
+    theirs = somebody_registers(place.coderd.state, name)
     async with place.operator() as operator:
         await place.make()
         taken = await place.told("Stalled", "NameTaken", "True")
@@ -68,7 +68,7 @@ async def test_a_proxy_that_somebody_put_in_place_of_ours(place: World) -> None:
         await place.make()
         await place.ready(operator)
         place.coderd.state.delete_proxy(NAME)
-        theirs = somebody_registers(place)
+        theirs = somebody_registers(place.coderd.state)
         await operator.later(seconds=61)
         await place.told("Registered", "NameTaken", "False")
         await place.told("Stalled", "NameTaken", "True")
@@ -87,7 +87,7 @@ async def test_a_proxy_is_taken_over_where_that_is_asked_for(place: World, ours:
         if ours == "replaced":
             await place.ready(operator)
             place.coderd.state.delete_proxy(NAME)
-        theirs = somebody_registers(place)
+        theirs = somebody_registers(place.coderd.state)
         await operator.later(seconds=61)
         await place.told("Stalled", "NameTaken", "True")
         await adopt(place)
@@ -125,7 +125,7 @@ async def test_what_another_object_has_cannot_be_taken_over(place: World, asked:
 
 async def test_two_objects_that_ask_for_one_proxy_at_once(place: World) -> None:
     """The older one gets it, and nothing happens to it by the other."""
-    theirs = somebody_registers(place)
+    theirs = somebody_registers(place.coderd.state)
     for name in ("older", "younger"):
         await place.make(name, bootstrap={**place.bootstrap, "proxyName": NAME})
         await adopt(place, name)
@@ -146,7 +146,7 @@ async def test_two_objects_that_ask_for_one_proxy_at_once(place: World) -> None:
 @pytest.mark.parametrize("evidence", ["created before", "in use", "of another object"])
 async def test_a_recorded_name_is_no_right_to_the_proxy_of_somebody_else(place: World, evidence: str) -> None:
     """After a crash nothing but the name is recorded; meanwhile somebody else has it."""
-    theirs = somebody_registers(place)
+    theirs = somebody_registers(place.coderd.state)
     if evidence == "created before":
         place.proxies[NAME] = theirs = replace(theirs, url="")
     await place.make()
@@ -172,7 +172,7 @@ async def test_a_recorded_name_is_no_right_to_the_proxy_of_somebody_else(place: 
 async def test_a_recorded_name_finds_the_proxy_that_was_registered_by_it(place: World) -> None:
     await place.make()
     await record_name(place, seconds=1)
-    place.proxies[NAME] = ours = replace(somebody_registers(place), url="")
+    place.proxies[NAME] = ours = replace(somebody_registers(place.coderd.state), url="")
     async with place.operator() as operator:
         await place.ready(operator)
         assert (await place.get()).status.proxy_id == ours.id
@@ -220,7 +220,7 @@ async def test_two_objects_that_want_one_name(place: World) -> None:
 
 async def test_a_name_without_an_id_deletes_nothing_of_somebody_else(place: World) -> None:
     """An object that goes before its registration was found out about."""
-    theirs = somebody_registers(place)
+    theirs = somebody_registers(place.coderd.state)
     await place.make()
     await record_name(place, minutes=1)
     await place.delete(WORKSPACE_PROXY, NAME)

@@ -23,7 +23,8 @@ from coder_k8s.kube.objects import Child, Key
 from . import objects
 from .metrics import ProxyMetrics
 from .places import Places
-from .registrar import Registrar, recorded
+from .records import is_for_wanted_coderd, recorded
+from .registrar import Registrar
 from .retirement import Retirement
 from .tokens import Tokens
 from .verdicts import HEALTHY, NOT_ASKED, NOT_MANAGED, REGISTERED, Answers, tell
@@ -129,12 +130,13 @@ class Reconciler:
         if recorded(proxy) is None and not proxy.status.retiring_proxies:
             proxy = await self._let_go(proxy)  # coderd refused, so nothing is registered
         token = await self._tokens.stored(proxy)
-        if token:
-            await self._tokens.store(proxy, token)  # under the name that the spec has for it now
-            report.fields["proxy_token_secret_ref"] = where = objects.token_reference(proxy)
-            report.add(TOKEN_SECRET_READY, True, "SecretReady", _holds(where))
-        else:
+        if not token or not is_for_wanted_coderd(proxy, token):
+            # Pods that run with the token of another coderd keep running until there is a token of this one.
             report.add(TOKEN_SECRET_READY, False, "Pending", "waiting for the registration")
+            return proxy, ""
+        await self._tokens.store(proxy, token)  # under the name that the spec has for it now
+        report.fields["proxy_token_secret_ref"] = where = objects.token_reference(proxy)
+        report.add(TOKEN_SECRET_READY, True, "SecretReady", _holds(where))
         return proxy, token
 
     async def _deploy(

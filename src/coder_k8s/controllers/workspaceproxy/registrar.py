@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Any
 
 from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy
-from coder_k8s.api.workspaceproxy import RetiringProxy
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.types import ProxyRegistration, WorkspaceProxy
 from coder_k8s.controllers.labels import ADOPT, adopts
@@ -19,22 +18,13 @@ from . import registration
 from .claims import claims_beside
 from .metrics import ProxyMetrics
 from .places import Place
-from .registration import ICON, Blocked, Recorded, Wanted, filled, proxy_of, wanted_by
+from .records import NOTHING, recorded, recorded_in
+from .registration import ICON, Blocked, Wanted, filled, proxy_of, wanted_by
 from .tokens import SecretRefused, Tokens
 from .verdicts import HEALTHY, REGISTERED, Answer, Answers, Verdict, health, name_taken, refusal, registered_as, tell
 
 STEPS = 8
 """More than any state needs to come to rest."""
-
-NOTHING = {
-    "registered": False,
-    "proxy_id": "",
-    "proxy_name": "",
-    "registration_started": None,
-    "coder_url": "",
-    "control_plane_ref_name": "",
-    "credentials_secret_ref": None,
-}
 
 Fields = dict[str, Any]
 """Fields of the status."""
@@ -253,32 +243,6 @@ def clock_of(stored: Sequence[WorkspaceProxy]) -> datetime | None:
     """The time by coderd's clock: in each list, coderd itself was created just then."""
     primary = registration.find_named(stored, registration.PRIMARY)
     return primary.created_at if primary is not None else None
-
-
-def recorded_in(proxy: CoderWorkspaceProxy, place: Place) -> Recorded:
-    status = proxy.status
-    return Recorded(
-        name=status.proxy_name,
-        id=status.proxy_id,
-        since=status.registration_started,
-        here=place.is_of(proxy),
-        retiring=frozenset(each.proxy_id for each in status.retiring_proxies),
-    )
-
-
-def recorded(proxy: CoderWorkspaceProxy) -> RetiringProxy | None:
-    """The proxy that the status says exists, or may exist."""
-    status = proxy.status
-    if not (status.registered or status.proxy_name or status.proxy_id):
-        return None
-    return RetiringProxy(
-        proxy_id=status.proxy_id,
-        proxy_name=status.proxy_name or wanted_by(proxy).name,
-        registration_started=status.registration_started,
-        coder_url=status.coder_url,
-        control_plane_ref_name=status.control_plane_ref_name,
-        credentials_secret_ref=status.credentials_secret_ref,
-    )
 
 
 def _is_certain(error: coderd_errors.CoderdError) -> bool:

@@ -12,7 +12,7 @@ from coder_k8s.kube.events import Recorder
 
 from .claims import claims_beside
 from .places import NoWay, Places
-from .registrar import recorded
+from .records import recorded
 from .registration import Recorded, find_named, proxy_of
 
 RETRY = 30.0
