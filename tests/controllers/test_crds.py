@@ -188,6 +188,43 @@ async def test_proxy_is_not_registered_until_its_status_can_remember_it(
         await eventually(lambda: "sydney" in proxies.proxies)
 
 
+async def test_new_crds_are_noticed_also_while_objects_are_reconciled_more_often(
+    crds_that_change: Changing, plane: Site, database: CoderdDatabase
+) -> None:
+    crds_that_change.lose(CONTROL_PLANE, "operatorTokenSecretRef")
+    await plane.make(extraEnv=env(database.url))
+    async with plane.operator() as operator:
+        await plane.told("Stalled", "CRDOutdated", "True")
+        await operator.settle()
+        crds_that_change.install(CONTROL_PLANE, "operatorTokenSecretRef")
+        for _ in range(3):
+            await operator.later(seconds=WHILE * 3 / 4)
+        assert (await plane.conditions())["Stalled"] == ("False", "Progressing")
+
+
+async def test_fields_are_tried_once_per_process_also_for_an_object_at_rest(
+    crds_that_change: Changing, plane: Site, database: CoderdDatabase
+) -> None:
+    await plane.make(extraEnv=env(database.url))
+    async with plane.operator() as operator:
+        await plane.serve()
+        await plane.told("Ready", "AllPartsReady", "True")
+        await operator.settle()
+    crds_that_change.lose(CONTROL_PLANE, "image")
+    asked = sum(plane.coderd.state.requests.values())
+    async with plane.operator() as operator:
+        assert "status.image" in (await plane.told("Stalled", "CRDOutdated", "True")).message
+    assert sum(plane.coderd.state.requests.values()) == asked
+    crds_that_change.install(CONTROL_PLANE, "image")
+    async with plane.operator() as operator:
+        await plane.told("Ready", "AllPartsReady", "True")
+    async with plane.operator() as operator:
+        await operator.settle()
+        assert operator.writes() == 1  # the dry run
+        await operator.look()
+        assert operator.writes() == 1
+
+
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda each: each.kind.name)
 def test_every_field_of_a_status_is_tried(resource: Any) -> None:
     kind: Kind[Any] = resource.kind

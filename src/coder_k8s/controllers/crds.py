@@ -2,7 +2,7 @@
 
 CRDs that are older than the operator would drop fields that it relies on, such as the keys that it has yet to delete.
 Every write is strict, so one that has such a field fails. Here all fields are tried at once by a dry run, before
-anything is done about a generation that no status covers yet; an object in its steady state costs no request.
+anything is done about the first object of a kind. The answer holds until the process ends or a write fails.
 """
 
 import asyncio
@@ -17,12 +17,8 @@ from coder_k8s.api.markers import Schema
 from coder_k8s.api.shared import Status
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.conditions import find
 from coder_k8s.kube.objects import Kind, Manifest, Object
 
-from .report import STALLED
-
-OUTDATED = "CRDOutdated"
 RECHECK = timedelta(seconds=60)
 EXAMPLES = {str: "x", int: 1, bool: True, datetime: "2026-01-01T00:00:00Z"}
 
@@ -53,23 +49,17 @@ class SchemaCheck(Generic[T]):
         self._asked: datetime | None = None
 
     async def confirm(self, seen: T) -> None:
-        """Raise `CRDOutdated` unless every field can be stored, or nothing suggests a doubt."""
+        """Raise `CRDOutdated` unless every field can be stored. A field that is missing is tried again every minute."""
         async with self._asking:
-            if self._complete or not self._in_doubt(seen):
+            if self._complete:
                 return
             if self._missing and self._asked and self._now() < self._asked + RECHECK:
                 raise CRDOutdated(self._missing)
             await self._ask(seen)
 
     def outdated(self, fields: tuple[str, ...]) -> None:
-        """A write failed because of these fields."""
+        """The API server has just refused a write because of these fields."""
         self._complete, self._missing, self._asked = False, fields, self._now()
-
-    def _in_doubt(self, seen: T) -> bool:
-        status: Status = seen.status  # type: ignore[attr-defined]
-        stalled = find(status.conditions, STALLED)
-        unknown = status.observed_generation != seen.metadata.generation
-        return unknown or bool(self._missing) or (stalled is not None and stalled.reason == OUTDATED)
 
     async def _ask(self, seen: T) -> None:
         patch = {"status": example(type(seen.status))}  # type: ignore[attr-defined]
@@ -80,7 +70,7 @@ class SchemaCheck(Generic[T]):
             raise CRDOutdated(refusal.fields) from None
         except errors.NotFound:
             return
-        except errors.Invalid:
+        except (errors.Invalid, errors.Forbidden):
             pass  # a rule or a webhook rejects the object, which is asked after the fields are known
         self._complete, self._missing = True, ()
 

@@ -92,7 +92,6 @@ class StatusWriter(Generic[T]):
                     await self._schema.confirm(seen)
                 return await reconcile(key)
             except CRDOutdated as outdated:
-                self._schema.outdated(outdated.fields)
                 return await self._report_outdated(key, outdated)
             except StatusRejected as rejected:
                 return self._report_rejection(key, rejected)
@@ -195,6 +194,7 @@ class StatusWriter(Generic[T]):
             except errors.NotFound:
                 return None
             except errors.UnknownField as refusal:
+                self._schema.outdated(refusal.fields)
                 raise CRDOutdated(refusal.fields) from None
             except errors.Invalid as refusal:
                 raise StatusRejected(refusal) from None

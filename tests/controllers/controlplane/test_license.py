@@ -336,7 +336,7 @@ async def test_what_holds_is_said(demo: Site) -> None:
         assert operator.writes() == writes
     async with demo.operator() as operator:
         await operator.settle()
-        assert operator.writes() == 0
+        assert operator.writes() == 1  # the dry run that tries the fields of the status
 
 
 async def test_nothing_is_waited_for_without_pods(demo: Site) -> None:

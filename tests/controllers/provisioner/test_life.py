@@ -295,7 +295,7 @@ async def test_restart_changes_nothing(place: Yard) -> None:
     async with place.operator() as operator:
         await operator.settle()
         await operator.look(place.key())
-        assert operator.writes() == 0
+        assert operator.writes() == 1  # the dry run that tries the fields of the status
     assert place.plane.asked() - asked <= 2
 
 
