@@ -56,7 +56,9 @@ async def test_a_name_is_no_path(attacker: Site, victim: str, database: CoderdDa
     entry = {"name": "CODER_PG_CONNECTION_URL", "valueFrom": {"secretKeyRef": {"name": name, "key": "url"}}}
     spec = {"extraEnv": [entry]} if field == "extraEnv" else {"envFrom": [{"secretRef": {"name": name}}]}
     async with attacker.operator() as operator:
-        await attacker.make(**spec)
+        await attacker.make()  # a control plane without a Deployment gets no token anyway
+        await attacker.serve()
+        await attacker.change(**spec)
         await attacker.told("OperatorAccessReady", "DatabaseURLMissing", "False", within=8)
         await operator.settle()
     assert await operator_tokens(database) == []

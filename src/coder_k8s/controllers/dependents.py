@@ -40,9 +40,10 @@ async def remaining(client: Client, plane: Key) -> list[Dependent]:
 
     A cache may be late, and what is missed here stays in Coder for good.
     """
-    provisioners = _with_records(client, PROVISIONER, plane, PROVISIONER_FINALIZER, _provisioner_records)
-    proxies = _with_records(client, WORKSPACE_PROXY, plane, PROXY_FINALIZER, _proxy_records)
-    return [*await provisioners, *await proxies]
+    return [
+        *await _with_records(client, PROVISIONER, plane, PROVISIONER_FINALIZER, _provisioner_records),
+        *await _with_records(client, WORKSPACE_PROXY, plane, PROXY_FINALIZER, _proxy_records),
+    ]
 
 
 async def _with_records(

@@ -37,9 +37,10 @@ async def demo(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, na
 
 @pytest.mark.parametrize("switches", TROUBLES)
 async def test_trouble_costs_few_requests_however_much_happens(demo: Site, switches: dict[str, Any]) -> None:
-    async with demo.operator(limits=Limits(total=0.2)) as operator:
+    async with demo.operator(limits=Limits(total=0.5)) as operator:
         await demo.serve()
         await demo.told("Ready", "AllPartsReady", "True")
+        await demo.told("EntitlementsKnown", "Checked", "True")
         await operator.settle()
         demo.coderd.state.set(**switches)
         await operator.later(minutes=2)
@@ -55,7 +56,7 @@ async def test_trouble_costs_few_requests_however_much_happens(demo: Site, switc
 @pytest.mark.parametrize("switches", TROUBLES)
 async def test_trouble_from_the_start_costs_few_requests(demo: Site, switches: dict[str, Any]) -> None:
     demo.coderd.state.set(**switches)
-    async with demo.operator(limits=Limits(total=0.2)) as operator:
+    async with demo.operator(limits=Limits(total=0.5)) as operator:
         await demo.serve()
         await eventually(lambda: sum(demo.coderd.state.requests.values()))
         await operator.settle()

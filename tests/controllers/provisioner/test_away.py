@@ -75,6 +75,7 @@ async def test_pods_follow_the_spec(place: Yard, why: str) -> None:
         await eventually(lambda: scaled(place, 0))
         assert await place.stored("elsewhere", "key") == secret
         assert (await place.conditions())["Ready"][0] != "True"
+        await operator.settle()
         writes = operator.writes()
         await operator.look(place.key())
         assert operator.writes() == writes
