@@ -150,7 +150,7 @@ async def test_a_recorded_name_is_no_right_to_the_proxy_of_somebody_else(place: 
     if evidence == "created before":
         place.proxies[NAME] = theirs = replace(theirs, url="")
     await place.make()
-    await record_name(place, minutes=-1 if evidence == "created before" else 1)
+    await record_name(place, seconds=-59 if evidence == "created before" else 59)
     if evidence == "of another object":
         place.proxies[NAME] = theirs = replace(theirs, url="")
         await place.make("other", bootstrap={**place.bootstrap, "proxyName": NAME})

@@ -89,6 +89,8 @@ TIMELESS = WorkspaceProxy(id="a", name="sydney", display_name="Sydney", icon_url
         pytest.param(BEGUN, "", [OURS], Adopt(OURS), id="Lost"),
         pytest.param(BEGUN, "", [proxy(after=0)], Adopt(proxy(after=0)), id="Lost, created at that very moment"),
         pytest.param(BEGUN, "", [proxy(after=-1)], Forget(), id="Foreign: created before the name was recorded"),
+        pytest.param(BEGUN, "", [proxy(after=59)], Adopt(proxy(after=59)), id="Lost, created by a slow coderd"),
+        pytest.param(BEGUN, "", [proxy(after=60)], Forget(), id="Foreign: created long after the name was recorded"),
         pytest.param(BEGUN, "", [proxy(used=True)], Forget(), id="Foreign: somebody has its token"),
         pytest.param(BEGUN, "", [TIMELESS], Forget(), id="Foreign: coderd does not say when it was created"),
         pytest.param(Recorded("sydney"), "", [OURS], Forget(), id="Foreign: nobody noted when the name was recorded"),
@@ -179,7 +181,7 @@ def test_whose_a_token_is(token: str, expected: str) -> None:
 IDS = st.sampled_from(["", "a", "b", "c"])
 NAMES = st.sampled_from(["sydney", "Sydney", "perth", "old"])
 STORED = st.lists(
-    st.builds(proxy, st.sampled_from("abc"), NAMES, after=st.sampled_from([-1, 1]), used=st.booleans()),
+    st.builds(proxy, st.sampled_from("abc"), NAMES, after=st.sampled_from([-1, 1, 60]), used=st.booleans()),
     unique_by=(lambda each: each.id, lambda each: each.name.lower()),
 )
 RECORDED = st.builds(

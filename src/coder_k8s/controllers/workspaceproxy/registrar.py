@@ -126,7 +126,9 @@ class Registrar:
                 case registration.Leave() | registration.Forget() | registration.Adopt():
                     proxy = await self._record(proxy, place, step)
                 case registration.Create():
-                    proxy = await self._create(proxy, place, before)
+                    # The list shows that the name is free, so nothing that was requested earlier was registered.
+                    proxy = await self._begin(proxy, place, wanted.name, clock_of(stored))
+                    proxy = await self._create(proxy, place, before or NOTHING)
                     stored = await place.coderd.workspace_proxies()
                 case registration.Regenerate(found) | registration.Change(found):
                     change = self._regenerate if isinstance(step, registration.Regenerate) else self._change
@@ -168,29 +170,37 @@ class Registrar:
     async def _begin(
         self, proxy: CoderWorkspaceProxy, place: Place, name: str, started: datetime | None
     ) -> CoderWorkspaceProxy:
-        """Record what is about to be registered; the finalizer is there before it is."""
+        """Record what is about to be registered, if there is a Secret for its token; the finalizer is there first.
+
+        Without a Secret nothing is requested, and a record of what was not requested would explain the proxy of
+        another user.
+        """
+        try:
+            await self._tokens.reserve(proxy)
+        except SecretRefused:
+            if proxy.status.proxy_name and not proxy.status.proxy_id:
+                await self._status.record(proxy, **NOTHING)
+            raise
         intention = NOTHING | {"proxy_name": name, "registration_started": started} | place.fields
         return await self._status.record(await self._hold(proxy), **intention)
 
     async def _create(self, proxy: CoderWorkspaceProxy, place: Place, before: Fields) -> CoderWorkspaceProxy:
-        """Register. `before` is what was recorded before the name was, unless coderd may have been asked earlier.
+        """Register. `before` is what was recorded before the name was.
 
-        A refusal that arrives is certain: what was recorded before is true again. That the name is taken proves that
-        somebody else has it, also after earlier requests whose answers got lost.
+        A refusal that arrives is certain: what was recorded before is true again.
         """
         wanted = wanted_by(proxy)
-        await self._tokens.reserve(proxy)
         try:
             made = await place.coderd.create_workspace_proxy(
                 wanted.name, wanted.display_name or wanted.name, wanted.icon or ICON
             )
         except coderd_errors.Conflict:
-            proxy = await self._status.record(proxy, **(before or NOTHING))
+            proxy = await self._status.record(proxy, **before)
             if registration.find_named(await place.coderd.workspace_proxies(), wanted.name) is None:
                 raise NameTaken(Blocked(wanted.name)) from None  # not listed, but taken: asking again does not help
             return proxy
         except coderd_errors.CoderdError as error:
-            if before and _is_certain(error):
+            if _is_certain(error):
                 await self._status.record(proxy, **before)
             raise
         await self._tokens.store(proxy, made.proxy_token)

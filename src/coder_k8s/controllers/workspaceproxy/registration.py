@@ -6,16 +6,17 @@ token our Secret holds, which proxies coderd has and which of them other objects
 its proxy.
 
 A proxy belongs to this object if the status has its ID. coderd does not know who registered a proxy, so a name without
-an ID (a crash, a lost answer) is weak evidence. It counts for a proxy that coderd created after the name was recorded,
-that no pod has used yet, because nobody else has its token, and that no other object claims. Every other proxy of that
-name is foreign: it is never changed or deleted, unless the object has the annotation `coder.com/adopt`. That takes over
-any proxy of the name that no other object claims: nothing shows whether this operator registered it earlier.
+an ID (a crash, a lost answer) is weak evidence. It is recorded again before every request, and counts for a proxy that
+coderd created within a minute after that, that no pod has used yet, because nobody else has its token, and that no
+other object claims. Every other proxy of that name is foreign: it is never changed or deleted, unless the object has
+the annotation `coder.com/adopt`. That takes over any proxy of the name that no other object claims: nothing shows
+whether this operator registered it earlier.
 
     state       status says          Secret holds      coderd has                next step
     ----------  -------------------  ----------------  ------------------------  ---------------------------------
     Nothing     no ID, no name       no token of one   not the name              Begin: record the name
     Unrecorded  no ID                a proxy's token   that proxy, of the name   Adopt: record its ID
-    Begun       no ID, but a name    not its token     not the name              Create, and store its token
+    Begun       no ID, but a name    not its token     not the name              Create: record the name again first
     Lost        no ID, but a name    not its token     the name, new and unused  Adopt: the answer got lost
     Foreign     no ID, but a name    not its token     the name, old or in use   Forget the name
     Renamed     no ID, another name  not its token     not that name             Forget the name
@@ -34,7 +35,7 @@ wanted again before it is deregistered, it is adopted.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from coder_k8s.api import CoderWorkspaceProxy
@@ -44,6 +45,8 @@ ICON = "/emojis/1f5fa.png"
 """What Coder's own command line proposes."""
 PRIMARY = "primary"
 """The proxy that is coderd itself."""
+WINDOW = timedelta(minutes=1)
+"""How long after a name is recorded coderd may still carry out the request; the operator waits for 15 seconds."""
 
 
 class Wanted(NamedTuple):
@@ -69,8 +72,10 @@ class Recorded(NamedTuple):
     """IDs of proxies of this object that are on their way out, here or elsewhere."""
 
     def accounts_for(self, proxy: WorkspaceProxy) -> bool:
-        """Whether the record of a name, without an ID, explains a proxy: created since then and never used."""
-        fresh = self.since is not None and proxy.created_at is not None and proxy.created_at >= self.since
+        """Whether the record of a name, without an ID, explains a proxy: created just then and never used."""
+        if self.since is None or proxy.created_at is None:
+            return False
+        fresh = self.since <= proxy.created_at < self.since + WINDOW
         return fresh and not proxy.path_app_url and _same(proxy.name, self.name)
 
 
