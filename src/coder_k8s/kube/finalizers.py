@@ -14,11 +14,23 @@ from coder_k8s.kube.objects import Kind, Object
 T = TypeVar("T", bound=Object)
 
 
+class FinalizerRefused(errors.Forbidden):
+    """The API server, or a policy, does not let the operator add a finalizer."""
+
+    def __init__(self, name: str, refusal: errors.ApiError) -> None:
+        without = "Nothing that needs a cleanup is created without it"
+        message = f"Finalizer {name} cannot be added to this object: {refusal.message}. {without}."
+        super().__init__(refusal.status, refusal.reason, message)
+
+
 async def add(client: Client, kind: Kind[T], seen: T, name: str) -> T:
-    """The object with the finalizer; no request when it has it."""
+    """The object with the finalizer; no request when it has it. Raises `FinalizerRefused`."""
     if name in seen.metadata.finalizers:
         return seen
-    return await _write(client, kind, seen, [*seen.metadata.finalizers, name])
+    try:
+        return await _write(client, kind, seen, [*seen.metadata.finalizers, name])
+    except (errors.Forbidden, errors.Invalid) as refusal:
+        raise FinalizerRefused(name, refusal) from None
 
 
 async def remove(client: Client, kind: Kind[T], seen: T, name: str) -> T | None:

@@ -4,7 +4,7 @@ import pytest
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.dev.coderd_server import make_license
-from coder_k8s.kube.kinds import DEPLOYMENT, SERVICE
+from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, SERVICE
 from coder_k8s.kube.objects import Child, Kind, Manifest
 from tests.support.coderd import Site, env, operator_tokens
 from tests.support.databases import CoderdDatabase
@@ -67,6 +67,33 @@ async def test_coderd_of_another_owner_hears_nothing(
     assert await operator_tokens(database) == []
     assert await demo.token() == ""
     assert [await demo.client.get(kind, demo.key) for kind in kinds] == before
+
+
+async def test_service_of_another_owner_is_not_exposed(demo: Site, database: CoderdDatabase) -> None:
+    """Nor is its address published, to which provisioners would send their tokens."""
+    await put_release(demo, SERVICE)
+    await demo.make(extraEnv=env(database.url), expose={"ingress": {"host": "coder.example.com"}})
+    async with demo.operator() as operator:
+        exposed = await demo.told("Exposed", "NameTaken", "False")
+        assert f"Service {demo.key}" in exposed.message
+        await operator.settle()
+        assert await demo.find(INGRESS, demo.key.name) is None
+        assert (await demo.plane()).status.url == ""
+        await demo.delete(SERVICE, demo.key.name)
+        await operator.look()
+        await demo.told("Exposed", "Applied", "True")
+        assert (await demo.plane()).status.url
+
+
+async def test_what_leads_to_a_service_that_was_taken_away_stays(demo: Site, database: CoderdDatabase) -> None:
+    await demo.make(extraEnv=env(database.url), expose={"ingress": {"host": "coder.example.com"}})
+    async with demo.operator():
+        await demo.told("Exposed", "Applied", "True")
+        url = (await demo.plane()).status.url
+        await demo.client.merge(SERVICE, demo.key, {"metadata": {"ownerReferences": None}})
+        await demo.told("Exposed", "NameTaken", "False")
+        assert await demo.find(INGRESS, demo.key.name) is not None
+        assert (await demo.plane()).status.url == url
 
 
 async def test_it_goes_on_when_the_name_is_free(demo: Site, database: CoderdDatabase) -> None:

@@ -17,6 +17,7 @@ from coder_k8s.kube.objects import Key
 from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.operator import CONFIG
+from tests.support.policies import without_finalizers
 
 from .administrator import NAMESPACE, Administrator, administrator, operator_of
 
@@ -260,3 +261,17 @@ async def test_confined_operator_goes_by_its_list_alone(
             await admin.delete(CONTROL_PLANE, key)
             await admin.gone(CONTROL_PLANE, key)
             assert await admin.granted(listed) == set()
+
+
+async def test_nothing_is_granted_elsewhere_without_the_finalizer(whole_cluster: Cluster, admin: Administrator) -> None:
+    home = await admin.make_namespace()
+    other = await admin.make_namespace({OPT_IN: home})
+    key = await admin.make(home, operatorAccess={"disabled": True}, rbac={"workspaceNamespaces": [other]})
+    async with (
+        without_finalizers(admin.client, CONTROL_PLANE, key),
+        running(operator_of(whole_cluster), EVERYWHERE, setup.build),
+    ):
+        assert FINALIZER in (await admin.told(key, READY, "Forbidden")).message
+        assert f"Finalizer {FINALIZER} cannot be added" in (await admin.told(key, "Stalled", "Forbidden")).message
+        await becomes(admin, home, await names(admin, key))
+        assert await admin.granted(other) == set()

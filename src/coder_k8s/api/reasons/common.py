@@ -64,8 +64,10 @@ COMMON: dict[StrEnum, tuple[Reason, ...]] = {
         ),
         Reason(
             "Forbidden",
-            "The API server does not let the operator write an object: a role, a quota or a webhook forbids it.",
-            "Install the operator's roles of this version, or change the quota or webhook that the message names.",
+            "The API server does not let the operator write an object, or a finalizer of this one: a role, a quota, a "
+            "policy or a webhook forbids it.",
+            "Install the operator's roles of this version, or change the quota, policy or webhook that the message "
+            "names.",
         ),
         PAUSED,
     ),

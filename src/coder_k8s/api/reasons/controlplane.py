@@ -68,6 +68,11 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
             "Make a new token in Coder, as a user with the role Owner, and put it into the Secret.",
         ),
         Reason(
+            "Forbidden",
+            "The finalizer that the token needs cannot be added. The status is the one that was known last.",
+            "Change the policy or webhook that the condition `Stalled` names.",
+        ),
+        Reason(
             "RedirectedToAccessURL",
             "Coder answers every request of the operator with a redirect to its access URL.",
             "Set `CODER_REDIRECT_TO_ACCESS_URL` to `false`: the operator and the provisioners talk to Coder inside the "
@@ -86,8 +91,9 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
         ),
         Reason(
             "Forbidden",
-            "Coder does not let the operator upload licenses.",
-            "Give the owner of the token of `operatorAccess.tokenSecretRef` the role Owner in Coder.",
+            "Coder does not let the operator upload licenses, or a finalizer cannot be added.",
+            "Give the owner of the token of `operatorAccess.tokenSecretRef` the role Owner in Coder, or see the "
+            "condition `Stalled`.",
         ),
         Reason(
             "NotSupported",
@@ -112,8 +118,9 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
         WAITING,
         Reason(
             "Forbidden",
-            "Coder does not tell.",
-            "Give the owner of the token of `operatorAccess.tokenSecretRef` the role Owner in Coder.",
+            "Coder does not tell, or a finalizer cannot be added.",
+            "Give the owner of the token of `operatorAccess.tokenSecretRef` the role Owner in Coder, or see the "
+            "condition `Stalled`.",
         ),
         Reason("NotSupported", "This build of Coder knows no entitlements."),
         Reason(
@@ -124,6 +131,7 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
     ),
     ControlPlaneCondition.EXPOSED: (
         Reason("Applied", "The Ingress is in place, or every Gateway accepts the HTTPRoute."),
+        Reason("Pending", "There is no Service to lead to yet.", "If it lasts: see the condition `Stalled`."),
         Reason("WaitingForGateway", "A Gateway has not answered the route yet; it has a minute."),
         Reason(
             "GatewayAPIMissing",
@@ -138,7 +146,7 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
         ),
         Reason(
             "NameTaken",
-            "An Ingress or HTTPRoute of that name belongs to someone else.",
+            "A Service, Ingress or HTTPRoute of that name belongs to someone else. What was exposed before stays.",
             "Remove it, or rename this object.",
         ),
         Reason(
@@ -169,8 +177,10 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
         ),
         Reason(
             "Forbidden",
-            "A rule of `rbac.extraRules` is more than the operator itself may do, and nobody can grant that.",
-            "Take the rule out, or give the operator's own role the same rule.",
+            "A rule of `rbac.extraRules` is more than the operator itself may do, and nobody can grant that. Or the "
+            "finalizer that Roles in other namespaces need cannot be added.",
+            "Take the rule out, or give the operator's own role the same rule. For the finalizer, see the condition "
+            "`Stalled`.",
         ),
         Reason(
             "NameTaken",

@@ -71,8 +71,10 @@ PROVISIONER: dict[StrEnum, tuple[Reason, ...]] = {
         ),
         Reason(
             "Forbidden",
-            "The user of the token may not manage provisioner keys of the organization.",
-            "Give this user the role Organization Admin in the organization, or Owner.",
+            "The user of the token may not manage provisioner keys of the organization, or the finalizer that a key "
+            "needs cannot be added.",
+            "Give this user the role Organization Admin in the organization, or Owner; or change the policy or webhook "
+            "that the message names.",
         ),
         Reason("RateLimited", "Coder asked to be called less often; it is tried again."),
         Reason(

@@ -36,8 +36,10 @@ WORKSPACE_PROXY: dict[StrEnum, tuple[Reason, ...]] = {
         ),
         Reason(
             "Forbidden",
-            "Coder does not let the user of the token manage workspace proxies.",
-            "Give the user of the token the role Owner in Coder, or another role that may manage workspace proxies.",
+            "Coder does not let the user of the token manage workspace proxies, or the finalizer that a registration "
+            "needs cannot be added.",
+            "Give the user of the token the role Owner in Coder, or another role that may manage workspace proxies; or "
+            "change the policy or webhook that the message names.",
         ),
         Reason(
             "NotEntitled",

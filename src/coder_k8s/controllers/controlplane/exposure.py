@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.api.controlplane import Gateway, Ingress
-from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.children import Children, controlled_by
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube import errors
+from coder_k8s.kube.apply import NotOurs
 from coder_k8s.kube.conditions import find
-from coder_k8s.kube.kinds import HTTP_ROUTE, INGRESS
+from coder_k8s.kube.kinds import HTTP_ROUTE, INGRESS, SERVICE
 from coder_k8s.kube.objects import Child
 
 from .objects import hosts, http_route, ingress
@@ -44,9 +45,14 @@ class Exposure:
         self._children = children
         self._now = now
 
-    async def ensure(self, plane: CoderControlPlane, report: Report) -> None:
+    async def ensure(self, plane: CoderControlPlane, service: Child | None, report: Report) -> None:
+        """Keep what leads to the Service, if this object controls it. Else nothing is written, and nothing removed."""
         expose = plane.spec.expose
-        if expose and expose.ingress:
+        if expose and service and controlled_by(plane, service) is None:
+            raise NotOurs(SERVICE, service)
+        if expose and service is None:
+            report.add(EXPOSED, False, "Pending", f"Waiting for Service {plane.metadata.name}")
+        elif expose and expose.ingress:
             await self._by_ingress(plane, expose.ingress, report)
         elif expose and expose.gateway:
             await self._by_gateway(plane, expose.gateway, report)

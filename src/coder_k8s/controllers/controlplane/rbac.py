@@ -91,7 +91,8 @@ class WorkspaceRBAC:
         places = [plane.metadata.namespace] if plane.spec.rbac.workspace_perms else []
         places += self.allowed_elsewhere(plane)
         refusals = [self._refusal(plane, namespace) for namespace in wanted_elsewhere(plane)]
-        refusals += [await self._grant(plane, namespace) for namespace in places]
+        refusals += [await self._grant(plane, namespace) for namespace in places if _may_grant(plane, namespace)]
+        refusals += [_unheld(namespace) for namespace in places if not _may_grant(plane, namespace)]
         await self._withdraw(plane, places, seen)
         _judge(plane, places, [refusal for refusal in refusals if refusal], report)
 
@@ -183,6 +184,15 @@ class WorkspaceRBAC:
         await self._children.confirm(plane)
         for name, namespace in seen.items():
             await self._client.confirm(NAMESPACE_METADATA, Key("", name), namespace)
+
+
+def _may_grant(plane: CoderControlPlane, namespace: str) -> bool:
+    """Whether a Role there will be removed with the control plane."""
+    return namespace == plane.metadata.namespace or FINALIZER in plane.metadata.finalizers
+
+
+def _unheld(namespace: str) -> Refusal:
+    return Refusal("Forbidden", f"Without finalizer {FINALIZER} no Role is written to namespace {namespace}")
 
 
 def wanted_elsewhere(plane: CoderControlPlane) -> list[str]:

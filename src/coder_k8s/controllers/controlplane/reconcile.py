@@ -30,6 +30,7 @@ from .license import LicenseKeeper
 from .objects import NAME, is_account, service, service_account, service_account_name
 from .rbac import FINALIZER, WorkspaceRBAC
 from .rollout import judge
+from .tokens import generates_token
 
 CONDITIONS = frozenset(ControlPlaneCondition)
 
@@ -85,35 +86,43 @@ class Reconciler:
         report = Report(plane.status.conditions)
         async with self._status.also_of_failure(plane, report):
             environment = await self._sources.environment(plane)
-            plane = await self._hold(plane)  # before the first Role in another namespace, and the first token
+            plane = await self._hold(plane, report)  # before the first Role in another namespace, and the first token
             await self._identify(plane, report)
             await self._rbac.ensure(plane, report)
             checksum, live = await self._deploy(plane, environment, report)
-            with refusals.told(report):
-                await self._children.apply(SERVICE, service(plane))
+            backend = await self._serve(plane, report)
             with refusals.told(report, ControlPlaneCondition.EXPOSED):
-                await self._exposure.ensure(plane, report)
+                await self._exposure.ensure(plane, backend, report)
             found = self._look(plane, live, environment, report)
             if found.complete:  # pods of the last rollout need their account until they are gone
                 await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
             plane = await self._let_go(plane)
-            await self._converse(plane, live, found.ready > 0, report)
+            ours = controlled_by(plane, backend) is not None
+            await self._converse(plane, live is not None and ours, found.ready > 0, report)
 
             report.fields |= {
-                "url": status_url(plane),
+                "url": status_url(plane) if ours else plane.status.url,
                 "config_checksum": checksum,
                 "image": found.running_image or plane.status.image,
             }
         await self._status.write(plane, report, CONDITIONS)
         return report.look_again
 
-    async def _converse(self, plane: CoderControlPlane, live: Child | None, serving: bool, report: Report) -> None:
-        """What there is to settle with coderd itself, which may be slow or away: after all that Kubernetes needs."""
+    async def _converse(self, plane: CoderControlPlane, ours: bool, serving: bool, report: Report) -> None:
+        """What there is to settle with coderd itself, which may be slow or away: after all that Kubernetes needs.
+
+        `ours` says whether this object controls the Deployment and the Service.
+        """
         if report.scaled_to_zero:  # its last pods may already refuse to answer
-            await self._retain(plane, report)
+            message = "Coder does not run because replicas is 0; this was known last"
+            await self._retain(plane, "ScaledToZero", message, report)
+            return
+        if generates_token(plane) and not self._is_held(plane):
+            message = f"Not checked because finalizer {CONTROL_PLANE_FINALIZER} cannot be added; this was known last"
+            await self._retain(plane, "Forbidden", message, report)
             return
         coderd = None
-        if plane.spec.operator_access.disabled or (live and await self._controls_service(plane)):
+        if plane.spec.operator_access.disabled or ours:
             coderd = await self._access.ensure(plane, serving, report)
         else:  # behind the Service of another owner is the coderd of another owner
             waiting = f"waiting for a Deployment and a Service {plane.metadata.name} that belong to this object"
@@ -124,21 +133,23 @@ class Reconciler:
         if report.says("Forbidden", ControlPlaneCondition.LICENSE_APPLIED, ControlPlaneCondition.ENTITLEMENTS_KNOWN):
             self._access.distrust(plane.key)
 
-    async def _retain(self, plane: CoderControlPlane, report: Report) -> None:
-        """Without pods there is no coderd to ask: what needs one stays as it was last known."""
-        message = "Coder does not run because replicas is 0; this was known last"
+    async def _retain(self, plane: CoderControlPlane, reason: str, message: str, report: Report) -> None:
+        """What needs a coderd that is not asked stays as it was last known."""
         if plane.spec.operator_access.disabled:  # which the database is enough for
             await self._access.ensure(plane, False, report)
         else:
-            report.retain(ControlPlaneCondition.OPERATOR_ACCESS_READY, "ScaledToZero", message)
+            report.retain(ControlPlaneCondition.OPERATOR_ACCESS_READY, reason, message)
         if plane.spec.license_secret_ref is None:
             await self._license.ensure(plane, None, False, report)
         else:
-            report.retain(ControlPlaneCondition.LICENSE_APPLIED, "ScaledToZero", message)
-        report.retain(ControlPlaneCondition.ENTITLEMENTS_KNOWN, "ScaledToZero", message)
+            report.retain(ControlPlaneCondition.LICENSE_APPLIED, reason, message)
+        report.retain(ControlPlaneCondition.ENTITLEMENTS_KNOWN, reason, message)
 
-    async def _controls_service(self, plane: CoderControlPlane) -> bool:
-        return controlled_by(plane, await self._children.look(SERVICE, plane.key, expected=True)) is not None
+    async def _serve(self, plane: CoderControlPlane, report: Report) -> Child | None:
+        """The Service of that name, which may belong to another owner: whether it is ours decides what may use it."""
+        with refusals.told(report):
+            await self._children.apply(SERVICE, service(plane))
+        return await self._children.look(SERVICE, plane.key, expected=True)
 
     async def _forget(self, key: Key) -> None:
         """The object is gone; a finalizer that was added while it went did not hold it."""
@@ -185,14 +196,19 @@ class Reconciler:
         tell_counts(found, own, report)
         return found
 
-    async def _hold(self, plane: CoderControlPlane) -> CoderControlPlane:
+    async def _hold(self, plane: CoderControlPlane, report: Report) -> CoderControlPlane:
+        """The object with the finalizers that it needs. Where one is refused, the steps that need it are left out."""
         wanted = {
             FINALIZER: self._rbac.allowed_elsewhere(plane),
             CONTROL_PLANE_FINALIZER: self._deletion.is_needed(plane),
         }
         for name in [name for name, needed in wanted.items() if needed]:
-            plane = self._known(await finalizers.add(self._client, CONTROL_PLANE, plane, name))
+            with refusals.told(report):
+                plane = self._known(await finalizers.add(self._client, CONTROL_PLANE, plane, name))
         return plane
+
+    def _is_held(self, plane: CoderControlPlane) -> bool:
+        return CONTROL_PLANE_FINALIZER in plane.metadata.finalizers or not self._deletion.is_needed(plane)
 
     async def _let_go(self, plane: CoderControlPlane) -> CoderControlPlane:
         """A finalizer exists only while there is something that garbage collection cannot reach."""

@@ -148,8 +148,11 @@ class Reconciler:
         if coderd is None or not await self._gate.passes(plane, coderd, report):
             return provisioner, None, ""
         # The finalizer is there before the first key is.
-        provisioner = await finalizers.add(self._client, PROVISIONER, provisioner, FINALIZER)
-        self._provisioners.written(provisioner, self._writer)
+        with refusals.told(report, KEY_READY):
+            provisioner = await finalizers.add(self._client, PROVISIONER, provisioner, FINALIZER)
+            self._provisioners.written(provisioner, self._writer)
+        if FINALIZER not in provisioner.metadata.finalizers:
+            return provisioner, None, ""
         key = ""
         with refusals.told(report, ProvisionerCondition.PROVISIONER_KEY_SECRET_READY):
             provisioner, key = await self._rotation.ensure(provisioner, plane, coderd, report)

@@ -13,6 +13,7 @@ from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.finalizers import FinalizerRefused
 
 from . import registration
 from .claims import claims_beside
@@ -90,6 +91,8 @@ class Registrar:
             return await self._refused(proxy, place, verdict)
         except SecretRefused as error:
             return await self._refused(proxy, place, Verdict(False, "SecretRefused", str(error), stalled=True))
+        except FinalizerRefused as error:
+            return await self._refused(proxy, place, Verdict(False, "Forbidden", str(error), stalled=True))
         except NameTaken as error:
             return await self._refused(proxy, place, name_taken(error.found))
         verdict = health(found, proxy.spec.replicas, await self._tokens.stored(proxy))
