@@ -2,16 +2,17 @@
 
 A cleanup that fails:
 
-| deleted | its namespace | the cleanup |
+| tried for | its namespace | the cleanup |
 |---|---|---|
-| less than 5 minutes ago | stays | is retried |
-| less than 5 minutes ago | is being deleted | is given up: Coder and the credentials go with the namespace |
-| 5 minutes ago | any | is given up |
+| less than 5 minutes | stays | is retried |
+| less than 5 minutes | is being deleted | is given up: Coder and the credentials go with the namespace |
+| 5 minutes | any | is given up |
 
-What is given up is named by an event.
+What is given up is named by an event. The time counts from the deletion, or from the first attempt of this process if
+that came later: an operator that was down, or an object that was paused, has tried nothing yet.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 
 from coder_k8s.kube import errors
@@ -37,14 +38,24 @@ RULES = (
 class Cleanup:
     """Decides whether the deletion of an object may wait longer."""
 
-    def __init__(self, client: Client, now: Callable[[], datetime]) -> None:
+    def __init__(self, client: Client, now: Callable[[], datetime], objects: Iterable[Object]) -> None:
+        """`objects` are all that exist of the kind."""
         self._client = client
         self._now = now
+        self._objects = objects
+        self._first_attempts: dict[str, datetime] = {}
+        """By UID."""
 
     def age(self, owner: Object) -> timedelta:
-        """How long ago the object was deleted."""
-        since = owner.metadata.deletion_timestamp
-        return self._now() - since if since is not None else timedelta()
+        """For how long this process has tried to clean up after an object that is deleted."""
+        since, uid = owner.metadata.deletion_timestamp, owner.metadata.uid
+        if since is None:
+            return timedelta()
+        if uid not in self._first_attempts:
+            existing = {each.metadata.uid for each in self._objects}
+            known = {each: at for each, at in self._first_attempts.items() if each in existing}
+            self._first_attempts = {**known, uid: self._now()}
+        return self._now() - max(since, self._first_attempts[uid])
 
     async def may_wait(self, owner: Object) -> bool:
         """Whether a cleanup that failed is tried again."""

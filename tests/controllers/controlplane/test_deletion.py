@@ -203,11 +203,12 @@ async def test_cleanup_is_given_up_after_its_bound_and_told(
     whole_cluster: Cluster, admin: Administrator, stuck: tuple[Key, str, str]
 ) -> None:
     key, closed, open_ = stuck
-    async with running(operator_of(whole_cluster), [""], build) as runtime:
+    ahead = timedelta()
+    async with running(operator_of(whole_cluster), [""], build, now=lambda: datetime.now(UTC) + ahead) as runtime:
         await eventually(lambda: _empty(admin, open_))
         await eventually(lambda: passes(runtime) > 2)  # it is tried again
         assert (await admin.plane(key)).metadata.finalizers == [FINALIZER]
-    async with running(operator_of(whole_cluster), [""], build, now=lambda: datetime.now(UTC) + LATER):
+        ahead = LATER
         await admin.gone(CONTROL_PLANE, key)
 
         async def told() -> list[Any]:

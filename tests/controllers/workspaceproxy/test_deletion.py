@@ -91,6 +91,7 @@ async def test_coderd_is_waited_for_but_not_for_ever(place: World, switches: dic
         await place.ready(operator)
         place.coderd.state.set(**switches)
         await place.delete(WORKSPACE_PROXY, NAME)
+        await place.event("WorkspaceProxyNotDeregistered")
         await operator.later(minutes=3)
         assert (await place.get()).metadata.finalizers == [FINALIZER]
         assert operator.look_again(place.key) <= 5
@@ -122,6 +123,7 @@ async def test_a_licence_that_ended_does_not_keep_an_object(place: World) -> Non
         await place.ready(operator)
         place.coderd.state.remove_licenses()
         await place.delete(WORKSPACE_PROXY, NAME)
+        await place.event("WorkspaceProxyNotDeregistered")
         await operator.later(minutes=6)
         await place.gone(WORKSPACE_PROXY, NAME)
         assert "Contact sales" in await place.event("WorkspaceProxyLeaked")

@@ -4,12 +4,12 @@ First the keys and registrations of its provisioners and proxies go, which need 
 token itself.
 While objects have something left in Coder, the control plane waits:
 
-| objects with something left | deleted | the control plane |
+| objects with something left | waited | the control plane |
 |---|---|---|
-| none | any time ago | goes on with its token |
-| some, one of them being deleted | less than 5 minutes ago | waits for the rest of them |
-| some, none of them being deleted | less than 30 seconds ago | waits for the rest of them |
-| some | longer ago | names them by an event, and goes on with its token |
+| none | any time | goes on with its token |
+| some, one of them being deleted | less than 5 minutes | waits for the rest of them |
+| some, none of them being deleted | less than 30 seconds | waits for the rest of them |
+| some | longer | names them by an event, and goes on with its token |
 
 The 30 seconds are for `kubectl delete -f`, which may come to the control plane first.
 """

@@ -64,7 +64,7 @@ def build(runtime: Runtime) -> Controller:
         credentials=credentials,
         gate=EntitlementGate(now),
         rotation=Rotation(client, secret, status, views, recorder, metrics, now, runtime.rng),
-        retirement=Retirement(children, credentials, views, recorder, now, Cleanup(client, now)),
+        retirement=Retirement(children, credentials, views, recorder, now, Cleanup(client, now, provisioners)),
         views=views,
         status=status,
         metrics=metrics,

@@ -76,7 +76,7 @@ def build(runtime: Runtime) -> Controller:
         places=places,
         tokens=tokens,
         registrar=Registrar(proxies, tokens, status, recorder, metrics, answers, hold),
-        retirement=Retirement(client, proxies, places, recorder, Cleanup(client, now)),
+        retirement=Retirement(client, proxies, places, recorder, Cleanup(client, now, proxies)),
         answers=answers,
         status=status,
         metrics=metrics,

@@ -1,0 +1,111 @@
+"""The bound of a cleanup limits attempts: time in which no operator tried does not count."""
+
+from datetime import UTC, datetime, timedelta
+from typing import cast
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderWorkspaceProxy
+from coder_k8s.api.workspaceproxy import WorkspaceProxySpec
+from coder_k8s.controllers.cleanup import Cleanup
+from coder_k8s.controllers.labels import PAUSED
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.objects import Meta
+from tests.support.coderd import database
+
+from .together import Together, all_three
+
+__all__ = ["all_three", "database"]
+
+DELETED = datetime(2026, 3, 1, tzinfo=UTC)
+NO_CLIENT = cast("Client", None)
+"""The age of a deletion needs none."""
+
+
+def deleted(uid: str, at: datetime | None = DELETED) -> CoderWorkspaceProxy:
+    metadata = Meta(name="sydney", uid=uid, deletion_timestamp=at)
+    return CoderWorkspaceProxy(metadata=metadata, spec=WorkspaceProxySpec())
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = DELETED
+
+    def __call__(self) -> datetime:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def after(clock: Clock, minutes: float) -> None:
+    clock.time = DELETED + timedelta(minutes=minutes)
+
+
+@pytest.mark.parametrize(
+    ("first", "now", "age"),
+    [(0, 0, 0), (0, 4, 4), (1, 4, 3), (6, 6, 0), (6, 8, 2), (-1, 2, 2)],
+    ids=["at once", "since the deletion", "a minute late", "was down", "was down, later", "its clock is behind"],
+)
+def test_age_counts_from_the_first_attempt(clock: Clock, first: float, now: float, age: float) -> None:
+    going = deleted("a")
+    cleanup = Cleanup(NO_CLIENT, clock, [going])
+    after(clock, first)
+    cleanup.age(going)
+    after(clock, now)
+    assert cleanup.age(going) == timedelta(minutes=age)
+
+
+def test_an_object_that_stays_has_no_age(clock: Clock) -> None:
+    staying = deleted("a", at=None)
+    cleanup = Cleanup(NO_CLIENT, clock, [staying])
+    cleanup.age(staying)
+    after(clock, 9)
+    assert cleanup.age(staying) == timedelta()
+
+
+def test_attempts_are_counted_by_uid_and_forgotten_with_the_object(clock: Clock) -> None:
+    objects = [deleted("a")]
+    cleanup = Cleanup(NO_CLIENT, clock, objects)
+    cleanup.age(objects[0])
+    after(clock, 2)
+    objects[:] = [deleted("b")]
+    assert cleanup.age(objects[0]) == timedelta()
+    assert set(cleanup._first_attempts) == {"b"}
+
+
+@pytest.mark.parametrize("starting", [False, True], ids=["coderd runs", "coderd is starting"])
+async def test_an_operator_that_was_down_leaves_nothing(all_three: Together, starting: bool) -> None:
+    async with all_three.operator() as runtime:
+        await all_three.apply()
+        await all_three.become_ready(runtime)
+        token = await all_three.token()
+    await all_three.delete_all()
+    all_three.place.clock.time = datetime.now(UTC) + timedelta(minutes=6)
+    all_three.state.set(failing=starting)
+    async with all_three.operator() as runtime:
+        if starting:
+            await all_three.note("WorkspaceProxyNotDeregistered", "sydney")
+            await all_three.rest(runtime)
+            assert await all_three.find(CONTROL_PLANE, "demo") is not None
+            assert await all_three.find(PROVISIONER, "build") is not None
+            all_three.state.set(failing=False)
+        await all_three.gone()
+    await all_three.assert_nothing_left(token)
+
+
+async def test_an_object_that_was_paused_gets_more_than_one_attempt(all_three: Together) -> None:
+    async with all_three.operator() as runtime:
+        await all_three.apply()
+        await all_three.annotate(PROVISIONER, "build", {PAUSED: "true"})
+        await all_three.delete(PROVISIONER, "build")
+        all_three.state.set(failing=True)
+        all_three.place.clock.time = datetime.now(UTC) + timedelta(minutes=6)
+        await all_three.annotate(PROVISIONER, "build", {PAUSED: None})
+        await all_three.rest(runtime)
+        assert await all_three.find(PROVISIONER, "build") is not None
+        all_three.state.set(failing=False)
+        await all_three.gone((PROVISIONER, "build"))
+    assert not all_three.state.keys
