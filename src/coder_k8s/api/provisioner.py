@@ -109,7 +109,7 @@ class RetiringKey(Part, kw_only=True, frozen=True):
     control_plane_url: str = ""
     """URL of that control plane."""
     since: datetime | None = None
-    """When it was replaced; without an ID, when its name was recorded."""
+    """When it was replaced; without an ID, when it was requested."""
     tags_hash: str = ""
     """Hash of the tags that it was requested with; only without an ID."""
 
@@ -139,7 +139,9 @@ class ProvisionerStatus(Status, kw_only=True, frozen=True):
     provisioner_key_name: str = ""
     """Name of the key in Coder; recorded before the key is made."""
     key_requested: datetime | None = None
-    """When the name was recorded of a key whose ID is not known yet."""
+    """When a key whose ID is not known yet was requested, by the clock of Coder."""
+    key_refused: bool = False
+    """Coder refused the last request for the key, so it made none."""
     key_created: datetime | None = None
     """When the key was made."""
     tags_hash: str = ""

@@ -2,6 +2,8 @@
 
 import hashlib
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -23,6 +25,7 @@ from coder_k8s.coderd.errors import (
 from coder_k8s.coderd.types import (
     BuildInfo,
     CreatedKey,
+    DatedKeys,
     Entitlements,
     License,
     Organization,
@@ -95,7 +98,13 @@ class Client:
 
     async def provisioner_keys(self, organization: str) -> list[ProvisionerKey]:
         """The keys of an organization."""
-        return await self._call(list[ProvisionerKey], "GET", _KEYS, organization)
+        return (await self.dated_provisioner_keys(organization)).keys
+
+    async def dated_provisioner_keys(self, organization: str) -> DatedKeys:
+        """The keys of an organization, and when coderd listed them; `created_at` of a key is by the same clock."""
+        reply = await self._send("GET", _KEYS, organization)
+        found = _decode(list[ProvisionerKey], _KEYS, _checked(_KEYS, reply, (self._token,)))
+        return DatedKeys(found, _date(reply))
 
     async def create_provisioner_key(self, organization: str, name: str, tags: Mapping[str, str]) -> str:
         """Make a key and return its secret, which cannot be had again."""
@@ -225,6 +234,14 @@ def _decode(kind: type[T], route: str, body: bytes) -> T:
     except UNREADABLE as error:
         reason = str(error)
     raise Unavailable(f"{route}: the answer cannot be read: {reason}")
+
+
+def _date(reply: Reply) -> datetime | None:
+    """When an answer was given, in whole seconds."""
+    try:
+        return parsedate_to_datetime(reply.headers.get("Date", "")).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _problem(reply: Reply) -> Problem:

@@ -1,7 +1,7 @@
 """What coderd answers: only the fields that the operator reads; all others are ignored."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -77,6 +77,13 @@ class ProvisionerKey(msgspec.Struct, frozen=True):
     organization: str
     created_at: datetime
     tags: dict[str, str]
+
+
+class DatedKeys(NamedTuple):
+    """The keys of an organization, and the time by coderd's clock when it listed them, if it says so."""
+
+    keys: list[ProvisionerKey]
+    at: datetime | None
 
 
 class CreatedKey(msgspec.Struct, frozen=True):

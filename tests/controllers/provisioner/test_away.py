@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.dev.coderd_server import User
@@ -84,6 +85,48 @@ async def test_pods_follow_the_spec(place: Yard, why: str) -> None:
 
 async def scaled(place: Yard, number: int) -> bool:
     return await replicas(place) == number
+
+
+async def begin_rotation(place: Yard) -> None:
+    """A key with other tags is recorded, and cannot be made."""
+
+    def refuse(request: web.Request) -> None:
+        if request.method == "POST" and request.path.endswith("/provisionerkeys"):
+            raise web.HTTPBadGateway(text="<html>bad gateway</html>", content_type="text/html")
+
+    place.plane.before = refuse
+    await place.say("demo", **place.fresh("entitled"))
+    await place.change(tags={"env": "gpu"})
+
+    async def begun() -> bool:
+        return not (await place.get()).status.provisioner_key_id
+
+    await eventually(begun)
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_pods_follow_the_spec_while_a_rotation_cannot_be_finished(place: Yard, deleted: bool) -> None:
+    """They run with the key before, which retires only when its successor is there."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        keys, before = dict(place.keys), await place.deployment()
+        await begin_rotation(place)
+        if deleted:
+            await operator.settle()
+            await place.delete(DEPLOYMENT, "provisioner-build")
+            await eventually(lambda: place.find(DEPLOYMENT, "provisioner-build"))
+        await place.change(replicas=4)
+        await eventually(lambda: scaled(place, 4))
+        after = await place.deployment()
+        assert after.manifest["spec"]["template"] == before.manifest["spec"]["template"]
+        await place.roll_out(ready=0)
+        place.clock.advance(hours=1)
+        await operator.look(place.key())
+        assert place.keys == keys
+        place.plane.before = lambda request: None
+        await operator.look(place.key())
+        await place.told("ProvisionerKeyReady", "KeyReady")
 
 
 async def test_a_key_that_nobody_confirms_replaces_none_that_works(place: Yard) -> None:

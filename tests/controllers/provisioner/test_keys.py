@@ -116,10 +116,25 @@ TABLE = [
         [],
         Keep(),
     ),
-    Row("Deleted", READY, None, [], [], Begin(FIRST, "KeyDeleted")),
-    Row("Deleted, and another made", READY, None, [FOREIGN], [], Begin(ANOTHER, "KeyDeleted", foreign=FIRST)),
-    Row("Deleted, while the other retires", READY_NEXT, None, [BUILD], [True], Begin(ANOTHER, "KeyDeleted")),
-    Row("Deleted, while others retire", READY, None, [], FULL, Begin(FIRST, "KeyDeleted")),
+    Row("Ready, but omitted from the list", READY, BUILD, [], [], Keep()),
+    Row("Deleted", READY, None, [], [], Begin(FIRST, "KeyDeleted", retires=True)),
+    Row(
+        "Deleted, and another made",
+        READY,
+        None,
+        [FOREIGN],
+        [],
+        Begin(ANOTHER, "KeyDeleted", retires=True, foreign=FIRST),
+    ),
+    Row(
+        "Deleted, while the other retires",
+        READY_NEXT,
+        None,
+        [BUILD],
+        [True],
+        Begin(ANOTHER, "KeyDeleted", retires=True),
+    ),
+    Row("Deleted, while others retire", READY, None, [], FULL, Begin(FIRST, "KeyDeleted", retires=True)),
     Row("Emptied", READY, None, [BUILD], [], Begin(ANOTHER, "SecretLost", retires=True)),
     Row(
         "Emptied, with an older key", READY_NEXT, BUILD, [BUILD, BUILD_NEXT], [True], Begin(ANOTHER, "SecretLost", True)
@@ -133,8 +148,12 @@ def test_rows(row: Row) -> None:
     assert next_step(WANTED, row.status, row.held, row.stored, row.retiring, Digits()) == row.expected
 
 
-def test_a_key_that_daemons_use_is_not_the_one_whose_answer_got_lost() -> None:
-    step = next_step(WANTED, BEGUN, None, [BUILD], [], Digits(), used={BUILD.id})
+@pytest.mark.parametrize("requested", [MADE, None])
+def test_a_key_that_daemons_use_or_others_record_is_not_the_one_whose_answer_got_lost(
+    requested: datetime | None,
+) -> None:
+    status = BEGUN._replace(requested=requested)
+    step = next_step(WANTED, status, None, [BUILD], [], Digits(), spared={BUILD.id})
     assert step == Begin(ANOTHER, "NameTaken", foreign=FIRST)
 
 
@@ -185,13 +204,14 @@ def test_drift_to_another_place(cause: str) -> None:
         taken = Begin(ANOTHER, cause, retires=True, foreign=FIRST)
         assert next_step(wanted, status, None, [FOREIGN], [], rng) == taken
         assert next_step(wanted, status, None, [BUILD_NEXT], [True], rng) == Begin(ANOTHER, cause, retires=True)
+    assert next_step(wanted, BEGUN._replace(refused=True), None, [], [], rng) == Begin(FIRST, cause)
 
 
 def test_another_url() -> None:
     """It asks for another key only if coderd does not know this one there."""
     wanted, rng = WANTED._replace(url="https://demo"), Digits()
     assert next_step(wanted, READY, BUILD, [BUILD], [], rng) == Keep()
-    assert next_step(wanted, READY, None, [], [], rng) == Begin(FIRST, "ControlPlaneChanged")
+    assert next_step(wanted, READY, None, [], [], rng) == Begin(FIRST, "ControlPlaneChanged", retires=True)
     assert next_step(wanted, READY, None, [BUILD], [], rng) == Begin(ANOTHER, "ControlPlaneChanged", retires=True)
     assert next_step(wanted, BEGUN, None, [], [], rng) == Begin(FIRST, "ControlPlaneChanged")
 

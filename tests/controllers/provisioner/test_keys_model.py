@@ -45,6 +45,8 @@ class Key:
     tags: str
     created: datetime
     ours: bool
+    claimed: bool = False
+    """Whether another object records it."""
 
     def seen(self, organization: str) -> ProvisionerKey:
         return ProvisionerKey(self.id, self.name, organization, self.created, {"tag": self.tags} if self.tags else {})
@@ -80,9 +82,14 @@ class World:
     def place(self) -> Place:
         return self.wanted.plane, self.wanted.organization
 
-    def make(self, place: Place, name: str, tags: str, *, ours: bool) -> Key:
+    @property
+    def spared(self) -> set[str]:
+        """The keys that pods use or other objects record."""
+        return {self.pods, *(key.id for found in self.coderd.values() for key in found.values() if key.claimed)}
+
+    def make(self, place: Place, name: str, tags: str, *, ours: bool, claimed: bool = False) -> Key:
         self.now += timedelta(seconds=1)
-        self.coderd[place][name] = made = Key(name, f"id-{next(self.ids)}", tags, self.now, ours)
+        self.coderd[place][name] = made = Key(name, f"id-{next(self.ids)}", tags, self.now, ours, claimed)
         return made
 
 
@@ -93,7 +100,6 @@ class Operator:
         self.world = world
         self.effects = effects
         self.thief = thief
-        self.refused: Recorded | None = None
 
     def effect(self) -> None:
         if self.effects == 0:
@@ -120,13 +126,13 @@ class Operator:
         held = self.held()
         step = next_step(
             wanted,
-            world.recorded._replace(refused=world.recorded == self.refused),
+            world.recorded,
             held[0].seen(held[1]) if held else None,
             [key.seen(wanted.organization) for key in world.coderd[world.place].values()],
             [each.place == world.place for each in world.retiring],
             world.rng,
             asked="Requested" if world.secret[2] != world.asked else "",
-            used={world.pods},
+            spared=world.spared,
         )
         match step:
             case keys.Adopt(found):
@@ -141,6 +147,10 @@ class Operator:
             case keys.Make(name, lost):
                 if lost:
                     self.delete(world.place, name)
+                else:
+                    self.effect()
+                    world.now += timedelta(seconds=1)
+                    world.recorded = world.recorded._replace(requested=world.now, refused=False)
                 self.make(name)
         return step
 
@@ -165,7 +175,8 @@ class Operator:
             if name not in world.coderd[world.place]:
                 world.make(world.place, name, THEIRS, ours=False)
         if name in world.coderd[world.place]:
-            self.refused = world.recorded
+            self.effect()
+            world.recorded = world.recorded._replace(refused=True)
             return
         made = world.make(world.place, name, wanted.tags.get("tag", ""), ours=True)
         self.effect()
@@ -199,7 +210,7 @@ class Operator:
         if namesake is None:
             return None
         seen, tags = namesake.seen(""), self.world.wanted.tags
-        return namesake if is_requested(seen, retiring.tags_hash, retiring.since, tags, {self.world.pods}) else None
+        return namesake if is_requested(seen, retiring.tags_hash, retiring.since, tags, self.world.spared) else None
 
     def delete(self, place: Place, name: str) -> None:
         self.effect()
@@ -279,6 +290,22 @@ class Keys(RuleBasedStateMachine):
         place = (recorded.plane, recorded.organization)
         if recorded.name and recorded.name not in self.world.coderd[place]:
             self.world.make(place, recorded.name, THEIRS, ours=False)
+
+    @rule()
+    def another_object_takes_our_name(self) -> None:
+        """With the same tags, after we have asked for it, and before any pod uses it."""
+        recorded, tags = self.world.recorded, self.world.wanted.tags.get("tag", "")
+        place = (recorded.plane, recorded.organization)
+        if recorded.name and recorded.name not in self.world.coderd[place]:
+            self.world.make(place, recorded.name, tags, ours=False, claimed=True)
+
+    @rule()
+    def a_user_takes_a_name_that_was_refused(self) -> None:
+        """With the same tags: what was refused proves nothing later."""
+        recorded, tags = self.world.recorded, self.world.wanted.tags.get("tag", "")
+        place = (recorded.plane, recorded.organization)
+        if recorded.refused and recorded.name not in self.world.coderd[place]:
+            self.world.make(place, recorded.name, tags, ours=False)
 
     @rule()
     def rest(self) -> None:

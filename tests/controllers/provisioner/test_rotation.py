@@ -11,6 +11,7 @@ from aiohttp import web
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER
 from coder_k8s.controllers.names import fnv1a32
+from coder_k8s.controllers.provisioner import records
 from coder_k8s.controllers.provisioner.setup import CHILDREN
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Manifest
@@ -90,7 +91,7 @@ async def test_rotation(place: Yard, why: str) -> None:
         assert set(place.keys) == {*old, name}
         assert await place.stored() == place.keys[name].secret != secret
         during = await place.get()
-        assert [key.name for key in during.status.retiring_keys] == [*old]
+        assert [key.id for key in during.status.retiring_keys] == [before.status.provisioner_key_id]
         assert during.status.provisioner_key_name == name
         template = (await place.deployment()).manifest["spec"]["template"]
         assert template["metadata"]["annotations"][CHECKSUM] == fnv1a32(place.keys[name].secret.encode())
@@ -471,7 +472,7 @@ async def test_answer_that_got_lost(place: Yard) -> None:
         [lost] = place.keys.values()
         found = await place.get()
         assert (found.status.provisioner_key_name, found.status.provisioner_key_id) == ("build", "")
-        assert found.status.key_requested == place.clock()
+        assert found.status.key_requested == place.clock() - records.GRANULARITY
         state.set(unanswered="")
         await operator.look(place.key())
         await place.ready(operator)
@@ -520,7 +521,7 @@ async def test_answer_that_got_lost_and_a_key_that_is_not_ours(place: Yard, why:
         state.add_key("build", {"other": "tags"} if why == "other tags" else {})
         theirs = place.keys["build"]
         if why == "older":
-            theirs = state.keys["build"] = replace(theirs, created_at=theirs.created_at - timedelta(seconds=1))
+            theirs = state.keys["build"] = replace(theirs, created_at=theirs.created_at - timedelta(seconds=2))
         if why == "in use":
             state.connect_daemon("theirs", "build")
         state.set(unanswered="")

@@ -1,18 +1,21 @@
-"""Which condition follows from what coderd refuses; only what it says about our own request needs a human."""
+"""Which condition follows from the state of the key, and from what coderd refuses; only what it says about our own
+request needs a human."""
+
+from datetime import datetime
 
 from coder_k8s.api import CoderProvisioner
 from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.coderd import errors
 from coder_k8s.controllers.report import Report
 
-from .records import organization_name
+from . import keys, records
 
 ENTITLED = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
 KEY_READY = ProvisionerCondition.PROVISIONER_KEY_READY
 
 
 def explain(provisioner: CoderProvisioner, trouble: errors.CoderdError, report: Report) -> None:
-    organization = organization_name(provisioner)
+    organization = records.organization_name(provisioner)
     match trouble:
         case errors.RateLimited():
             report.add(KEY_READY, None, "RateLimited", str(trouble))
@@ -40,3 +43,22 @@ def explain(provisioner: CoderProvisioner, trouble: errors.CoderdError, report: 
             report.add(KEY_READY, False, "Failed", str(trouble), stalled=True)
         case _:
             report.add(KEY_READY, None, "Failed", str(trouble))
+
+
+def tell_rest(
+    provisioner: CoderProvisioner, wanted: keys.Wanted, step: keys.Keep | keys.Wait, report: Report, now: datetime
+) -> None:
+    """Say why nothing is to be done at coderd now."""
+    match step:
+        case keys.Keep():
+            report.add(KEY_READY, True, "KeyReady", records.described(provisioner))
+            report.fields |= {
+                "organization_id": wanted.organization,
+                "organization_name": records.organization_name(provisioner),
+                "control_plane_url": wanted.url,
+            }
+            if (due := records.rotation_due(provisioner)) is not None:
+                report.again(max(0.0, (due - now).total_seconds()))
+        case keys.Wait(why):
+            waiting = f"{why}: waiting for one of {len(provisioner.status.retiring_keys)} keys to retire"
+            report.add(KEY_READY, True, "Rotating", waiting, settled=False)

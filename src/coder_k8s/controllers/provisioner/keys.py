@@ -14,7 +14,7 @@ the status says, what the Secret holds, and which keys coderd has.
     Stored      name, but no ID     its secret           the name             Adopt: only its ID is yet to be recorded
     Ready       name and ID         its secret           that ID              Keep
     Drifted     name and ID         its secret           that ID              Begin; the old one retires
-    Deleted     name and ID         its secret           not that ID          Begin
+    Deleted     name and ID         nothing, or garbage  not that ID          Begin; the old one retires, if it is there
     Emptied     name and ID         nothing, or garbage  that ID              Begin; the old one retires
     Full        as Drifted, while as many keys retire as may                  Wait until one of them is gone
 
@@ -22,10 +22,11 @@ Names: the first key is called `<name>`. One that stands beside another of this 
 is called `<name>-<4 random hexadecimal digits>`. So no key that belongs to someone else is in the way, and none is
 ever deleted.
 
-Ownership: a key belongs to this object if the status knows its ID. A name is recorded before the key is requested; if
-the answer got lost, the key of that name is taken for the one that was made only if coderd made it after the name was
-recorded, with these tags, and no daemon uses it. An answer that says that the name is taken proves the opposite. What
-an earlier version recorded without the time is taken for made by it.
+Ownership: a key belongs to this object if the status knows its ID. Name and time are recorded before each request; if
+the answer got lost, the key of that name is taken for the one that was made only if coderd made it since, with these
+tags, no daemon uses it, and no other object records it. The time is that of the list that showed the name free, by
+coderd's own clock. An answer that refuses the request proves that it made no key, which is recorded as well. An earlier
+version did not record the time: what it requested is recognized by all the rest.
 
 Another URL of the same control plane asks for another key only if coderd does not know this one there.
 """
@@ -88,9 +89,9 @@ class Recorded(NamedTuple):
     plane: str = ""
     url: str = ""
     requested: datetime | None = None
-    """When the name was recorded; an earlier version did not say."""
+    """When it was requested, by coderd's clock; an earlier version did not say."""
     refused: bool = False
-    """That coderd answered the request for it, and made no key."""
+    """That coderd refused the request for it, and made no key."""
 
 
 @dataclass(frozen=True)
@@ -150,12 +151,13 @@ def plain(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_requested(
-    key: ProvisionerKey, hash_: str, requested: datetime | None, tags: Mapping[str, str], used: Collection[str]
+    key: ProvisionerKey, hash_: str, requested: datetime | None, tags: Mapping[str, str], spared: Collection[str]
 ) -> bool:
-    """Whether a key is the one that was requested, of which only the name is known; `used` are the IDs of the keys that
-    daemons use, `tags` those of the spec, which say more than the hash as long as it is theirs."""
+    """Whether a key is the one that was requested, of which only the name is known; `spared` are the IDs of the keys
+    that daemons use or other objects record, `tags` those of the spec, which say more than the hash as long as it is
+    theirs."""
     same = tags_hash(key.tags) == hash_ or (tags_hash(tags) == hash_ and plain(key.tags) == plain(tags))
-    return same and key.id not in used and (requested is None or key.created_at >= requested)
+    return same and key.id not in spared and (requested is None or key.created_at >= requested)
 
 
 def next_step(
@@ -167,21 +169,22 @@ def next_step(
     rng: Random,
     *,
     asked: str = "",
-    used: Collection[str] = (),
+    spared: Collection[str] = (),
 ) -> Step:
     """What to do next.
 
     `held` is the key whose secret our Secret holds, as coderd knows it; `stored` are the keys of the organization;
     `retiring` says of each key on its way out whether it is in this organization of this control plane; `asked` why a
-    rotation is due, if it is; `used` are the IDs of the keys that daemons use.
+    rotation is due, if it is; `spared` are the IDs of the keys that daemons use or other objects record. What the list
+    omits and the secret identifies is there all the same.
     """
     here = (recorded.plane, recorded.organization) == (wanted.plane, wanted.organization)
-    live = _with_id(stored, recorded.id) if here else None
+    live = _with_id([*stored, *([held] if held is not None else [])], recorded.id) if here else None
     begun = here and bool(recorded.name) and not recorded.id
     if held is not None and (not recorded.name or (begun and _is_stored(held, recorded.name, stored))):
         return Adopt(held)
     namesake = _named(stored, recorded.name) if begun else None
-    made = _made(recorded, wanted, namesake, used)
+    made = _made(recorded, wanted, namesake, spared)
     works = live is not None and held is not None and held.id == live.id
     cause = _drift(wanted, recorded, here, works)
     if begun and not cause and namesake == made:
@@ -198,19 +201,19 @@ def next_step(
     return Begin(
         name=wanted.first if alone and wanted.first not in taken else wanted.another(taken, rng),
         cause=cause or asked,
-        retires=live is not None or made is not None or (bool(recorded.name) and not here),
+        retires=bool(recorded.id) or made is not None or (bool(recorded.name) and not here and not recorded.refused),
         proven=made.id if made is not None else "",
         foreign=foreign,
     )
 
 
 def _made(
-    recorded: Recorded, wanted: Wanted, namesake: ProvisionerKey | None, used: Collection[str]
+    recorded: Recorded, wanted: Wanted, namesake: ProvisionerKey | None, spared: Collection[str]
 ) -> ProvisionerKey | None:
     """The key of the recorded name, if the request for it made that key."""
     if namesake is None or recorded.refused:
         return None
-    requested = is_requested(namesake, recorded.tags_hash, recorded.requested, wanted.tags, used)
+    requested = is_requested(namesake, recorded.tags_hash, recorded.requested, wanted.tags, spared)
     return namesake if requested else None
 
 

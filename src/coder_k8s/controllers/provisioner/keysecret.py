@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from coder_k8s.api import CoderProvisioner
+from coder_k8s.api.provisioner import ProvisionerStatus
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers.children import Children
@@ -65,13 +66,17 @@ class KeySecret:
     async def recorded(self, provisioner: CoderProvisioner, plane: str) -> Stored:
         """What we hold, taken to be the key that the status records without a question to coderd: pods run with it, or
         there are none yet that another one could replace."""
-        status = provisioner.status
         stored = await self.read(provisioner)
-        made_here = status.control_plane_ref_name == plane and _origin(provisioner, plane, stored) == plane
-        if not (stored.key and status.provisioner_key_id and made_here):
+        made_here = _in_use_at(provisioner.status) == plane and _origin(provisioner, plane, stored) == plane
+        if not (stored.key and made_here):
             return Stored()
         live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, prefixed(provisioner)))
         return stored if live is None or checksum(live) == fnv1a32(stored.key.encode()) else Stored()
+
+    async def made_at(self, provisioner: CoderProvisioner, plane: str, coderd: Coderd) -> ProvisionerKey | None:
+        """The key whose secret we hold, if that control plane made it."""
+        stored = await self.read(provisioner)
+        return await coderd.look_up_provisioner_key(stored.key) if stored.key and stored.origin == plane else None
 
     async def identify(
         self, provisioner: CoderProvisioner, plane: str, coderd: Coderd, stored: Stored, known: list[ProvisionerKey]
@@ -95,6 +100,15 @@ def _places(provisioner: CoderProvisioner) -> list[tuple[Key, str]]:
     if (before := provisioner.status.secret_ref) is not None:
         places.append((Key(provisioner.metadata.namespace, before.name), before.key))
     return places
+
+
+def _in_use_at(status: ProvisionerStatus) -> str:
+    """Where the key was made that was recorded last with an ID: while its successor is yet to be made, pods go on with
+    it."""
+    if status.provisioner_key_id:
+        return status.control_plane_ref_name
+    last = status.retiring_keys[-1] if status.retiring_keys else None
+    return last.control_plane_ref_name if last is not None and last.id else ""
 
 
 def _origin(provisioner: CoderProvisioner, plane: str, stored: Stored) -> str:

@@ -90,7 +90,6 @@ class Reconciler:
         provisioner = self._provisioners.get(key)
         if provisioner is None:
             self._metrics.forget(key)
-            self._rotation.forget(key)
             self._refusals.pop(key, None)
             return None
         if paused(provisioner):
@@ -124,7 +123,8 @@ class Reconciler:
         if coderd is None:
             return provisioner
         try:
-            rolled_out = deployed and self._rollout(provisioner).complete
+            recorded = bool(provisioner.status.provisioner_key_id)  # if not, pods run with the last one that retires
+            rolled_out = deployed and recorded and self._rollout(provisioner).complete
             await self._settle(provisioner, rolled_out, report)
             if self._deployment(provisioner) is not None:
                 await self._observe(provisioner, coderd, rolled_out, report)

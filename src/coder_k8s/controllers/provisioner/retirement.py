@@ -9,17 +9,25 @@ from coder_k8s.api import PROVISIONER, CoderProvisioner
 from coder_k8s.api.provisioner import RetiringKey
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
+from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.cleanup import Cleanup
 from coder_k8s.controllers.report import Report
+from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.events import Recorder
 
 from . import records
 from .credentials import Credentials
 from .daemons import is_connected
+from .keysecret import KeySecret
 from .views import Views
 
 POLL = timedelta(seconds=10)
+DOUBT = "it cannot be shown that this object made it. Delete it in Coder if nobody uses it"
+
+
+class NotProven(Exception):
+    """A key has the recorded name, and nothing shows that this object made it."""
 
 
 class Retirement:
@@ -27,14 +35,18 @@ class Retirement:
 
     def __init__(
         self,
+        provisioners: Cache[CoderProvisioner],
         children: Children,
+        secret: KeySecret,
         credentials: Credentials,
         views: Views,
         recorder: Recorder,
         now: Callable[[], datetime],
         cleanup: Cleanup,
     ) -> None:
+        self._provisioners = provisioners
         self._children = children
+        self._secret = secret
         self._credentials = credentials
         self._views = views
         self._recorder = recorder
@@ -60,15 +72,19 @@ class Retirement:
         return left
 
     async def clean_up(self, provisioner: CoderProvisioner) -> bool:
-        """Delete all keys of an object that goes; whether that is settled, one way or the other."""
+        """Delete all keys of an object that goes; whether that is settled, one way or the other. What is left is named
+        in the end, and not by each attempt."""
+        left: list[tuple[RetiringKey, str]] = []
         settled = True
         for key in records.keys_of(provisioner):
-            why = self._credentials.hopeless(provisioner, key.control_plane_ref_name)
-            trouble = why or await self._delete(provisioner, key)
-            if trouble and (why or not await self._cleanup.may_wait(provisioner)):
-                self._leaked(provisioner, key, trouble)
+            trouble, final = await self._delete(provisioner, key)
+            if trouble and (final or not await self._cleanup.may_wait(provisioner)):
+                left.append((key, trouble))
             elif trouble:
                 settled = False
+        if settled:
+            for key, why in left:
+                self._leaked(provisioner, key, why)
         return settled
 
     async def _retire(self, provisioner: CoderProvisioner, key: RetiringKey, pods_left: bool) -> RetiringKey | None:
@@ -88,6 +104,9 @@ class Retirement:
             raise
         except coderd_errors.Unavailable:
             return key
+        except (coderd_errors.NotSupported, NotProven) as why:
+            self._leaked(provisioner, key, str(why))
+            return None
         except coderd_errors.CoderdError as refusal:
             note = f"Key {_place(key)} cannot be deleted: {refusal}"
             self._recorder.warning(PROVISIONER, provisioner, "ProvisionerKeyNotDeleted", note)
@@ -111,16 +130,20 @@ class Retirement:
                 return True
         return False
 
-    async def _delete(self, provisioner: CoderProvisioner, key: RetiringKey) -> str:
-        """What hinders the deletion of a key now; empty when it is gone."""
+    async def _delete(self, provisioner: CoderProvisioner, key: RetiringKey) -> tuple[str, bool]:
+        """What hinders the deletion of a key, empty when it is gone; and whether that is final."""
+        if why := self._credentials.hopeless(provisioner, key.control_plane_ref_name):
+            return why, True
         coderd = await self._credentials.for_place(provisioner, key.control_plane_ref_name)
         if coderd is None:
-            return "there are no credentials for its control plane"
+            return "there are no credentials for its control plane", False
         try:
             await self._delete_owned(provisioner, coderd, key)
+        except (coderd_errors.NotSupported, NotProven) as trouble:
+            return str(trouble), True
         except coderd_errors.CoderdError as trouble:
-            return str(trouble)
-        return ""
+            return str(trouble), False
+        return "", True
 
     async def _delete_owned(self, provisioner: CoderProvisioner, coderd: Coderd, key: RetiringKey) -> bool:
         """Delete a key if it is there and belongs to this object; whether it was.
@@ -128,17 +151,36 @@ class Retirement:
         The list decides that: coderd deletes by name, and answers "not found" also to a user who may not see the key.
         """
         organization = key.organization_id or key.organization_name
-        try:
-            stored = await coderd.provisioner_keys(organization)
-        except coderd_errors.NotSupported:
-            return False
-        used: set[str] = set()
-        if records.is_unproven(key):
-            used = {daemon.key_id for daemon in await self._views.daemons(coderd, organization, timedelta())}
-        found = records.owned(key, stored, provisioner.spec.tags, used)
-        if found is None:
+        stored = await coderd.provisioner_keys(organization)
+        found = records.found(key, stored)
+        if found is None or not await self._is_owned(provisioner, coderd, key, found, stored):
             return False
         await coderd.delete_provisioner_key(organization, found.name)
+        return True
+
+    async def _is_owned(
+        self,
+        provisioner: CoderProvisioner,
+        coderd: Coderd,
+        key: RetiringKey,
+        found: ProvisionerKey,
+        stored: list[ProvisionerKey],
+    ) -> bool:
+        """Whether a key belongs to this object, and not to another one; `NotProven` if neither is known."""
+        if key.id:
+            return True
+        organization = key.organization_id or key.organization_name
+        claimed = records.claimed(
+            provisioner, self._provisioners, (key.control_plane_ref_name, found.organization), stored
+        )
+        if found.id in claimed:
+            return False
+        used = {daemon.key_id for daemon in await self._views.daemons(coderd, organization, timedelta())}
+        if records.is_owned(key, found, provisioner.spec.tags, used):
+            return True
+        held = await self._secret.made_at(provisioner, key.control_plane_ref_name, coderd)
+        if held is None or held.id != found.id:
+            raise NotProven(DOUBT)
         return True
 
     def _leaked(self, provisioner: CoderProvisioner, key: RetiringKey, why: str) -> None:

@@ -17,11 +17,13 @@ from coder_k8s.controllers.refusals import NAME_TAKEN_POLL
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube import errors as kube_errors
+from coder_k8s.kube.apply import NotOurs
+from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
-from coder_k8s.kube.objects import Key
 
 from . import keys, records
+from .explanations import tell_rest
 from .keysecret import KeySecret, Stored
 from .metrics import ProvisionerMetrics
 from .objects import ROTATE, secret_name
@@ -34,10 +36,12 @@ STEPS = 8
 
 
 class Seen(NamedTuple):
-    """What a step follows from: what our Secret holds, and which key that is."""
+    """What a step follows from: what our Secret holds, which key that is, and since when a key that is requested now
+    may be there."""
 
     stored: Stored
     held: ProvisionerKey | None
+    requested: datetime
 
 
 class Rotation:
@@ -46,6 +50,7 @@ class Rotation:
     def __init__(
         self,
         client: Client,
+        provisioners: Cache[CoderProvisioner],
         secret: KeySecret,
         status: StatusWriter[CoderProvisioner],
         views: Views,
@@ -55,6 +60,7 @@ class Rotation:
         rng: Random,
     ) -> None:
         self._client = client
+        self._provisioners = provisioners
         self._secret = secret
         self._status = status
         self._views = views
@@ -62,11 +68,6 @@ class Rotation:
         self._metrics = metrics
         self._now = now
         self._rng = rng
-        self._refused: dict[Key, tuple[str, str]] = {}
-        """The name that coderd refused last, by object and its UID: that request made no key."""
-
-    def forget(self, key: Key) -> None:
-        self._refused.pop(key, None)
 
     async def ensure(
         self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd, report: Report
@@ -77,7 +78,7 @@ class Rotation:
         wanted = records.wanted_by(provisioner, plane, await self._organization(provisioner, plane, coderd))
         max_age, checked, cause = INTERVAL, False, ""
         for _ in range(STEPS):
-            step, (stored, held) = await self._decide(provisioner, wanted, coderd, max_age)
+            step, (stored, held, requested) = await self._decide(provisioner, wanted, coderd, max_age)
             max_age = INTERVAL
             if not (checked or isinstance(step, keys.Keep | keys.Wait)):
                 max_age, checked = timedelta(), True  # decide on nothing but the present
@@ -86,7 +87,7 @@ class Rotation:
             match step:
                 case keys.Keep() | keys.Wait():
                     works = held is not None and held.id == provisioner.status.provisioner_key_id
-                    self._tell_rest(provisioner, wanted, step, report)
+                    tell_rest(provisioner, wanted, step, report, self._now())
                     return provisioner, await self._move(provisioner, stored, wanted.plane, report) if works else ""
                 case keys.Adopt(found):
                     provisioner = await self._adopt(provisioner, wanted, found)
@@ -94,10 +95,9 @@ class Rotation:
                     done = made = False
                     with refusals.told(report, SECRET_READY):
                         await self._secret.rehearse(provisioner)  # or coderd makes keys that nothing can hold
-                        if isinstance(step, keys.Begin):
-                            cause = cause or step.cause
-                            provisioner = await self._begin(provisioner, wanted, step)
-                        made = await self._make(provisioner, wanted, coderd, step)
+                        cause = cause or (step.cause if isinstance(step, keys.Begin) else "")
+                        provisioner = await self._write_ahead(provisioner, wanted, step, requested)
+                        provisioner, made = await self._make(provisioner, wanted, coderd, step)
                         done = True
                     if not done:
                         return provisioner, ""  # with all that was recorded: only the status knows what retires
@@ -137,8 +137,7 @@ class Rotation:
         if not organization and status.organization_name and status.control_plane_ref_name == wanted.plane:
             with suppress(coderd_errors.NotFound):
                 organization = (await self._views.organization(coderd, status.organization_name)).id
-        refused = self._refused.get(provisioner.key) == (provisioner.metadata.uid, status.provisioner_key_name)
-        return records.recorded_in(provisioner, organization, refused=refused)
+        return records.recorded_in(provisioner, organization)
 
     async def _confirm(self, provisioner: CoderProvisioner, plane: CoderControlPlane) -> None:
         """`Conflict` if we look at the past, which may ask for a rotation that is long done. Before the first key there
@@ -160,39 +159,22 @@ class Rotation:
     async def _decide(
         self, provisioner: CoderProvisioner, wanted: keys.Wanted, coderd: Coderd, max_age: timedelta
     ) -> tuple[keys.Step, Seen]:
-        known = await self._views.keys(coderd, wanted.organization, max_age)
+        listed = await self._views.keys(coderd, wanted.organization, max_age)
+        known, here = listed.keys, (wanted.plane, wanted.organization)
         stored = await self._secret.read(provisioner)
         held = await self._secret.identify(provisioner, wanted.plane, coderd, stored, known)
         recorded = await self._recorded(provisioner, wanted, coderd)
-        used: set[str] = set()
+        spared: set[str] = set()
         if not recorded.id and any(key.name == recorded.name for key in known):
-            used = {daemon.key_id for daemon in await self._views.daemons(coderd, wanted.organization, max_age)}
-        here = (wanted.plane, wanted.organization)
+            spared = {daemon.key_id for daemon in await self._views.daemons(coderd, wanted.organization, max_age)}
+            spared |= records.claimed(provisioner, self._provisioners, here, known)
         retiring = [
             (each.control_plane_ref_name, each.organization_id or wanted.organization) == here
             for each in provisioner.status.retiring_keys
         ]
         due = records.asked(provisioner, stored.asked, self._now())
-        step = keys.next_step(wanted, recorded, held, known, retiring, self._rng, asked=due, used=used)
-        return step, Seen(stored, held)
-
-    def _tell_rest(
-        self, provisioner: CoderProvisioner, wanted: keys.Wanted, step: keys.Keep | keys.Wait, report: Report
-    ) -> None:
-        """Say why nothing is to be done at coderd now."""
-        match step:
-            case keys.Keep():
-                report.add(KEY_READY, True, "KeyReady", _described(provisioner))
-                report.fields |= {
-                    "organization_id": wanted.organization,
-                    "organization_name": records.organization_name(provisioner),
-                    "control_plane_url": wanted.url,
-                }
-                if (due := records.rotation_due(provisioner)) is not None:
-                    report.again(max(0.0, (due - self._now()).total_seconds()))
-            case keys.Wait(why):
-                waiting = f"{why}: waiting for one of {len(provisioner.status.retiring_keys)} keys to retire"
-                report.add(KEY_READY, True, "Rotating", waiting, settled=False)
+        step = keys.next_step(wanted, recorded, held, known, retiring, self._rng, asked=due, spared=spared)
+        return step, Seen(stored, held, records.requested_at(listed, self._now()))
 
     async def _move(self, provisioner: CoderProvisioner, stored: Stored, plane: str, report: Report) -> str:
         """The key that is in use, in the Secret that the pods are told of, whatever else has to wait."""
@@ -216,10 +198,25 @@ class Rotation:
             control_plane_ref_name=wanted.plane,
             control_plane_url=wanted.url,
             key_requested=None,
+            key_refused=False,
             key_created=found.created_at.replace(microsecond=0),
         )
 
-    async def _begin(self, provisioner: CoderProvisioner, wanted: keys.Wanted, step: keys.Begin) -> CoderProvisioner:
+    async def _write_ahead(
+        self, provisioner: CoderProvisioner, wanted: keys.Wanted, step: keys.Begin | keys.Make, requested: datetime
+    ) -> CoderProvisioner:
+        """Record a request before it is sent. Where its name was free just now, no key from before can be ours."""
+        match step:
+            case keys.Begin():
+                return await self._begin(provisioner, wanted, step, requested)
+            case keys.Make(lost=True):
+                return provisioner
+            case _:
+                return await self._record(provisioner, key_requested=requested, key_refused=False)
+
+    async def _begin(
+        self, provisioner: CoderProvisioner, wanted: keys.Wanted, step: keys.Begin, requested: datetime
+    ) -> CoderProvisioner:
         """Record what is about to be made, and what it takes the place of, before it is made."""
         if step.foreign:
             note = (
@@ -241,7 +238,8 @@ class Rotation:
             tags_hash=keys.tags_hash(wanted.tags),
             control_plane_ref_name=wanted.plane,
             control_plane_url=wanted.url,
-            key_requested=now,
+            key_requested=requested,
+            key_refused=False,
             key_created=None,
             retiring_keys=retiring,
         )
@@ -255,9 +253,8 @@ class Rotation:
 
     async def _make(
         self, provisioner: CoderProvisioner, wanted: keys.Wanted, coderd: Coderd, step: keys.Begin | keys.Make
-    ) -> bool:
+    ) -> tuple[CoderProvisioner, bool]:
         """Create the recorded key and store it; False when its name is taken."""
-        self.forget(provisioner.key)
         if isinstance(step, keys.Make) and step.lost:
             with suppress(coderd_errors.NotFound):
                 await coderd.delete_provisioner_key(wanted.organization, step.name)
@@ -265,18 +262,19 @@ class Rotation:
             key = await coderd.create_provisioner_key(wanted.organization, step.name, wanted.tags)
         except coderd_errors.CoderdError as refusal:
             if isinstance(refusal, coderd_errors.RateLimited) or not isinstance(refusal, coderd_errors.Unavailable):
-                self._refused[provisioner.key] = (provisioner.metadata.uid, step.name)
+                provisioner = await self._record(provisioner, key_refused=True)
             if isinstance(refusal, coderd_errors.Conflict):
-                return False
+                return provisioner, False
             raise
         asked = provisioner.metadata.annotations.get(ROTATE, "")
         try:
             await self._secret.write(provisioner, Stored(key, wanted.plane, asked))
-        except (kube_errors.Forbidden, kube_errors.Invalid):  # although the rehearsal passed: nobody will hold this key
+        except (kube_errors.Forbidden, kube_errors.Invalid, NotOurs):
+            # Although the rehearsal passed: nothing will hold this key.
             with suppress(coderd_errors.CoderdError):
                 await coderd.delete_provisioner_key(wanted.organization, step.name)
             raise
-        return True
+        return provisioner, True
 
     def _tell(self, provisioner: CoderProvisioner, name: str, cause: str) -> None:
         """What was made, and why if this very pass decided on it."""
@@ -292,9 +290,3 @@ class Rotation:
 
 def _secret_ref(provisioner: CoderProvisioner) -> SecretKey:
     return SecretKey(name=secret_name(provisioner), key=provisioner.spec.key.secret_key)
-
-
-def _described(provisioner: CoderProvisioner) -> str:
-    tags = ", ".join(f"{name}={value}" for name, value in sorted(provisioner.spec.tags.items()))
-    where = f"organization {records.organization_name(provisioner)}"
-    return f"Key {provisioner.status.provisioner_key_name} of {where} has {f'the tags {tags}' if tags else 'no tags'}."

@@ -55,6 +55,7 @@ def build(runtime: Runtime) -> Controller:
     credentials = Credentials(Planes(planes, reader, runtime.coderd), reader, runtime.coderd)
     status = StatusWriter(client, PROVISIONER, provisioners, recorder, NAME, now, runtime.metrics)
     metrics, views = ProvisionerMetrics(runtime.metrics.registry), Views(now)
+    cleanup = Cleanup(client, now, provisioners)
     reconciler = Reconciler(
         client,
         provisioners,
@@ -63,8 +64,8 @@ def build(runtime: Runtime) -> Controller:
         now,
         credentials=credentials,
         gate=EntitlementGate(now),
-        rotation=Rotation(client, secret, status, views, recorder, metrics, now, runtime.rng),
-        retirement=Retirement(children, credentials, views, recorder, now, Cleanup(client, now, provisioners)),
+        rotation=Rotation(client, provisioners, secret, status, views, recorder, metrics, now, runtime.rng),
+        retirement=Retirement(provisioners, children, secret, credentials, views, recorder, now, cleanup),
         views=views,
         status=status,
         metrics=metrics,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from coder_k8s.coderd.client import DAEMON_LIMIT
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.errors import CoderdError
-from coder_k8s.coderd.types import Organization, ProvisionerDaemon, ProvisionerKey
+from coder_k8s.coderd.types import DatedKeys, Organization, ProvisionerDaemon
 
 T = TypeVar("T")
 
@@ -45,8 +45,8 @@ class Views:
         question = ("organization", *coderd.identity, name)
         return await self._get(question, max_age, lambda: coderd.organization(name))
 
-    async def keys(self, coderd: Coderd, organization: str, max_age: timedelta = INTERVAL) -> list[ProvisionerKey]:
-        ask = coderd.provisioner_keys
+    async def keys(self, coderd: Coderd, organization: str, max_age: timedelta = INTERVAL) -> DatedKeys:
+        ask = coderd.dated_provisioner_keys
         return await self._get(("keys", *coderd.identity, organization), max_age, lambda: ask(organization))
 
     async def daemons(

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, unquote_to_bytes
@@ -80,6 +81,7 @@ def make_app(state: State) -> web.Application:
     """The routes of this version of coderd."""
     app = web.Application(middlewares=[control, behave])
     app[STATE] = state
+    app.on_response_prepare.append(date)
     app.router.add_get("/healthz", handlers.healthz, allow_head=False)
     common: dict[str, tuple[tuple[str, Handler], ...]] = {
         "buildinfo": (("GET", handlers.build_info),),
@@ -123,6 +125,11 @@ ENTERPRISE: dict[str, tuple[tuple[str, Handler], ...]] = {
     ),
     "workspaceproxies/me/register": (("POST", proxies.refuse_proxy_itself),),
 }
+
+
+async def date(request: web.Request, response: web.StreamResponse) -> None:
+    """Say the time by the clock of coderd, which may not be that of others."""
+    response.headers["Date"] = format_datetime(request.app[STATE].now().astimezone(UTC), usegmt=True)
 
 
 def remembering(memory: Memory) -> Middleware:

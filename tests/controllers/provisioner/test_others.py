@@ -1,0 +1,258 @@
+"""Keys that other objects and people made stay, whatever name they have; keys of this object do not stay behind."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from aiohttp import web
+
+from coder_k8s.api import PROVISIONER
+from coder_k8s.controllers.cleanup import PROVISIONER_FINALIZER
+from coder_k8s.controllers.provisioner.keys import tags_hash
+from tests.support import eventually
+from tests.support.provisioners import Operator, Yard
+
+
+def bad_gateway() -> web.HTTPException:
+    return web.HTTPBadGateway(text="<html>bad gateway</html>", content_type="text/html")
+
+
+def no_right() -> web.HTTPException:
+    problem = {"message": "Internal error.", "detail": "unauthorized: rbac: forbidden"}
+    return web.HTTPInternalServerError(text=json.dumps(problem), content_type="application/json")
+
+
+def no_route() -> web.HTTPException:
+    return web.HTTPNotFound(text=json.dumps({"message": "Route not found."}), content_type="application/json")
+
+
+def refuse(place: Yard, answer: Callable[[], web.HTTPException], method: str = "POST") -> None:
+    """Answer requests for keys in the place of coderd."""
+
+    def before(request: web.Request) -> None:
+        if request.method == method and request.path.endswith("/provisionerkeys"):
+            raise answer()
+
+    place.plane.before = before
+
+
+def obey(place: Yard) -> None:
+    place.plane.before = lambda request: None
+
+
+def ids(place: Yard) -> set[str]:
+    return {key.id for key in place.keys.values()}
+
+
+async def gone(place: Yard, operator: Operator, name: str = "build") -> None:
+    await place.delete(PROVISIONER, name)
+
+    async def check() -> bool:
+        return await place.find(PROVISIONER, name) is None
+
+    await eventually(check)
+    await operator.settle()
+
+
+async def made_by(place: Yard, operator: Operator, name: str) -> str:
+    """The ID of the key called `shared` of an object whose pods do not run yet."""
+    place.clock.advance(seconds=5)
+    await place.make(name, key={"name": "shared"})
+    await place.told("ProvisionerKeyReady", "KeyReady", name=name)
+    await operator.settle()
+    return (await place.get(name)).status.provisioner_key_id
+
+
+@pytest.mark.parametrize("answer", [bad_gateway, no_right])
+async def test_the_key_of_another_object(place: Yard, answer: Callable[[], web.HTTPException]) -> None:
+    """It has the name that this object asked for before, with the same tags, and no daemon uses it yet."""
+    refuse(place, answer)
+    async with place.operator() as operator:
+        await place.make("one", key={"name": "shared"})
+        await eventually(lambda: place.plane.asked("GET", "provisionerkeys"))
+        await operator.settle()
+        assert (await place.get("one")).status.provisioner_key_name == "shared"
+        obey(place)
+        theirs = await made_by(place, operator, "two")
+    async with place.operator() as operator:
+        await place.told("ProvisionerKeyReady", "KeyReady", name="one")
+        await operator.settle()
+        own = await place.get("one")
+        assert own.status.provisioner_key_name != "shared"
+        assert ids(place) == {theirs, own.status.provisioner_key_id}
+        await gone(place, operator, "one")
+        assert ids(place) == {theirs}
+
+
+async def test_deletion_while_another_object_has_the_name(place: Yard) -> None:
+    refuse(place, bad_gateway)
+    async with place.operator() as operator:
+        await place.make("one", key={"name": "shared"})
+        await place.told("ProvisionerKeyReady", "Failed", name="one")
+        await operator.settle()
+        obey(place)
+        theirs = await made_by(place, operator, "two")
+        await gone(place, operator, "one")
+        assert ids(place) == {theirs}
+        assert not await place.events("ProvisionerKeyLeaked", name="one")
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_a_key_that_a_user_makes_after_a_refusal(place: Yard, deleted: bool) -> None:
+    """A request that coderd refused made no key: no restart makes another one of it."""
+    refuse(place, no_right)
+    async with place.operator() as operator:
+        await place.make()
+        await place.told("ProvisionerKeyReady", "Forbidden")
+        await operator.settle()
+        assert (await place.get()).status.key_refused
+    obey(place)
+    place.clock.advance(minutes=1)
+    place.plane.coderd.state.add_key("build")
+    theirs = ids(place)
+    if deleted:
+        await place.delete(PROVISIONER, "build")
+    async with place.operator() as operator:
+        if deleted:
+
+            async def check() -> bool:
+                return await place.find(PROVISIONER, "build") is None
+
+            await eventually(check)
+            assert ids(place) == theirs
+        else:
+            await place.told("ProvisionerKeyReady", "KeyReady")
+            assert theirs < ids(place)
+        await operator.settle()
+
+
+async def test_a_status_of_an_earlier_version(place: Yard) -> None:
+    """It has the name of a key without ID and time; the key of that name is used, and has other tags."""
+    async with place.operator() as operator:
+        await place.make("two", key={"name": "shared"}, tags={"x": "y"})
+        await place.told("ProvisionerKeyReady", "KeyReady", name="two")
+        await operator.settle()
+        place.plane.coderd.state.connect_daemon("two-0", "shared")
+    theirs = ids(place)
+    await begun_earlier(place, "one", "shared")
+    await place.delete(PROVISIONER, "one")
+    async with place.operator() as operator:
+
+        async def check() -> bool:
+            return await place.find(PROVISIONER, "one") is None
+
+        await eventually(check)
+        await operator.settle()
+    assert ids(place) == theirs
+
+
+@pytest.mark.parametrize(("tags", "left"), [({}, False), ({"x": "y"}, True)])
+async def test_a_name_alone(place: Yard, tags: dict[str, str], left: bool) -> None:
+    """A key that an earlier version asked for is deleted if it has the tags; else it is named."""
+    place.plane.coderd.state.add_key("shared", tags)
+    await begun_earlier(place, "one", "shared")
+    async with place.operator() as operator:
+        await gone(place, operator, "one")
+        assert bool(place.keys) is left
+        assert bool(await place.events("ProvisionerKeyLeaked", name="one")) is left
+
+
+async def begun_earlier(place: Yard, name: str, key: str) -> None:
+    """An object that an earlier version was about to make a key for; it is paused, so that nothing goes on yet."""
+    metadata = {"namespace": place.namespace, "name": name, "finalizers": [PROVISIONER_FINALIZER]}
+    spec = {"controlPlaneRef": {"name": "demo"}, "key": {"name": key}}
+    await place.client.create(PROVISIONER, {"metadata": metadata, "spec": spec})
+    status = {
+        "provisionerKeyName": key,
+        "tagsHash": tags_hash({}),
+        "controlPlaneRefName": "demo",
+        "organizationName": "default",
+        "controlPlaneURL": f"http://demo.{place.namespace}.svc.cluster.local:80",
+    }
+    await place.client.merge(PROVISIONER, place.key(name), {"status": status}, "status")
+
+
+SKEWS = [timedelta(seconds=seconds) for seconds in (-300, -0.5, 0.5, 300)]
+
+
+@pytest.mark.parametrize("skew", SKEWS, ids=str)
+async def test_another_clock(place: Yard, skew: timedelta) -> None:
+    """An answer gets lost; coderd's clock is not that of the operator."""
+    state = place.plane.coderd.state
+    state.now = lambda: place.clock() + skew
+    state.remove_licenses()
+    state.install_license()
+    state.set(unanswered="POST")
+    async with place.operator() as operator:
+        await place.make()
+        await place.told("ProvisionerKeyReady", "Failed")
+        await operator.settle()
+        state.set(unanswered="")
+        place.clock.advance(seconds=30)
+        await operator.look(place.key())
+        await place.told("ProvisionerKeyReady", "KeyReady")
+        await operator.settle()
+        assert list(place.keys) == ["build"]
+        assert not await place.events("ProvisionerKeyNameTaken")
+        await gone(place, operator)
+        assert not place.keys
+
+
+async def test_a_key_that_only_the_secret_identifies(place: Yard) -> None:
+    """Its ID is not recorded, and its time says that it is older than the request."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.told("ProvisionerKeyReady", "KeyReady")
+        await operator.settle()
+    later = (place.clock() + timedelta(hours=1)).isoformat()
+    status = {"provisionerKeyID": None, "keyRequested": later}
+    await place.delete(PROVISIONER, "build")
+    await place.client.merge(PROVISIONER, place.key(), {"status": status}, "status")
+    async with place.operator() as operator:
+
+        async def check() -> bool:
+            return await place.find(PROVISIONER, "build") is None
+
+        await eventually(check)
+        await operator.settle()
+        assert not place.keys
+        assert not await place.events("ProvisionerKeyLeaked")
+
+
+async def test_a_build_that_knows_no_keys(place: Yard) -> None:
+    """The key is left behind and named: another build knows it again."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        refuse(place, no_route, "GET")
+        await gone(place, operator)
+        assert set(place.keys) == {"build"}
+        [event] = await place.events("ProvisionerKeyLeaked")
+        assert "key build in organization default of CoderControlPlane demo" in event["note"]
+
+
+async def test_a_list_that_omits_the_key(place: Yard) -> None:
+    """coderd knows the key by its secret: it stays, and is deleted with the object."""
+    async with place.operator() as operator:
+        await place.make()
+        before = await place.ready(operator)
+        omitted = 0
+
+        def omit(request: web.Request) -> None:
+            nonlocal omitted
+            if request.method == "GET" and request.path.endswith("/provisionerkeys"):
+                omitted += 1
+                raise web.HTTPOk(text="[]", content_type="application/json")
+
+        place.plane.before = omit
+        place.clock.advance(minutes=3)
+        await place.say("demo", **place.fresh("entitled"))
+        await operator.look(place.key())
+        assert omitted
+        found = await place.get()
+        assert found.status.provisioner_key_id == before.status.provisioner_key_id
+        assert not found.status.retiring_keys
+        obey(place)
+        await gone(place, operator)
+        assert not place.keys
