@@ -115,6 +115,25 @@ def test_summary() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "counted"),
+    [
+        ({}, True),
+        ({"organizationID": ""}, True),
+        ({"tagsHash": "811c9dc5"}, False),
+        ({"controlPlaneRefName": "other"}, False),
+        ({"organizationID": "org-2"}, False),
+    ],
+)
+def test_daemons_that_are_known_by_the_name_of_a_key(changes: dict[str, str], counted: bool) -> None:
+    """Only where an earlier version replaced that key."""
+    here = {"controlPlaneRefName": "demo", "organizationID": "org-1"}
+    status = {**here, "retiringKeys": [{"name": "build", **here, **changes}]}
+    known = provisioner()
+    known.status = msgspec.convert(status, type(known.status))
+    assert bool(daemons.ours(known, [daemon("a")])) is counted
+
+
+@pytest.mark.parametrize(
     ("replicas", "connected", "expected", "settled"),
     [
         (2, 2, ("True", "Connected"), True),

@@ -148,6 +148,25 @@ def test_rows(row: Row) -> None:
     assert next_step(WANTED, row.status, row.held, row.stored, row.retiring, Digits()) == row.expected
 
 
+@pytest.mark.parametrize("row", [row for row in TABLE if isinstance(row.expected, Begin)], ids=lambda row: row.state)
+def test_haste(row: Row) -> None:
+    """Only what adds to the keys that retire has to wait, and only when there are too many."""
+    assert isinstance(row.expected, Begin)
+    step = next_step(WANTED, row.status, row.held, row.stored, row.retiring, Digits(), hasty=True)
+    waits = row.expected.retires and row.retiring == FULL
+    assert step == (Wait(row.expected.cause, works=False) if waits else row.expected)
+    full = next_step(WANTED, row.status, row.held, row.stored, FULL, Digits(), hasty=True)
+    assert isinstance(full, Wait) is row.expected.retires
+
+
+@pytest.mark.parametrize("cause", ["ControlPlaneChanged", "OrganizationChanged"])
+def test_haste_to_another_place(cause: str) -> None:
+    for status in (READY, BEGUN):
+        step = next_step(ELSEWHERE[cause], status, None, [], FULL, Digits(), hasty=True)
+        assert step == Wait(cause, works=False)
+        assert isinstance(next_step(ELSEWHERE[cause], status, None, [], FULL, Digits()), Begin)
+
+
 @pytest.mark.parametrize("requested", [MADE, None])
 def test_a_key_that_daemons_use_or_others_record_is_not_the_one_whose_answer_got_lost(
     requested: datetime | None,

@@ -96,10 +96,11 @@ class World:
 class Operator:
     """One pass, for as many effects as it lives; a thief takes the name that it asks for first."""
 
-    def __init__(self, world: World, effects: int, *, thief: bool = False) -> None:
+    def __init__(self, world: World, effects: int, *, thief: bool = False, hasty: bool = False) -> None:
         self.world = world
         self.effects = effects
         self.thief = thief
+        self.hasty = hasty
 
     def effect(self) -> None:
         if self.effects == 0:
@@ -109,6 +110,9 @@ class Operator:
     def reconcile(self) -> keys.Step:
         for _ in range(8):
             step = self.step()
+            if isinstance(step, keys.Wait) and not step.works:
+                assert self.hasty
+                return step
             if isinstance(step, keys.Keep | keys.Wait):
                 self.settle(step)
                 return step
@@ -133,6 +137,7 @@ class Operator:
             world.rng,
             asked="Requested" if world.secret[2] != world.asked else "",
             spared=world.spared,
+            hasty=self.hasty,
         )
         match step:
             case keys.Adopt(found):
@@ -226,11 +231,11 @@ class Keys(RuleBasedStateMachine):
         self.world = World()
         self.backups: list[tuple[str, str, int]] = []
 
-    @rule(effects=st.integers(0, 9), thief=st.booleans())
-    def crash(self, effects: int, thief: bool) -> None:
+    @rule(effects=st.integers(0, 9), thief=st.booleans(), hasty=st.booleans())
+    def crash(self, effects: int, thief: bool, hasty: bool) -> None:
         self.backups.append(self.world.secret)
         try:
-            Operator(self.world, effects, thief=thief).reconcile()
+            Operator(self.world, effects, thief=thief, hasty=hasty).reconcile()
         except Crash:
             return
 

@@ -63,7 +63,10 @@ PROVISIONER: dict[StrEnum, tuple[Reason, ...]] = {
     ),
     ProvisionerCondition.PROVISIONER_KEY_READY: (
         Reason("KeyReady", "Coder has the key."),
-        Reason("Rotating", "Another key is due; it is made when one of three earlier keys is retired."),
+        Reason(
+            "Rotating",
+            "Another key is due; it is made when one of three earlier keys is retired or, with the status False, soon.",
+        ),
         Reason(
             "OrganizationNotFound",
             "Coder has no such organization, or hides it from the user of the token.",

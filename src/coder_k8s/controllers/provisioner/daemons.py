@@ -10,16 +10,25 @@ from coder_k8s.coderd.types import ProvisionerDaemon
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube.objects import Child
 
+from .records import is_unproven
+
 CONNECTED = ProvisionerCondition.DAEMONS_CONNECTED
 LOST_AFTER = timedelta(minutes=3)
 SOON = timedelta(seconds=10)
 
 
 def ours(provisioner: CoderProvisioner, seen: Iterable[ProvisionerDaemon]) -> list[ProvisionerDaemon]:
-    """The daemons on any key of this object; one that an earlier version recorded may be known only by its name."""
+    """The daemons on any key of this object; one that an earlier version replaced may be known only by its name, where
+    these daemons are."""
     status = provisioner.status
+    here = (status.control_plane_ref_name, status.organization_id)
     ids = {status.provisioner_key_id, *(each.id for each in status.retiring_keys)} - {""}
-    names = {each.name for each in status.retiring_keys if not each.id}
+    names = {
+        each.name
+        for each in status.retiring_keys
+        if not (each.id or is_unproven(each))
+        and (each.control_plane_ref_name, each.organization_id or status.organization_id) == here
+    }
     return [daemon for daemon in seen if daemon.key_id in ids or daemon.key_name in names]
 
 

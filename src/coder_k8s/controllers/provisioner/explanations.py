@@ -9,6 +9,7 @@ from coder_k8s.coderd import errors
 from coder_k8s.controllers.report import Report
 
 from . import keys, records
+from .objects import secret_name
 
 ENTITLED = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
 KEY_READY = ProvisionerCondition.PROVISIONER_KEY_READY
@@ -59,6 +60,14 @@ def tell_rest(
             }
             if (due := records.rotation_due(provisioner)) is not None:
                 report.again(max(0.0, (due - now).total_seconds()))
+        case keys.Wait(why, works=False):
+            message = (
+                f"{why}: {len(provisioner.status.retiring_keys)} keys were replaced and are not deleted yet, so the "
+                f"next one has to wait. Find out what keeps changing the spec, or Secret {secret_name(provisioner)}."
+            )
+            report.add(KEY_READY, False, "Rotating", message)
+            unhurried = records.unhurried(provisioner)
+            report.again((unhurried - now).total_seconds() if unhurried is not None else 0.0)
         case keys.Wait(why):
             waiting = f"{why}: waiting for one of {len(provisioner.status.retiring_keys)} keys to retire"
             report.add(KEY_READY, True, "Rotating", waiting, settled=False)

@@ -17,6 +17,7 @@ the status says, what the Secret holds, and which keys coderd has.
     Deleted     name and ID         nothing, or garbage  not that ID          Begin; the old one retires, if it is there
     Emptied     name and ID         nothing, or garbage  that ID              Begin; the old one retires
     Full        as Drifted, while as many keys retire as may                  Wait until one of them is gone
+    Hasty       any with an ID, as many keys retire, the last one just now    Wait for a moment, twice as long each time
 
 Names: the first key is called `<name>`. One that stands beside another of this object, or whose name another key has,
 is called `<name>-<4 random hexadecimal digits>`. So no key that belongs to someone else is in the way, and none is
@@ -129,9 +130,10 @@ class Keep:
 
 @dataclass(frozen=True)
 class Wait:
-    """Another key is due and this one works, but too many keys retire: one of them must go first."""
+    """Another key is due, but too many keys retire: one of them must go first, if this one works."""
 
     cause: str
+    works: bool = True
 
 
 Step = Adopt | Begin | Make | Keep | Wait
@@ -170,13 +172,14 @@ def next_step(
     *,
     asked: str = "",
     spared: Collection[str] = (),
+    hasty: bool = False,
 ) -> Step:
     """What to do next.
 
     `held` is the key whose secret our Secret holds, as coderd knows it; `stored` are the keys of the organization;
     `retiring` says of each key on its way out whether it is in this organization of this control plane; `asked` why a
     rotation is due, if it is; `spared` are the IDs of the keys that daemons use or other objects record. What the list
-    omits and the secret identifies is there all the same.
+    omits and the secret identifies is there all the same. `hasty` says that the last key was replaced a moment ago.
     """
     here = (recorded.plane, recorded.organization) == (wanted.plane, wanted.organization)
     live = _with_id([*stored, *([held] if held is not None else [])], recorded.id) if here else None
@@ -193,15 +196,16 @@ def next_step(
         cause = "NameTaken" if begun else "SecretLost" if live is not None else "KeyDeleted"
     if not (cause or asked):
         return Keep()
-    if works and len(retiring) >= RETIRING_LIMIT:
-        return Wait(cause or asked)
+    retires = bool(recorded.id) or made is not None or (bool(recorded.name) and not here and not recorded.refused)
+    if len(retiring) >= RETIRING_LIMIT and (works or (retires and hasty)):
+        return Wait(cause or asked, works)
     taken = {key.name for key in stored}
     alone = live is None and made is None and not any(retiring)
     foreign = recorded.name if cause == "NameTaken" else wanted.first if alone and wanted.first in taken else ""
     return Begin(
         name=wanted.first if alone and wanted.first not in taken else wanted.another(taken, rng),
         cause=cause or asked,
-        retires=bool(recorded.id) or made is not None or (bool(recorded.name) and not here and not recorded.refused),
+        retires=retires,
         proven=made.id if made is not None else "",
         foreign=foreign,
     )

@@ -13,6 +13,8 @@ from .objects import ROTATE
 
 GRANULARITY = timedelta(seconds=1)
 """Of the time in an answer of coderd."""
+SHORTEST, LONGEST = timedelta(seconds=2), timedelta(minutes=2)
+"""Between two replacements of a key while too many retire."""
 UNKNOWN = "unknown"
 """In the place of the hash of the tags of a key; that of no tags is another one."""
 
@@ -78,6 +80,15 @@ def rotation_due(provisioner: CoderProvisioner) -> datetime | None:
     if rotation is None or created is None:
         return None
     return created + timedelta(seconds=seconds(rotation.interval))
+
+
+def unhurried(provisioner: CoderProvisioner) -> datetime | None:
+    """When another key may be made although too many retire and the last one is lost; that time grows with them."""
+    retiring = provisioner.status.retiring_keys
+    if len(retiring) < keys.RETIRING_LIMIT or retiring[-1].since is None:
+        return None
+    growth: int = 2 ** min(len(retiring) - keys.RETIRING_LIMIT, 10)
+    return retiring[-1].since + min(SHORTEST * growth, LONGEST)
 
 
 def asked(provisioner: CoderProvisioner, answered: str, now: datetime) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -23,7 +24,18 @@ from .keysecret import KeySecret
 from .views import Views
 
 POLL = timedelta(seconds=10)
+SLOW = timedelta(minutes=2)
+"""Between two attempts while coderd does not show the organization of a key."""
+PATIENCE = timedelta(hours=24)
+"""How long an organization may be hidden before it is taken for deleted."""
 DOUBT = "it cannot be shown that this object made it. Delete it in Coder if nobody uses it"
+
+
+class Waiting(NamedTuple):
+    """A key that still has to wait, and when to try again."""
+
+    key: RetiringKey
+    poll: timedelta = POLL
 
 
 class NotProven(Exception):
@@ -65,8 +77,8 @@ class Retirement:
             elif not rolled_out:  # which is told by a watch
                 left.append(key)
             elif (waits := await self._retire(provisioner, key, pods_left)) is not None:
-                left.append(waits)
-                report.again(POLL.total_seconds())
+                left.append(waits.key)
+                report.again(waits.poll.total_seconds())
         if len(left) < len(provisioner.status.retiring_keys):
             report.again(0.0)  # the next rotation may have waited for this
         return left
@@ -87,33 +99,55 @@ class Retirement:
                 self._leaked(provisioner, key, why)
         return settled
 
-    async def _retire(self, provisioner: CoderProvisioner, key: RetiringKey, pods_left: bool) -> RetiringKey | None:
+    async def _retire(self, provisioner: CoderProvisioner, key: RetiringKey, pods_left: bool) -> Waiting | None:
         """The key, if it still has to wait."""
         coderd = await self._credentials.for_place(provisioner, key.control_plane_ref_name)
         if coderd is None:
-            return key
+            return Waiting(key)
         grace = timedelta(seconds=provisioner.spec.termination_grace_period_seconds)
         try:
             key = await self._completed(coderd, key)
             waiting = pods_left or key.since is None or self._now() < key.since + grace
             if waiting and await self._in_use(coderd, key):
-                return key
+                return Waiting(key)
             await self._children.confirm(provisioner)  # the name of a key that retired may be in use again
             deleted = await self._delete_owned(provisioner, coderd, key)
         except coderd_errors.RateLimited:
             raise
         except coderd_errors.Unavailable:
-            return key
+            return Waiting(key)
         except (coderd_errors.NotSupported, NotProven) as why:
             self._leaked(provisioner, key, str(why))
             return None
+        except coderd_errors.NotFound as hidden:
+            return await self._hidden(provisioner, coderd, key, hidden)
         except coderd_errors.CoderdError as refusal:
-            note = f"Key {_place(key)} cannot be deleted: {refusal}"
-            self._recorder.warning(PROVISIONER, provisioner, "ProvisionerKeyNotDeleted", note)
-            return key
+            self._not_deleted(provisioner, key, str(refusal))
+            return Waiting(key)
         if deleted:
             self._recorder.normal(PROVISIONER, provisioner, "ProvisionerKeyRetired", f"key {key.name} is deleted")
         return None
+
+    async def _hidden(
+        self, provisioner: CoderProvisioner, coderd: Coderd, key: RetiringKey, hidden: coderd_errors.NotFound
+    ) -> Waiting | None:
+        """The key, unless its organization is gone: an Owner sees all that there are, and others one day."""
+        try:
+            await coderd.organization(key.organization_id or key.organization_name)
+        except coderd_errors.NotFound:
+            owner = any(role.name == "owner" for role in (await coderd.me()).roles)
+            if owner or (key.since is not None and self._now() - key.since >= PATIENCE):
+                self._leaked(provisioner, key, "Coder has no such organization. If it was deleted, so is the key")
+                return None
+            advice = "give the user of the token the role Organization Admin there, unless it was deleted"
+            self._not_deleted(provisioner, key, f"Coder shows no such organization: {advice}")
+            return Waiting(key, SLOW)
+        self._not_deleted(provisioner, key, str(hidden))
+        return Waiting(key)
+
+    def _not_deleted(self, provisioner: CoderProvisioner, key: RetiringKey, why: str) -> None:
+        note = f"Key {_place(key)} cannot be deleted: {why}"
+        self._recorder.warning(PROVISIONER, provisioner, "ProvisionerKeyNotDeleted", note)
 
     async def _completed(self, coderd: Coderd, key: RetiringKey) -> RetiringKey:
         """The key with the ID of its organization, which an earlier version did not record."""

@@ -172,9 +172,11 @@ class Rotation:
             (each.control_plane_ref_name, each.organization_id or wanted.organization) == here
             for each in provisioner.status.retiring_keys
         ]
-        due = records.asked(provisioner, stored.asked, self._now())
-        step = keys.next_step(wanted, recorded, held, known, retiring, self._rng, asked=due, spared=spared)
-        return step, Seen(stored, held, records.requested_at(listed, self._now()))
+        now = self._now()
+        due, unhurried = records.asked(provisioner, stored.asked, now), records.unhurried(provisioner)
+        hasty = unhurried is not None and now < unhurried <= now + records.LONGEST
+        step = keys.next_step(wanted, recorded, held, known, retiring, self._rng, asked=due, spared=spared, hasty=hasty)
+        return step, Seen(stored, held, records.requested_at(listed, now))
 
     async def _move(self, provisioner: CoderProvisioner, stored: Stored, plane: str, report: Report) -> str:
         """The key that is in use, in the Secret that the pods are told of, whatever else has to wait."""

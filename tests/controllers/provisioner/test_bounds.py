@@ -1,0 +1,170 @@
+"""What repeats does so more and more slowly, and what cannot be done is given up and named."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from coder_k8s.api import PROVISIONER, CoderProvisioner
+from coder_k8s.controllers.provisioner import records
+from coder_k8s.dev.coderd_server import User
+from coder_k8s.kube.kinds import SECRET
+from coder_k8s.kube.objects import Key
+from tests.support.provisioners import Operator, Yard
+
+SECRET_NAME = "build-provisioner-key"
+
+
+async def empty(place: Yard, operator: Operator) -> None:
+    await place.client.merge(SECRET, Key(place.namespace, SECRET_NAME), {"data": {"key": ""}})
+    await operator.look(place.key())
+
+
+async def test_a_secret_that_is_emptied_again_and_again(place: Yard) -> None:
+    """No rollout completes meanwhile, so no key retires."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.told("ProvisionerKeyReady", "KeyReady")
+        for _ in range(3):
+            await empty(place, operator)
+            assert await place.stored()
+        for made, delay in enumerate([2, 4, 8], start=4):
+            await empty(place, operator)
+            condition = await place.told("ProvisionerKeyReady", "Rotating", "False")
+            assert SECRET_NAME in condition.message
+            again = operator.look_again(place.key())
+            assert again is not None
+            assert again <= delay
+            last = (await place.get()).status.retiring_keys[-1].since
+            assert last is not None
+            await at(place, operator, last + timedelta(seconds=delay - 1))
+            assert (len(place.keys), await place.stored()) == (made, "")
+            await at(place, operator, last + timedelta(seconds=delay))
+            assert len(place.keys) == made + 1
+            assert await place.stored()
+
+
+async def at(place: Yard, operator: Operator, time: datetime) -> None:
+    """Make a pass at that time."""
+    place.clock.time = time
+    await place.say("demo", **place.fresh("entitled"))
+    await operator.look(place.key())
+
+
+@pytest.mark.parametrize(("retiring", "delay"), [(3, 2), (4, 4), (8, 64), (9, 120), (500, 120)])
+def test_the_delay_grows(retiring: int, delay: int) -> None:
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    keys = [{"name": "build", "since": since.isoformat()} for _ in range(retiring)]
+    content = {
+        "metadata": {"name": "build", "namespace": "coder"},
+        "spec": {"controlPlaneRef": {"name": "demo"}},
+        "status": {"retiringKeys": keys},
+    }
+    unhurried = records.unhurried(msgspec.convert(content, CoderProvisioner))
+    assert unhurried == since + timedelta(seconds=delay)
+
+
+async def test_organizations_that_change_again_and_again(place: Yard) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.told("ProvisionerKeyReady", "KeyReady")
+        for turn in range(10):
+            await place.change(organizationName="default" if turn % 2 else "acme")
+            await operator.settle()
+        assert len((await place.get()).status.retiring_keys) == 3
+        assert len(place.keys) + len(place.plane.acme.state.keys) == 4
+
+
+async def replace_database(place: Yard) -> None:
+    """Have a coderd that knows neither the organization nor any key of before."""
+    state = place.plane.coderd.state
+    state.keys.clear()
+    state.daemons.clear()
+    state.organization_id = str(uuid4())
+    state.organizations = {"coder": state.organization_id}
+    place.clock.advance(minutes=3)
+    await place.say("demo", **place.fresh("entitled"))
+
+
+async def test_an_organization_that_is_gone(place: Yard) -> None:
+    """An Owner would see it."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await replace_database(place)
+        await operator.look(place.key())
+        await place.ready(operator)
+        assert not (await place.get()).status.retiring_keys
+        [event] = await place.events("ProvisionerKeyLeaked")
+        assert "Coder has no such organization" in event["note"]
+
+
+async def test_an_organization_that_may_be_hidden(place: Yard) -> None:
+    """It is asked for slowly, and taken for gone after a day."""
+    state = place.plane.coderd.state
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await replace_database(place)
+        await operator.look(place.key())
+        await place.put_secret("demo-operator-token", token=state.add_token(User("reader", ("auditor",))))
+        await operator.settle()
+        await place.roll_out()
+        await operator.look(place.key())
+        assert len((await place.get()).status.retiring_keys) == 1
+        [event] = await place.events("ProvisionerKeyNotDeleted")
+        assert "Organization Admin" in event["note"]
+        again = operator.look_again(place.key())
+        assert again is not None
+        assert again > 20
+        place.clock.advance(hours=25)
+        await place.say("demo", **place.fresh("entitled"))
+        await operator.look(place.key())
+        assert not (await place.get()).status.retiring_keys
+        assert await place.events("ProvisionerKeyLeaked")
+
+
+async def test_what_is_given_up_is_named_once(place: Yard) -> None:
+    """Also while another key of the object is still waited for."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+    lost = {"name": "old", "id": str(uuid4()), "organizationName": "default", "controlPlaneRefName": "gone"}
+    await place.client.merge(PROVISIONER, place.key(), {"status": {"retiringKeys": [lost]}}, "status")
+    place.plane.coderd.state.set(failing=True)
+    await place.delete(PROVISIONER, "build")
+    async with place.operator() as operator:
+        for _ in range(3):
+            await operator.look(place.key())
+        assert not await place.events("ProvisionerKeyLeaked")
+        place.plane.coderd.state.set(failing=False)
+        await operator.look(place.key())
+        await operator.settle()
+        assert await place.find(PROVISIONER, "build") is None
+        [event] = await place.events("ProvisionerKeyLeaked")
+        assert "key old" in event["note"]
+        assert not event.get("series")
+        assert not place.keys
+
+
+async def test_a_secret_that_another_owner_makes_meanwhile(place: Yard) -> None:
+    """The key that no Secret holds is deleted again."""
+    state = place.plane.coderd.state
+    made: list[asyncio.Task[None]] = []
+
+    def before(request: web.Request) -> None:
+        if request.method == "POST" and not made:
+            made.append(asyncio.get_running_loop().create_task(place.put_secret(SECRET_NAME, key="theirs")))
+
+    async with place.operator() as operator:
+        place.plane.before = before
+        state.set(latency=0.5)
+        await place.make()
+        await place.told("ProvisionerKeySecretReady", "NameTaken")
+        await operator.settle()
+        assert made
+        assert not place.keys
+        assert await place.stored() == "theirs"
