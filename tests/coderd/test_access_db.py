@@ -112,9 +112,9 @@ async def test_a_human_of_that_name_is_untouched(database: CoderdDatabase) -> No
 
     assert await versions(database) == before
     assert await tokens(database) == {}
-    for call in (revoke(database.url, NAME), retire(database.url, NAME, "x-y")):
-        with pytest.raises(UsernameTaken):
-            await call
+    with pytest.raises(UsernameTaken):
+        await retire(database.url, NAME, "x-y")
+    await revoke(database.url, NAME)
     assert await versions(database) == before
 
 
@@ -322,3 +322,14 @@ async def test_a_grant_does_not_show_its_token(database: CoderdDatabase) -> None
     grant = await ensure(database)
     assert grant.token not in repr(grant)
     assert grant.token[11:] not in repr(grant)
+
+
+async def test_a_token_that_cannot_be_stored_does_not_exist(database: CoderdDatabase) -> None:
+    async def store(token: str) -> None:
+        assert token
+        assert await tokens(database) == {}, "it does not work before it is stored"
+        raise ConnectionError("no room")
+
+    with pytest.raises(DatabaseUnreachable):
+        await ensure_token(database.url, NAME, "", now=NOW, rng=SystemRandom(), store=store)
+    assert await tokens(database) == {}

@@ -2,11 +2,13 @@
 
 Each call is one connection and one short transaction, both closed before it returns. A token has two names that it
 alternates between, for coderd allows a name only once per user: `ensure_token` may put a new token beside the old
-one, the caller stores it, and only then `retire` deletes what the caller no longer holds.
+one, the caller stores it, and only then `retire` deletes what the caller no longer holds. A first token is stored
+before the transaction is committed, so that none works that nobody knows of.
 """
 
 import hashlib
 import string
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from random import Random
 from typing import NamedTuple
@@ -101,9 +103,16 @@ async def keep_token(
 
 
 async def ensure_token(
-    url: str, name: str, current: str, *, now: datetime, rng: Random, timeouts: Timeouts | None = None
+    url: str,
+    name: str,
+    current: str,
+    *,
+    now: datetime,
+    rng: Random,
+    timeouts: Timeouts | None = None,
+    store: Callable[[str], Awaitable[None]] | None = None,
 ) -> Grant:
-    """The same, and where there is none, a new one."""
+    """The same, and where there is none, a new one. It is handed to `store`, if given, before it works."""
     async with transaction(url, timeouts or Timeouts()) as connection:
         user, tokens = await _find(connection, name, now, rng)
         if (kept := _kept(tokens, current, now)) is not None:
@@ -114,6 +123,8 @@ async def ensure_token(
         if replaced is not None:
             await connection.execute("DELETE FROM api_keys WHERE id = $1", replaced.id)
         token = await _insert_token(connection, user, place, now, rng)
+        if store is not None:
+            await store(token)
         return Grant(token, now + LIFETIME, new=True, stale=any(each != replaced for each in tokens))
 
 
@@ -131,16 +142,16 @@ async def retire(url: str, name: str, keep: str, *, timeouts: Timeouts | None = 
 
 
 async def revoke(url: str, name: str, *, timeouts: Timeouts | None = None) -> None:
-    """Delete every token of this control plane; nothing to do when there are no tables or no user.
+    """Delete every token of this control plane; nothing to do when there are no tables or no user of the operator.
 
     A column that a new row would have to fill does not matter here.
     """
     async with transaction(url, timeouts or Timeouts()) as connection:
         try:
             await _check_schema(connection, _READ, inserting=False)
-        except MigrationsPending:
+            user = await _find_user(connection)
+        except (MigrationsPending, UsernameTaken):
             return
-        user = await _find_user(connection)
         if user is not None:
             await _delete(connection, await _tokens(connection, user, name))
 

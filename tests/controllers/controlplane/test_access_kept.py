@@ -27,6 +27,8 @@ NO_URL = Verdict(False, "DatabaseURLMissing", "no URL", stalled=True)
 HUMAN = Verdict(False, "UsernameTaken", "a human", stalled=True)
 EMPTY = Verdict(None, "Pending", "no tables")
 QUOTA = Verdict(False, "SecretUnavailable", "exceeded quota", stalled=True)
+NOT_HELD = Verdict(None, "Forbidden", "Finalizer cannot be added", stalled=True)
+UNCHECKED = (DOWN, NEW_SCHEMA, NO_URL, HUMAN, QUOTA, NOT_HELD)
 
 
 @pytest.mark.parametrize(
@@ -34,9 +36,9 @@ QUOTA = Verdict(False, "SecretUnavailable", "exceeded quota", stalled=True)
     [
         (VALID, REDIRECTED, REDIRECTED),
         *((VALID, coderd, VALID) for coderd in (ACCEPTED, REFUSED, UNKNOWN, None)),
-        *((database, coderd, database) for database in (DOWN, NEW_SCHEMA, NO_URL, HUMAN) for coderd in (REFUSED, None)),
+        *((database, coderd, database) for database in UNCHECKED for coderd in (REFUSED, None)),
         *((database, coderd, database) for database in (DOWN, NEW_SCHEMA) for coderd in (UNKNOWN, REDIRECTED)),
-        *((database, coderd, database) for database in (EMPTY, QUOTA) for coderd in (ACCEPTED, REFUSED, None)),
+        *((EMPTY, coderd, EMPTY) for coderd in (ACCEPTED, REFUSED, None)),
     ],
 )
 def test_what_the_database_and_coderd_say_together(
@@ -45,7 +47,7 @@ def test_what_the_database_and_coderd_say_together(
     assert judge_generated(database, coderd, "demo") == expected
 
 
-@pytest.mark.parametrize("database", [DOWN, NEW_SCHEMA, NO_URL, HUMAN])
+@pytest.mark.parametrize("database", UNCHECKED)
 def test_a_token_that_coderd_accepts_needs_no_database(database: Verdict) -> None:
     judged = judge_generated(database, ACCEPTED, "demo")
     assert (judged.holds, judged.reason, judged.stalled) == (True, "TokenReady", False)

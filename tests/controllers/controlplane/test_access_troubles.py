@@ -133,18 +133,27 @@ async def test_a_secret_that_a_quota_refuses_leaves_no_token(
 
 
 async def test_a_renewal_that_is_refused_leaves_the_token_that_works(demo: Site, database: CoderdDatabase) -> None:
-    """As when the Secret is immutable."""
-    async with demo.operator() as operator:
+    """As when the Secret is immutable. It stays in use, and none is made that nobody could store."""
+    issued = Issued()
+    async with demo.operator(rng=issued) as operator:
         await demo.make(extraEnv=env(database.url))
+        await demo.serve()
         await demo.told("OperatorAccessReady", "TokenReady", "True")
         await operator.settle()
         first = await demo.token()
         await demo.client.merge(SECRET, Key(demo.key.namespace, SECRET_NAME), {"immutable": True})
         await operator.later(days=336)
-        refused = await demo.told("OperatorAccessReady", "SecretUnavailable", "False")
-        assert "immutable" in refused.message
-        assert await assert_one_token(demo, database) == first
+        for _ in range(3):
+            refused = await demo.told("OperatorAccessReady", "TokenReady", "True")
+            assert "not renewed" in refused.message
+            assert "immutable" in refused.message
+            assert (await demo.plane()).status.operator_access_ready
+            assert await assert_one_token(demo, database) == first
+            await operator.later(seconds=31)
+        assert len(issued.secrets) == 1
         await demo.delete(SECRET, SECRET_NAME)
+        await eventually(demo.token)
+        await operator.settle()
         await demo.told("OperatorAccessReady", "TokenReady", "True")
         assert await assert_one_token(demo, database) != first
 

@@ -20,11 +20,12 @@ from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.finalizers import FinalizerRefused
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Child, Glimpse, Key
 
 from .database import URLMissing, connection_url
-from .revocation import Revocation
+from .revocation import Revocation, SecretLeft, TokenLeft
 from .tokens import TOKEN, secret, secret_name, token_in
 from .verdicts import RETRY, Standing, Verdict, judge_generated, judge_token
 
@@ -98,13 +99,14 @@ class OperatorAccess:
         if not token:
             missing = f"there is no key {given.key} in Secret {given.name}"
             return "", Verdict(False, "SecretUnavailable", missing, stalled=True)
-        if not serving and self._answers.get(plane.key, token) is None:
+        if not serving and self._answers.get(plane.key, (given.name, token)) is None:
             return "", Verdict(None, "Pending", "waiting for a pod that is ready")
         return token, await self._ask(plane, given.name, token)
 
     async def _ask(self, plane: CoderControlPlane, where: str, token: str) -> Verdict:
         """What coderd says of a token. It is asked once an hour, and every 30 seconds while it does not accept it."""
-        if (known := self._answers.get(plane.key, token)) is not None:
+        about = (where, token)
+        if (known := self._answers.get(plane.key, about)) is not None:
             return known
         url = api_url(plane)
         try:
@@ -112,7 +114,7 @@ class OperatorAccess:
         except coderd_errors.CoderdError as error:
             answer = error
         verdict = judge_token(answer, where, url)
-        return self._answers.keep(plane.key, token, verdict, TRUST if verdict.holds else RETRY)
+        return self._answers.keep(plane.key, about, verdict, TRUST if verdict.holds else RETRY)
 
     async def _generated(self, plane: CoderControlPlane, serving: bool) -> tuple[str, Verdict]:
         name = secret_name(plane)
@@ -154,12 +156,13 @@ class OperatorAccess:
         except coderd_errors.AccessError as trouble:
             stalled = not isinstance(trouble, coderd_errors.DatabaseUnreachable)
             verdict = Verdict(False, trouble.reason, str(trouble), stalled)
-            return current, self._standing.keep(plane.key, about, verdict, RETRY)
         except NotOurs as taken:
             return "", Verdict(False, "SecretUnavailable", str(taken), stalled=True)
+        except FinalizerRefused as refusal:
+            verdict = Verdict(None, "Forbidden", refusal.message, stalled=True)
         except (errors.Forbidden, errors.Invalid) as refusal:  # by a quota or a webhook
             verdict = Verdict(False, "SecretUnavailable", refusal.message, stalled=True)
-            return "", self._standing.keep(plane.key, about, verdict, RETRY)
+        return current, self._standing.keep(plane.key, about, verdict, RETRY)
 
     async def _made(self, plane: CoderControlPlane) -> list[Child]:
         """The Secrets with tokens of ours. One that no cache of ours shows, but the status or the watch of all Secrets
@@ -175,18 +178,14 @@ class OperatorAccess:
         return made + [each for each in found if each and each.controller and each.controller.uid == plane.metadata.uid]
 
     async def _issue(self, plane: CoderControlPlane, url: str, current: str, made: list[Child]) -> tuple[str, Verdict]:
-        """Keep, renew or make the token. The Secret has the new one before the old one is deleted."""
+        """Keep, renew or make the token."""
         name = access_db.token_name(plane.metadata.namespace, plane.metadata.name)
-        now = self._now()
-        grant = await access_db.keep_token(url, name, current, now=now, rng=self._rng) if current else None
-        if grant is None:
-            await self._confirm(plane, made)
-            grant = await access_db.ensure_token(url, name, current, now=now, rng=self._rng)
-        try:
+        grant = await access_db.keep_token(url, name, current, now=self._now(), rng=self._rng) if current else None
+        if grant is not None:
             await self._children.apply(SECRET, secret(plane, grant.token))
-        except (errors.Forbidden, errors.Invalid):  # nobody will ever hold a new one
-            await (access_db.retire(url, name, current) if current else access_db.revoke(url, name))
-            raise
+        else:
+            await self._confirm(plane, made)
+            grant = await (self._renew(plane, url, name, current) if current else self._make(plane, url, name))
         if grant.stale:
             await access_db.retire(url, name, grant.token)
         if grant.new:
@@ -195,6 +194,27 @@ class OperatorAccess:
         await self._prune(plane)
         valid = f"The token in Secret {secret_name(plane)} is valid until {grant.expires.date().isoformat()}"
         return grant.token, self._standing.keep(plane.key, grant.token, Verdict(True, "TokenReady", valid), TRUST)
+
+    async def _make(self, plane: CoderControlPlane, url: str, name: str) -> access_db.Grant:
+        """The Secret and the finalizer exist before the token does, so that a deletion after a crash revokes it."""
+
+        async def store(token: str) -> None:
+            await self._children.apply(SECRET, secret(plane, token))
+            await self._revocation.hold(plane)
+
+        return await access_db.ensure_token(url, name, "", now=self._now(), rng=self._rng, store=store)
+
+    async def _renew(self, plane: CoderControlPlane, url: str, name: str, current: str) -> access_db.Grant:
+        """The Secret has the new token before the old one is deleted."""
+        await self._revocation.hold(plane)
+        await self._children.rehearse(SECRET, secret(plane, "rehearsal"))
+        grant = await access_db.ensure_token(url, name, current, now=self._now(), rng=self._rng)
+        try:
+            await self._children.apply(SECRET, secret(plane, grant.token))
+        except (errors.Forbidden, errors.Invalid):  # nobody will ever hold the new one
+            await access_db.retire(url, name, current)
+            raise
+        return grant
 
     async def _prune(self, plane: CoderControlPlane) -> None:
         await self._children.prune(SECRET, plane, keep=[secret_name(plane)])
@@ -211,9 +231,8 @@ class OperatorAccess:
         try:
             if self._revocation.is_due(plane):
                 await self._revocation.revoke(plane, "operatorAccess.disabled is set")
-                report.again(0.0)  # the finalizer may go now
-        except (URLMissing, coderd_errors.AccessError) as trouble:
-            report.add(READY, False, "Disabled", f"the token is not revoked yet: {trouble}", settled=False)
+        except (TokenLeft, SecretLeft) as left:
+            report.add(READY, False, "Disabled", str(left), settled=False)
             report.again(RETRY)
             return
         report.fields["operator_token_secret_ref"] = None
@@ -223,12 +242,10 @@ class OperatorAccess:
         """Revoke the token that a given one replaces; status names its Secret until that is done."""
         try:
             await self._revocation.revoke(plane, f"operatorAccess.tokenSecretRef names Secret {where.name}")
-        except (URLMissing, coderd_errors.AccessError) as trouble:
+        except (TokenLeft, SecretLeft) as left:
             report.again(RETRY)
-            left = f"the token in Secret {secret_name(plane)} is not revoked yet: {trouble}"
             return verdict._replace(message=f"{verdict.message}; {left}")
         report.fields["operator_token_secret_ref"] = where
-        report.again(0.0)  # the finalizer may go now
         return verdict
 
     def _is_free(self, plane: CoderControlPlane, name: str) -> bool:

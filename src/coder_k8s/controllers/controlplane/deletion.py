@@ -19,16 +19,14 @@ from datetime import timedelta
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, CoderProvisioner, CoderWorkspaceProxy
 from coder_k8s.coderd.access_db import USERNAME, token_name
-from coder_k8s.coderd.errors import AccessError
 from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER, RETRY, Cleanup
 from coder_k8s.controllers.dependents import Dependent, planes_of_provisioner, planes_of_proxy, remaining
+from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
 
-from .database import URLMissing
-from .revocation import Revocation
-from .tokens import generates_token
+from .revocation import Revocation, SecretLeft, TokenLeft
 
 GRACE = timedelta(seconds=30)
 
@@ -61,9 +59,9 @@ class Deletion:
         self._cleanup = cleanup
 
     def is_needed(self, plane: CoderControlPlane) -> bool:
-        """Whether there is, or may soon be, something to clean up."""
+        """Whether there is something to clean up."""
         used = self._provisioners[plane.key] or self._proxies[plane.key]
-        return bool(used) or generates_token(plane) or self._revocation.is_due(plane)
+        return bool(used) or self._revocation.has_token(plane)
 
     def is_concerned(self, plane: CoderControlPlane) -> bool:
         """Whether a change of one of its provisioners or proxies may change what is done about a control plane."""
@@ -71,7 +69,13 @@ class Deletion:
 
     async def clean_up(self, plane: CoderControlPlane) -> float | None:
         """Seconds until the next attempt; `None` when there is nothing left to do."""
-        left = await remaining(self._client, plane.key)
+        try:
+            left = await remaining(self._client, plane.key)
+        except errors.ApiError as error:
+            if await self._cleanup.may_wait(plane):
+                raise
+            self._give_up(plane, f"Keys or registrations may be left in Coder: {error.message}")
+            left = []
         names = ", ".join(each.name for each in left)
         if seconds := wait(left, self._cleanup.age(plane)):
             note = f"Waiting until keys and registrations of {names} are deleted in Coder"
@@ -82,11 +86,15 @@ class Deletion:
         return await self._revoke(plane)
 
     async def _revoke(self, plane: CoderControlPlane) -> float | None:
-        if not (generates_token(plane) or self._revocation.is_due(plane)):
+        if not self._revocation.is_due(plane):
             return None
         try:
             await self._revocation.revoke(plane, "The control plane is being deleted")
-        except (URLMissing, AccessError) as error:
+        except SecretLeft as left:  # to garbage collection
+            self._give_up(plane, str(left))
+        except errors.Conflict:
+            raise
+        except (TokenLeft, errors.ApiError) as error:
             if await self._cleanup.may_wait(plane):
                 return RETRY
             token = token_name(plane.metadata.namespace, plane.metadata.name)

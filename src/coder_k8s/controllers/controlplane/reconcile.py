@@ -86,7 +86,7 @@ class Reconciler:
         report = Report(plane.status.conditions)
         async with self._status.also_of_failure(plane, report):
             environment = await self._sources.environment(plane)
-            plane = await self._hold(plane, report)  # before the first Role in another namespace, and the first token
+            plane = await self._hold(plane, report)  # before the first Role in another namespace
             await self._identify(plane, report)
             await self._rbac.ensure(plane, report)
             checksum, live = await self._deploy(plane, environment, report)
@@ -96,7 +96,6 @@ class Reconciler:
             found = self._look(plane, live, environment, report)
             if found.complete:  # pods of the last rollout need their account until they are gone
                 await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
-            plane = await self._let_go(plane)
             ours = controlled_by(plane, backend) is not None
             await self._converse(plane, live is not None and ours, found.ready > 0, report)
 
@@ -105,7 +104,8 @@ class Reconciler:
                 "config_checksum": checksum,
                 "image": found.running_image or plane.status.image,
             }
-        await self._status.write(plane, report, CONDITIONS)
+        await self._status.write(self._latest(plane), report, CONDITIONS)
+        await self._let_go(self._latest(plane))  # once status names no token any more
         return report.look_again
 
     async def _converse(self, plane: CoderControlPlane, ours: bool, serving: bool, report: Report) -> None:
@@ -210,7 +210,7 @@ class Reconciler:
     def _is_held(self, plane: CoderControlPlane) -> bool:
         return CONTROL_PLANE_FINALIZER in plane.metadata.finalizers or not self._deletion.is_needed(plane)
 
-    async def _let_go(self, plane: CoderControlPlane) -> CoderControlPlane:
+    async def _let_go(self, plane: CoderControlPlane) -> None:
         """A finalizer exists only while there is something that garbage collection cannot reach."""
         wanted = {
             FINALIZER: self._rbac.allowed_elsewhere(plane) or self._rbac.elsewhere(plane.key),
@@ -218,7 +218,13 @@ class Reconciler:
         }
         for name in [name for name, needed in wanted.items() if not needed]:
             plane = await self._release(plane, name)
-        return plane
+
+    def _latest(self, plane: CoderControlPlane) -> CoderControlPlane:
+        """The same generation with what this reconcile has written to it."""
+        known, seen = self._planes.get(plane.key), plane.metadata
+        if known is None or (known.metadata.uid, known.metadata.generation) != (seen.uid, seen.generation):
+            return plane
+        return known
 
     def _known(self, plane: CoderControlPlane) -> CoderControlPlane:
         self._planes.written(plane, self._writer)

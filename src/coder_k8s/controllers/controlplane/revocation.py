@@ -10,77 +10,138 @@ from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.controllers.children import Children, controlled_by
+from coder_k8s.controllers.cleanup import CONTROL_PLANE_FINALIZER
 from coder_k8s.controllers.urls import api_url
+from coder_k8s.kube import errors, finalizers
+from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import SECRET, SERVICE
-from coder_k8s.kube.objects import Child
+from coder_k8s.kube.objects import Child, Glimpse, Key
 
 from .database import URLMissing, connection_url
 from .tokens import secret_name, token_in
 
 
-class Revocation:
-    """Deletes the token in the database, then its Secret: while there is a Secret, there is something to revoke."""
+class TokenLeft(Exception):
+    """The token is not revoked; the message says why."""
 
-    def __init__(self, client: Client, children: Children, connections: Connections, recorder: Recorder) -> None:
+
+class SecretLeft(Exception):
+    """The token is revoked, and the API server refuses to delete its Secret."""
+
+
+class Revocation:
+    """Deletes the token in Coder, then its Secret.
+
+    A control plane has a token while it controls a Secret, or its status names the generated one. The Secret is
+    written before the token is, and status names it until the token is revoked. A Secret that is being deleted counts
+    only if status names it: after a revocation it may stay for as long as another controller holds it.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        children: Children,
+        secrets: Cache[Glimpse],
+        connections: Connections,
+        recorder: Recorder,
+        planes: Cache[CoderControlPlane],
+        writer: str,
+    ) -> None:
         self._client = client
         self._children = children
+        self._secrets = secrets
         self._connections = connections
         self._recorder = recorder
+        self._planes = planes
+        self._writer = writer
+        self._deleted: set[str] = set()
+        """The ids of tokens that coderd deleted."""
+
+    async def hold(self, plane: CoderControlPlane) -> None:
+        """Add the finalizer, without which no token is made."""
+        held = await finalizers.add(self._client, CONTROL_PLANE, plane, CONTROL_PLANE_FINALIZER)
+        self._planes.written(held, self._writer)
+
+    def has_token(self, plane: CoderControlPlane) -> bool:
+        """Whether there may be a token that the operator made."""
+        kept = [each for each in self._children.owned(SECRET, plane) if not each.deleting]
+        return bool(kept) or self._is_recorded(plane)
 
     def is_due(self, plane: CoderControlPlane) -> bool:
-        """Whether there may be a token of the operator's own that the spec does not ask for."""
-        given = plane.spec.operator_access.token_secret_ref
-        named = plane.status.operator_token_secret_ref
-        return bool(self._made(plane)) or (named is not None and (given is None or named.name != given.name))
+        """Whether there may be such a token that the spec does not ask for."""
+        given = _kept(plane)
+        kept = [each for each in self._unwanted(plane) if not each.deleting]
+        return bool(kept) or (self._is_recorded(plane) and given != secret_name(plane))
 
     async def revoke(self, plane: CoderControlPlane, why: str) -> None:
-        """Raises what the database says when nobody deletes the token; nothing happens when there is none."""
-        made = self._made(plane)
+        """Raises `TokenLeft` when neither the database nor coderd deletes the token."""
+        made = self._unwanted(plane) or await self._hidden(plane)
         try:
-            await self._in_database(plane, made)
-        except (URLMissing, coderd_errors.AccessError):
+            await self._in_database(plane)
+        except (URLMissing, coderd_errors.AccessError, errors.Forbidden) as error:
             if not await self._in_coderd(plane, made):
-                raise
+                left = f"the token in Secret {secret_name(plane)} is not revoked yet: {error}"
+                raise TokenLeft(left) from None
         for one in made:
-            await self._children.delete(SECRET, one)
+            try:
+                await self._children.delete(SECRET, one)
+            except (errors.Forbidden, errors.Invalid) as refusal:
+                left = f"the token is revoked, but Secret {one.metadata.name} cannot be deleted: {refusal.message}"
+                raise SecretLeft(left) from None
         if made:
             self._recorder.normal(CONTROL_PLANE, plane, "OperatorTokenRevoked", why)
 
-    async def _in_database(self, plane: CoderControlPlane, made: list[Child]) -> None:
-        try:
-            url = await connection_url(self._client, plane)
-        except URLMissing:
-            if made or self._is_generated(plane):
-                raise
-            return  # the token in use was given: no database was ever needed
+    async def _in_database(self, plane: CoderControlPlane) -> None:
+        url = await connection_url(self._client, plane)
         await self._children.confirm(plane)
         await access_db.revoke(url, access_db.token_name(plane.metadata.namespace, plane.metadata.name))
 
     async def _in_coderd(self, plane: CoderControlPlane, made: list[Child]) -> bool:
-        """Whether coderd, if it is this control plane's own, knows none of the tokens any more."""
+        """Whether coderd, if it is this control plane's own, deleted the token of each Secret.
+
+        That it does not accept the content of a Secret proves nothing: somebody may have edited the Secret.
+        """
         if not made or controlled_by(plane, self._children.get(SERVICE, plane.key)) is None:
             return False
         await self._children.confirm(plane)
-        for one in made:
-            coderd = Coderd(self._connections, api_url(plane), token_in(one))
-            try:
-                await coderd.revoke_own_token()
-                await coderd.me()
-            except coderd_errors.Unauthorized:
+        for token in {token_in(one) for one in made}:
+            identifier = token.partition("-")[0]
+            if identifier in self._deleted:
                 continue
+            coderd = Coderd(self._connections, api_url(plane), token)
+            try:
+                if (await coderd.me()).username != access_db.USERNAME:
+                    return False
+                await coderd.revoke_own_token()
             except coderd_errors.CoderdError:
                 return False
-            return False  # it is still accepted
+            self._deleted |= {identifier}
         return True
 
-    def _made(self, plane: CoderControlPlane) -> list[Child]:
-        """The Secrets with tokens of the operator's own; one that the spec gives to the operator is the user's."""
-        given = plane.spec.operator_access.token_secret_ref
-        kept = given.name if given else ""
-        return [each for each in self._children.owned(SECRET, plane) if each.metadata.name != kept]
+    def _unwanted(self, plane: CoderControlPlane) -> list[Child]:
+        """The Secrets with tokens that the operator made, without one that the spec gives to the operator."""
+        return [each for each in self._children.owned(SECRET, plane) if each.metadata.name != _kept(plane)]
 
-    def _is_generated(self, plane: CoderControlPlane) -> bool:
-        named = plane.status.operator_token_secret_ref
-        return named is not None and named.name == secret_name(plane)
+    async def _hidden(self, plane: CoderControlPlane) -> list[Child]:
+        """The Secret if it lost the labels by which the cache has it."""
+        key = Key(plane.metadata.namespace, secret_name(plane))
+        if key.name == _kept(plane) or self._secrets.get(key) is None:
+            return []
+        found = controlled_by(plane, await self._children.look(SECRET, key, expected=True))
+        return [found] if found else []
+
+    def _is_recorded(self, plane: CoderControlPlane) -> bool:
+        """Whether status names the generated Secret, unless that is somebody else's by now."""
+        named, name = plane.status.operator_token_secret_ref, secret_name(plane)
+        if named is None or named.name != name:
+            return False
+        found = self._secrets.get(Key(plane.metadata.namespace, name))
+        return found is None or (found.controller is not None and found.controller.uid == plane.metadata.uid)
+
+
+def _kept(plane: CoderControlPlane) -> str:
+    """The Secret that the spec gives to the operator; with the control plane, its token goes too if we made it."""
+    given = plane.spec.operator_access.token_secret_ref
+    return given.name if given and not plane.deleting else ""

@@ -85,7 +85,8 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
 
     children = Children(runtime.client, Applier(runtime.client, NAME, DIGEST), caches, CONTROL_PLANE)
     client, recorder, now = runtime.client, runtime.recorder, runtime.now
-    cleanup, revocation = Cleanup(client, now, planes), Revocation(client, children, runtime.coderd, recorder)
+    cleanup = Cleanup(client, now, planes)
+    revocation = Revocation(client, children, secrets, runtime.coderd, recorder, planes, NAME)
     dependents = runtime.informer(PROVISIONER), runtime.informer(WORKSPACE_PROXY)
     deletion = Deletion(client, *dependents, revocation, recorder, cleanup)
     status = StatusWriter(client, CONTROL_PLANE, planes, recorder, NAME, now, runtime.metrics)

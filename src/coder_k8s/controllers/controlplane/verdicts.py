@@ -55,8 +55,17 @@ class Standing:
 
 
 REFUSALS = (errors.Unauthorized, errors.Forbidden, errors.NotFound)
-UNCHECKED = frozenset(("DatabaseURLMissing", "DatabaseUnreachable", "SchemaUnsupported", "UsernameTaken"))
-"""Why the database says nothing of a token."""
+UNCHECKED = frozenset(
+    (
+        "DatabaseURLMissing",
+        "DatabaseUnreachable",
+        "SchemaUnsupported",
+        "UsernameTaken",
+        "SecretUnavailable",
+        "Forbidden",
+    )
+)
+"""Why the database says nothing of a token, or the token is not renewed."""
 
 
 def judge_token(answer: str | errors.CoderdError, secret: str, url: str) -> Verdict:
@@ -82,8 +91,8 @@ def judge_generated(database: Verdict, coderd: Verdict | None, secret: str) -> V
     |---|---|---|
     | the token is valid | redirects | `RedirectedToAccessURL` |
     | the token is valid | anything else, or not asked | `TokenReady`, valid until a day |
-    | cannot be checked | accepts the token | `TokenReady`, not renewed because of that |
-    | cannot be checked | anything else, or not asked | what the database says |
+    | cannot be checked or renewed | accepts the token | `TokenReady`, not renewed because of that |
+    | cannot be checked or renewed | anything else, or not asked | what the database says |
     | anything else | anything | what the database says |
     """
     if database.holds and coderd is not None and coderd.reason == "RedirectedToAccessURL":

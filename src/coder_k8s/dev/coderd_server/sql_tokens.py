@@ -12,9 +12,10 @@ QUERY = """
 
 
 async def load_token(state: State, url: str, token: str) -> None:
-    """Learn from the database whether a token exists; a database that is down is down for the stand-in too."""
+    """Learn from the database whether a token exists; a database that is down is down for every token."""
     identifier = token.partition("-")[0]
-    if identifier in state.tokens and identifier not in state.tokens_of_database:
+    elsewhere = identifier in state.tokens and identifier not in state.tokens_of_database
+    if elsewhere and not state.switches.database_down:
         return
     try:
         connection = await asyncpg.connect(url, timeout=2)
@@ -26,6 +27,8 @@ async def load_token(state: State, url: str, token: str) -> None:
         state.set(database_down=True)
         return
     state.set(database_down=False)
+    if elsewhere:
+        return
     state.tokens.pop(identifier, None)
     state.tokens_of_database.add(identifier)
     if row is not None:

@@ -1,0 +1,238 @@
+"""Only a token that the operator made holds a control plane, and its revocation ends whatever is in the way."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.controllers.cleanup import CONTROL_PLANE_FINALIZER
+from coder_k8s.dev.processes import free_port
+from coder_k8s.kube import errors
+from coder_k8s.kube.kinds import SECRET
+from coder_k8s.kube.objects import Child, Key, Kind
+from tests.support import eventually
+from tests.support.coderd import Operator, Site, env, operator_tokens
+from tests.support.databases import CoderdDatabase
+from tests.support.gate import Gate
+
+SECRET_NAME = "demo-operator-token"
+GROUP = "admissionregistration.k8s.io"
+POLICY = Kind(GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", Child, namespaced=False)
+BINDING = Kind(
+    GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", Child, namespaced=False
+)
+NOWHERE = "postgres://coder:coder@127.0.0.1:{}/coder"
+
+
+async def with_access(demo: Site, database: CoderdDatabase, operator: Operator) -> str:
+    await demo.make(extraEnv=env(database.url))
+    await demo.serve()
+    await demo.told("Ready", "AllPartsReady", "True")
+    await operator.settle()
+    return await demo.token()
+
+
+async def is_gone(demo: Site) -> bool:
+    try:
+        await demo.plane()
+    except errors.NotFound:
+        return True
+    return False
+
+
+@asynccontextmanager
+async def secrets_that_stay(demo: Site) -> AsyncIterator[None]:
+    """A policy by which no Secret of the namespace may be deleted."""
+    name = f"keep-{demo.key.namespace}"
+    rule = {"apiGroups": [""], "apiVersions": ["*"], "resources": ["secrets"], "operations": ["DELETE"]}
+    here = {"matchLabels": {"kubernetes.io/metadata.name": demo.key.namespace}}
+    spec: dict[str, Any] = {
+        "matchConstraints": {"namespaceSelector": here, "resourceRules": [rule]},
+        "validations": [{"expression": "false", "message": "secrets stay"}],
+    }
+    await demo.client.create(POLICY, {"metadata": {"name": name}, "spec": spec})
+    spec = {"policyName": name, "validationActions": ["Deny"]}
+    await demo.client.create(BINDING, {"metadata": {"name": name}, "spec": spec})
+
+    async def is_refused() -> bool:
+        await demo.put_secret("probe", key="value")
+        try:
+            await demo.delete(SECRET, "probe")
+        except (errors.Forbidden, errors.Invalid):
+            return True
+        return False
+
+    await eventually(is_refused, 30)
+    yield
+    for kind in (BINDING, POLICY):
+        await demo.client.delete(kind, await demo.client.get(kind, Key("", name)), unchanged=False)
+
+
+async def test_a_secret_that_another_controller_holds_is_revoked_once(demo: Site, database: CoderdDatabase) -> None:
+    async with Gate(database.server.port) as gate, demo.operator() as operator:
+        await demo.make(extraEnv=env(database.url.replace(str(database.server.port), str(gate.port))))
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        key = Key(demo.key.namespace, SECRET_NAME)
+        await demo.client.merge(SECRET, key, {"metadata": {"finalizers": ["example.com/backup"]}})
+        await operator.settle()
+        visits = gate.visits
+        await demo.change(operatorAccess={"disabled": True})
+        await demo.told("OperatorAccessReady", "Disabled", "False")
+        await eventually(lambda: is_free(demo))
+        await operator.settle()
+        assert (await demo.plane()).status.operator_token_secret_ref is None
+        for _ in range(3):
+            await operator.look()
+        assert gate.visits == visits + 1
+        assert "series" not in await demo.event("OperatorTokenRevoked")
+        assert await operator_tokens(database) == []
+        await demo.client.merge(SECRET, key, {"metadata": {"finalizers": None}})
+
+
+async def is_free(demo: Site) -> bool:
+    return not (await demo.plane()).metadata.finalizers
+
+
+async def test_a_secret_that_may_not_be_deleted_holds_no_deletion(demo: Site, database: CoderdDatabase) -> None:
+    """Garbage collection has it next, and its token does not work any more."""
+    async with demo.operator() as operator:
+        await with_access(demo, database, operator)
+        async with secrets_that_stay(demo):
+            await demo.delete(CONTROL_PLANE, "demo")
+            await eventually(lambda: is_gone(demo))
+            await operator.settle()
+        assert await operator_tokens(database) == []
+        event = await demo.event("CleanupGivenUp")
+        assert SECRET_NAME in event["note"]
+        assert "secrets stay" in event["note"]
+
+
+@pytest.mark.parametrize("access", [{"disabled": True}, {"tokenSecretRef": {"name": "given"}}], ids=["off", "given"])
+async def test_a_secret_that_may_not_be_deleted_is_named(
+    demo: Site, database: CoderdDatabase, access: dict[str, Any]
+) -> None:
+    await demo.put_secret("given", token=demo.coderd.state.token)
+    async with demo.operator() as operator:
+        await with_access(demo, database, operator)
+        async with secrets_that_stay(demo):
+            await demo.change(operatorAccess=access)
+
+            async def named() -> bool:
+                plane = await demo.plane()
+                [condition] = [each for each in plane.status.conditions if each.type == "OperatorAccessReady"]
+                assert condition.observed_generation == plane.metadata.generation
+                return f"Secret {SECRET_NAME} cannot be deleted: " in condition.message
+
+            await eventually(named)
+            await operator.settle()
+            assert await operator_tokens(database) == []
+            assert 0 < (operator.look_again() or 0) <= 30
+
+        async def retried() -> bool:
+            await operator.later(seconds=31)
+            return await is_free(demo)
+
+        await eventually(retried)  # the API server takes a while to forget the policy
+        assert await demo.find(SECRET, SECRET_NAME) is None
+
+
+@pytest.mark.parametrize("reason", ["DatabaseUnreachable", "UsernameTaken", "DatabaseURLMissing"])
+async def test_a_token_that_was_never_made_holds_nothing(demo: Site, database: CoderdDatabase, reason: str) -> None:
+    """As after the commonest mistakes: the wrong host, no URL, a person of the operator's name."""
+    await database.server.execute(
+        """
+        INSERT INTO users (id, email, username, hashed_password, created_at, updated_at, status, rbac_roles, login_type)
+        VALUES (gen_random_uuid(), 'a@example.com', 'coder-k8s-operator', 'x', now(), now(), 'active', '{}', 'oidc')
+        """,
+        database.name,
+    )
+    url = {"DatabaseUnreachable": NOWHERE.format(free_port()), "UsernameTaken": database.url}.get(reason)
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(url) if url else [])
+        await demo.told("OperatorAccessReady", reason, "False")
+        await operator.settle()
+        assert (await demo.plane()).metadata.finalizers == []
+        await demo.delete(CONTROL_PLANE, "demo")
+        await operator.settle()
+        assert await is_gone(demo)
+        assert await demo.events("CleanupGivenUp") == []
+
+
+async def test_a_name_that_a_person_took_holds_no_deletion(demo: Site, database: CoderdDatabase) -> None:
+    """The operator's user is gone with its tokens, so there is nothing to revoke."""
+    async with demo.operator() as operator:
+        await with_access(demo, database, operator)
+        await database.server.execute("DELETE FROM api_keys", database.name)
+        await database.server.execute("UPDATE users SET is_system = false, login_type = 'oidc'", database.name)
+        await demo.delete(CONTROL_PLANE, "demo")
+        await eventually(lambda: is_gone(demo))
+        await operator.settle()
+        assert await demo.events("CleanupGivenUp") == []
+
+
+async def test_another_given_secret_is_no_reason_to_revoke(demo: Site, database: CoderdDatabase) -> None:
+    """As with a Secret that kustomize names after its content, and a database that the operator cannot reach."""
+    for name in ("given-1", "given-2"):
+        await demo.put_secret(name, token=demo.coderd.state.token)
+    async with demo.operator() as operator:
+        access = {"tokenSecretRef": {"name": "given-1"}}
+        await demo.make(extraEnv=env(NOWHERE.format(free_port())), operatorAccess=access)
+        await demo.serve()
+        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.change(operatorAccess={"tokenSecretRef": {"name": "given-2"}})
+        condition = await demo.told("OperatorAccessReady", "TokenReady", "True")
+        assert condition.message == "Coder accepts the token in Secret given-2, of user admin"
+        await operator.settle()
+        plane = await demo.plane()
+        assert plane.metadata.finalizers == []
+        assert plane.status.operator_token_secret_ref is not None
+        assert plane.status.operator_token_secret_ref.name == "given-2"
+        await demo.delete(CONTROL_PLANE, "demo")
+        await operator.settle()
+        assert await is_gone(demo)
+        assert await demo.events("CleanupGivenUp") == []
+
+
+async def test_a_generated_token_that_is_given_is_revoked_with_its_control_plane(
+    demo: Site, database: CoderdDatabase
+) -> None:
+    async with demo.operator() as operator:
+        await with_access(demo, database, operator)
+        await demo.change(operatorAccess={"tokenSecretRef": {"name": SECRET_NAME}})
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await operator.settle()
+        assert (await demo.plane()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
+        assert len(await operator_tokens(database)) == 1
+        await demo.delete(CONTROL_PLANE, "demo")
+        await eventually(lambda: is_gone(demo))
+        assert await operator_tokens(database) == []
+
+
+AT_COMMIT = """
+CREATE FUNCTION hesitate() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(2); RETURN NULL; END';
+CREATE CONSTRAINT TRIGGER hesitate AFTER INSERT ON api_keys DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION hesitate();
+"""
+
+
+async def test_a_crash_while_the_token_is_made_leaves_none(demo: Site, database: CoderdDatabase) -> None:
+    """The database commits what the operator does not live to see."""
+    await database.server.execute(AT_COMMIT, database.name)
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(database.url))
+        await eventually(lambda: is_held(demo))
+        assert await demo.token()
+        assert await operator_tokens(database) == []
+        operator.crash()
+    await eventually(lambda: operator_tokens(database))
+    assert (await demo.plane()).status.operator_token_secret_ref is None
+    await demo.delete(CONTROL_PLANE, "demo")
+    async with demo.operator():
+        await eventually(lambda: is_gone(demo))
+    assert await operator_tokens(database) == []
+
+
+async def is_held(demo: Site) -> bool:
+    return (await demo.plane()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
