@@ -90,6 +90,7 @@ async def test_a_proxy_is_taken_over_where_that_is_asked_for(place: World, ours:
         theirs = somebody_registers(place.coderd.state)
         await operator.later(seconds=61)
         await place.told("Stalled", "NameTaken", "True")
+        place.coderd.state.set_proxy(NAME, "unreachable")
         await adopt(place)
         proxy = await place.ready(operator)
         assert (proxy.status.registered, proxy.status.proxy_id) == (True, theirs.id)
@@ -100,6 +101,23 @@ async def test_a_proxy_is_taken_over_where_that_is_asked_for(place: World, ours:
         await place.delete(WORKSPACE_PROXY, NAME)
         await place.gone(WORKSPACE_PROXY, NAME)
     assert place.proxies == {}
+
+
+async def test_a_proxy_that_runs_is_not_taken_over(place: World) -> None:
+    """A new token would disconnect its pods."""
+    theirs = somebody_registers(place.coderd.state)
+    async with place.operator() as operator:
+        await place.make()
+        await adopt(place)
+        taken = await place.told("Stalled", "NameTaken", "True")
+        assert "that is running" in taken.message
+        assert "stop it and take it over" in taken.message
+        await operator.later(seconds=61)
+        assert place.proxies == {NAME: theirs}
+        place.coderd.state.set_proxy(NAME, "unreachable")
+        await operator.later(seconds=31)
+        await place.told("Registered", "Registered", "True")
+        assert (await place.get()).status.proxy_id == theirs.id
 
 
 @pytest.mark.parametrize("asked", ["by the newer one", "by both"])
@@ -126,6 +144,7 @@ async def test_what_another_object_has_cannot_be_taken_over(place: World, asked:
 async def test_two_objects_that_ask_for_one_proxy_at_once(place: World) -> None:
     """The older one gets it, and nothing happens to it by the other."""
     theirs = somebody_registers(place.coderd.state)
+    place.coderd.state.set_proxy(NAME, "unreachable")
     for name in ("older", "younger"):
         await place.make(name, bootstrap={**place.bootstrap, "proxyName": NAME})
         await adopt(place, name)
@@ -222,7 +241,7 @@ async def test_a_name_without_an_id_deletes_nothing_of_somebody_else(place: Worl
     """An object that goes before its registration was found out about."""
     theirs = somebody_registers(place.coderd.state)
     await place.make()
-    await record_name(place, minutes=1)
+    await record_name(place, seconds=59)
     await place.delete(WORKSPACE_PROXY, NAME)
     async with place.operator():
         await place.gone(WORKSPACE_PROXY, NAME)

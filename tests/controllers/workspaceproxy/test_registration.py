@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coder_k8s.api import CoderWorkspaceProxy
-from coder_k8s.coderd.types import WorkspaceProxy
+from coder_k8s.coderd.types import ProxyStatus, WorkspaceProxy
 from coder_k8s.controllers.workspaceproxy.registration import (
     Adopt,
     Begin,
@@ -41,6 +41,7 @@ def proxy(
     *,
     after: float = 1,
     used: bool = False,
+    running: bool = False,
 ) -> WorkspaceProxy:
     """A proxy that coderd created some seconds after the name was recorded."""
     return WorkspaceProxy(
@@ -50,7 +51,8 @@ def proxy(
         icon_url=icon,
         healthy=True,
         created_at=THEN + timedelta(seconds=after),
-        path_app_url="https://sydney.example.com" if used else "",
+        path_app_url="https://sydney.example.com" if used or running else "",
+        status=ProxyStatus(status="ok" if running else "unregistered"),
     )
 
 
@@ -159,6 +161,18 @@ def test_a_proxy_is_taken_over_where_that_is_asked_for(recorded: Recorded) -> No
     assert next_step(ADOPTING, recorded, "", [PRIMARY, found], Claims()) == Adopt(found, requested=True)
 
 
+@pytest.mark.parametrize("recorded", [NOTHING, Recorded("sydney", id="z")], ids=["Taken", "Replaced"])
+@pytest.mark.parametrize("wanted", [WANTED, ADOPTING], ids=["", "adopting"])
+def test_a_proxy_that_runs_is_not_taken_over(wanted: Wanted, recorded: Recorded) -> None:
+    blocked = Blocked("sydney", adoptable=True, in_use=True)
+    assert next_step(wanted, recorded, "", [PRIMARY, proxy(running=True)], Claims()) == blocked
+
+
+def test_a_proxy_that_runs_with_the_token_of_the_secret_is_taken_over() -> None:
+    found = proxy(running=True)
+    assert next_step(ADOPTING, Recorded("sydney", id="z"), "a", [found], Claims()) == Adopt(found, requested=True)
+
+
 def test_what_the_spec_leaves_out_is_for_people_in_coder_to_choose() -> None:
     assert next_step(Wanted("sydney"), KNOWN, "a", [OURS], Claims()) == Keep(OURS)
 
@@ -181,7 +195,14 @@ def test_whose_a_token_is(token: str, expected: str) -> None:
 IDS = st.sampled_from(["", "a", "b", "c"])
 NAMES = st.sampled_from(["sydney", "Sydney", "perth", "old"])
 STORED = st.lists(
-    st.builds(proxy, st.sampled_from("abc"), NAMES, after=st.sampled_from([-1, 1, 60]), used=st.booleans()),
+    st.builds(
+        proxy,
+        st.sampled_from("abc"),
+        NAMES,
+        after=st.sampled_from([-1, 1, 60]),
+        used=st.booleans(),
+        running=st.booleans(),
+    ),
     unique_by=(lambda each: each.id, lambda each: each.name.lower()),
 )
 RECORDED = st.builds(
@@ -197,10 +218,11 @@ def test_any_state_comes_to_rest_and_takes_nothing_from_others(
     adopt: bool, recorded: Recorded, held: str, stored: list[WorkspaceProxy], claims: Claims
 ) -> None:
     """Each step is played. Only these are touched: the recorded one, and of those that nobody claims the one of our
-    token, the one that the record accounts for, and the one of the name where that is asked for."""
+    token, the one that the record accounts for, and the one of the name where that is asked for, unless it runs."""
     mine = {recorded.id} - {""}
     for each in stored:
-        ours = each.id == held or (adopt and each.name.lower() == "sydney")
+        stopped = each.status.status != "ok"
+        ours = each.id == held or (adopt and stopped and each.name.lower() == "sydney")
         if each.id not in claims.ids and (ours or (not recorded.id and recorded.accounts_for(each))):
             mine.add(each.id)
     steps = []

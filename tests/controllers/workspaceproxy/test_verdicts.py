@@ -89,6 +89,11 @@ def test_a_missing_right_is_named() -> None:
             'object, or take it over with the annotation coder.com/adopt: "true"',
         ),
         (
+            Blocked("sydney", adoptable=True, in_use=True),
+            "Coder already has a proxy named sydney that this object did not register, and that is running; delete it "
+            'in Coder, rename this object, or stop it and take it over with the annotation coder.com/adopt: "true"',
+        ),
+        (
             Blocked("sydney"),
             "Coder already has a proxy named sydney that this object did not register; delete it in Coder or rename "
             "this object",

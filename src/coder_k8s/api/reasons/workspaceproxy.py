@@ -54,8 +54,8 @@ WORKSPACE_PROXY: dict[StrEnum, tuple[Reason, ...]] = {
         Reason(
             "NameTaken",
             "Coder has a proxy of that name that this object did not register.",
-            "Delete it in Coder, rename this object, or take the proxy over with the annotation "
-            '`coder.com/adopt: "true"`, which disconnects the pods that use its token.',
+            "Delete it in Coder, rename this object, or stop the pods that use its token and take the proxy over with "
+            'the annotation `coder.com/adopt: "true"`.',
         ),
         Reason(
             "SecretRefused",

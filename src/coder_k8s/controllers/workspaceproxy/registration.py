@@ -9,8 +9,8 @@ A proxy belongs to this object if the status has its ID. coderd does not know wh
 an ID (a crash, a lost answer) is weak evidence. It is recorded again before every request, and counts for a proxy that
 coderd created within a minute after that, that no pod has used yet, because nobody else has its token, and that no
 other object claims. Every other proxy of that name is foreign: it is never changed or deleted, unless the object has
-the annotation `coder.com/adopt`. That takes over any proxy of the name that no other object claims: nothing shows
-whether this operator registered it earlier.
+the annotation `coder.com/adopt`. That takes over a proxy of the name that no other object claims and that does not run:
+nothing shows whether this operator registered it earlier, but pods run with the token of one that is `ok`.
 
     state       status says          Secret holds      coderd has                next step
     ----------  -------------------  ----------------  ------------------------  ---------------------------------
@@ -29,7 +29,8 @@ whether this operator registered it earlier.
     Replaced    ID                   anything          the name, not that ID     Blocked, or Adopt if asked to
     Elsewhere   ID or name, there    anything          not that ID               Leave: what is there retires
 
-Adopt needs that no other object claims the proxy. A proxy that retires is still this object's by its ID: should it be
+Adopt needs that no other object claims the proxy; "if asked to" also that coderd does not report it as `ok`, unless the
+Secret holds its token. A proxy that retires is still this object's by its ID: should it be
 wanted again before it is deregistered, it is adopted.
 """
 
@@ -152,6 +153,8 @@ class Blocked:
     """Whether another object claims it."""
     adoptable: bool = False
     """Whether the annotation would let this object take it over."""
+    in_use: bool = False
+    """Whether it has to be stopped before that."""
 
 
 Step = Keep | Adopt | Begin | Create | Regenerate | Change | Leave | Forget | Blocked
@@ -186,7 +189,7 @@ def next_step(wanted: Wanted, recorded: Recorded, held: str, stored: Sequence[Wo
         if recorded.name and (find_named(stored, recorded.name) or not _same(recorded.name, wanted.name)):
             return Forget()
     if named is not None:
-        return _taken(wanted, named, claims)
+        return _taken(wanted, named, held, claims)
     return Create() if recorded.name and not recorded.id else Begin()
 
 
@@ -204,10 +207,13 @@ def _is_ours(wanted: Wanted, recorded: Recorded, held: str, proxy: WorkspaceProx
     return proxy.id == held and _same(proxy.name, recorded.name)
 
 
-def _taken(wanted: Wanted, named: WorkspaceProxy, claims: Claims) -> Step:
+def _taken(wanted: Wanted, named: WorkspaceProxy, held: str, claims: Claims) -> Step:
     if not claims.allow(named):
         return Blocked(named.name, claimed=named.name.lower() != PRIMARY)
-    return Adopt(named, requested=True) if wanted.adopt else Blocked(named.name, adoptable=True)
+    in_use = named.status.status == "ok" and named.id != held
+    if wanted.adopt and not in_use:
+        return Adopt(named, requested=True)
+    return Blocked(named.name, adoptable=True, in_use=in_use)
 
 
 def _keep(wanted: Wanted, known: WorkspaceProxy, named: WorkspaceProxy | None, held: str) -> Step:

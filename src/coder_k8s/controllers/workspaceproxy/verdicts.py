@@ -106,9 +106,11 @@ def name_taken(found: Blocked) -> Verdict:
         )
     else:
         fixes = ["delete it in Coder", "rename this object"]
-        fixes += [f'take it over with the annotation {ADOPT}: "true"'] if found.adoptable else []
+        stop = "stop it and " if found.in_use else ""
+        fixes += [f'{stop}take it over with the annotation {ADOPT}: "true"'] if found.adoptable else []
         choice = f"{', '.join(fixes[:-1])}{',' if len(fixes) > 2 else ''} or {fixes[-1]}"
-        message = f"Coder already has a proxy named {found.name} that this object did not register; {choice}"
+        running = ", and that is running" if found.in_use else ""
+        message = f"Coder already has a proxy named {found.name} that this object did not register{running}; {choice}"
     return Verdict(False, "NameTaken", message, stalled=True)
 
 
