@@ -71,8 +71,9 @@ async def test_organizations_that_change_again_and_again(place: Yard) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.told("ProvisionerKeyReady", "KeyReady")
-        for turn in range(10):
+        for turn in range(8):
             await place.change(organizationName="default" if turn % 2 else "acme")
+            await place.told("ProvisionerKeyReady", "Rotating" if turn % 2 and turn > 2 else "KeyReady")
             await operator.settle()
         assert len((await place.get()).status.retiring_keys) == 3
         assert len(place.keys) + len(place.plane.acme.state.keys) == 4
