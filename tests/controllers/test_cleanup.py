@@ -205,9 +205,11 @@ async def test_an_operator_that_is_restarted_in_the_middle(all_three: Together) 
 
 
 @pytest.mark.parametrize("secrets", ["stay", "are gone"])
-async def test_a_namespace_that_is_torn_down(all_three: Together, secrets: str) -> None:
-    """Nothing waits for what cannot be had any more."""
-    async with all_three.operator():
+async def test_a_namespace_that_is_torn_down(
+    all_three: Together, secrets: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing waits for what cannot be had any more. No event is accepted there, so the log names what is left."""
+    async with all_three.operator() as runtime:
         await all_three.apply()
         token = await all_three.token()
         await all_three.tear_down()
@@ -218,7 +220,12 @@ async def test_a_namespace_that_is_torn_down(all_three: Together, secrets: str) 
         await all_three.gone()
         all_three.state.set(cut=False)
         assert not await all_three.is_accepted(token)
-        assert await all_three.left() == (set() if secrets == "stay" else {"build", "sydney"})
+        left = set() if secrets == "stay" else {"build", "sydney"}
+        assert await all_three.left() == left
+        await eventually(lambda: runtime.recorder.resting)
+        lines = [line.getMessage() for line in caplog.records if "Leaked" in line.getMessage()]
+        named = {"build": "key build", "sydney": "workspace proxy sydney"}
+        assert {name for name, words in named.items() if any(words in line for line in lines)} == left
 
 
 async def test_the_secret_of_the_database_is_deleted_too(all_three: Together) -> None:

@@ -292,6 +292,18 @@ async def test_a_refused_write_is_counted_and_logged(
             recorder.normal(CONFIG_MAP, thing, "", "an event needs a reason")
             await eventually(lambda: dropped(metrics, "failed") == 1)
     assert "cannot write event" in caplog.text
+    assert "needs a reason" not in caplog.text
+
+
+async def test_the_note_of_a_refused_warning_is_logged(
+    client: Client, thing: Object, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = recorder_with(client, metrics)
+    with caplog.at_level(logging.WARNING, "coder_k8s.kube.events"):
+        async with running(recorder):
+            recorder.warning(CONFIG_MAP, thing, "", "Key build is left in Coder")
+            await eventually(lambda: dropped(metrics, "failed") == 1)
+    assert "Key build is left in Coder" in caplog.text
 
 
 @pytest.fixture

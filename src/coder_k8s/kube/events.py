@@ -220,7 +220,8 @@ class Recorder:
         try:
             await self._send(series)
         except errors.KubeError as trouble:
-            log.warning("cannot write event %s of %s: %s", series.fact.reason, series.fact.key, trouble)
+            lost = f" ({series.fact.note})" if series.fact.type == "Warning" else ""  # which nothing else may report
+            log.warning("cannot write event %s of %s%s: %s", series.fact.reason, series.fact.key, lost, trouble)
             self._drop("failed")
         except asyncio.CancelledError:
             self._ledger.put_back(series)
