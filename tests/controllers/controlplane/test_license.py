@@ -468,3 +468,22 @@ def test_what_a_licence_says_of_itself() -> None:
     assert read("a.W10.c").claims == {}
     assert read("a.!!!.c").claims == {}
     assert read("a.eyJleHAiOjF9.c").claims == {"exp": 1}
+
+
+async def test_a_refusal_is_remembered_while_coderd_is_away(demo: Site) -> None:
+    await put(demo, "garbage")
+    async with demo.operator() as operator:
+        await demo.serve()
+        before = await demo.told("LicenseApplied", "LicenseInvalid", "False")
+        await operator.settle()
+        for _ in range(3):
+            demo.coderd.state.set(failing=True)
+            await operator.later(seconds=121)
+            assert await demo.told("LicenseApplied", "LicenseInvalid", "False") == before
+            assert 0 < (operator.look_again() or 0) <= 30
+            demo.coderd.state.set(failing=False)
+            await operator.later(seconds=31)
+            assert await demo.told("LicenseApplied", "LicenseInvalid", "False") == before
+        assert posts(demo) == 1
+        await operator.later(hours=1)
+        assert posts(demo) == 2

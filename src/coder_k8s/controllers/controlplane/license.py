@@ -87,17 +87,20 @@ class LicenseKeeper:
             return Verdict(False, "SecretMissing", missing, stalled=True)
         licence = read(jwt)
         remembered = _remembered(plane, licence)
+        refused = Verdict(False, "LicenseInvalid", remembered, stalled=True)
         if coderd is None:
             waiting = Verdict(False, "Pending", "waiting for operator access and a pod that is ready")
-            return Verdict(False, "LicenseInvalid", remembered, stalled=True) if remembered else waiting
+            return refused if remembered else waiting
         try:
             if remembered and not self._is_due(plane.key, remembered, await coderd.build_info()):
-                verdict, seconds = Verdict(False, "LicenseInvalid", remembered, stalled=True), CONFIRM
+                verdict, seconds = refused, CONFIRM
             else:
                 verdict, seconds = await self._keep(plane, coderd, jwt, licence)
         except coderd_errors.CoderdError as trouble:
             verdict, seconds = explain(trouble, "licenses")
             verdict = verdict._replace(stalled=verdict.reason == "NotSupported")
+            if remembered and verdict.reason == "Error":  # the condition is the memory of the refusal
+                verdict = refused
         return self._standing.keep(plane.key, about, verdict, seconds)
 
     def _is_due(self, key: Key, remembered: str, build: BuildInfo) -> bool:
