@@ -309,3 +309,20 @@ async def test_a_server_that_wants_tls_and_a_url_that_does_not(tls_server: Postg
 async def test_a_server_without_tls_and_a_url_that_wants_it(database: CoderdDatabase) -> None:
     with pytest.raises(DatabaseUnreachable, match="refuses TLS"):
         await ensure(database.server.url(database.name, query="sslmode=require"))
+
+
+async def test_a_server_with_several_addresses_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a headless Service or two families of addresses."""
+    port = free_port()
+    addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{each}", port)) for each in (1, 2)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
+    with pytest.raises(DatabaseUnreachable, match="none of its addresses accepts a connection") as caught:
+        await ensure(f"postgres://coder:coder@database.example:{port}/coder")
+    assert "TLS" not in str(caught.value)
+
+
+async def test_an_address_is_not_in_the_message() -> None:
+    port = free_port()
+    with pytest.raises(DatabaseUnreachable, match="the connection is refused") as caught:
+        await ensure(f"postgres://coder:coder@127.0.0.1:{port}/coder")
+    assert str(port) not in str(caught.value)

@@ -111,9 +111,20 @@ def _meaning(error: Exception) -> AccessError:
     if isinstance(error, asyncpg.UniqueViolationError) and error.table_name == "users":
         return UsernameTaken("the operator's name or e-mail address belongs to another user")
     if isinstance(error, OSError):
-        return DatabaseUnreachable(f"cannot connect to the database: {error.strerror or 'the server refuses TLS'}")
+        return DatabaseUnreachable(f"cannot connect to the database: {_network(error)}")
     state = getattr(error, "sqlstate", None) or ""
     for start, kind, message in _MEANINGS:
         if state.startswith(start):
             return kind(f"{message} (SQLSTATE {state})" if state else message)
     raise AssertionError("the last row fits everything")
+
+
+def _network(error: OSError) -> str:
+    """Why there is no connection, without the address: that of a pod changes."""
+    if isinstance(error, ConnectionRefusedError):
+        return "the connection is refused"
+    if error.strerror:
+        return error.strerror
+    if isinstance(error, ConnectionError):  # how the driver reports a server without TLS
+        return "the server refuses TLS"
+    return "none of its addresses accepts a connection"

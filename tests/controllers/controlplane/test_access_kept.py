@@ -8,11 +8,12 @@ from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.controllers.cleanup import CONTROL_PLANE_FINALIZER
 from coder_k8s.controllers.controlplane.verdicts import Verdict, judge_generated, judge_token
+from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
 from tests.support.coderd import Site, assert_one_token, env, operator_tokens
-from tests.support.databases import CoderdDatabase
+from tests.support.databases import CoderdDatabase, create_database
 
 SECRET_NAME = "demo-operator-token"
 ME = "/api/v2/users/me"
@@ -35,7 +36,7 @@ UNCHECKED = (DOWN, NEW_SCHEMA, NO_URL, HUMAN, QUOTA, NOT_HELD)
     ("database", "coderd", "expected"),
     [
         (VALID, REDIRECTED, REDIRECTED),
-        *((VALID, coderd, VALID) for coderd in (ACCEPTED, REFUSED, UNKNOWN, None)),
+        *((VALID, coderd, VALID) for coderd in (ACCEPTED, UNKNOWN, None)),
         *((database, coderd, database) for database in UNCHECKED for coderd in (REFUSED, None)),
         *((database, coderd, database) for database in (DOWN, NEW_SCHEMA) for coderd in (UNKNOWN, REDIRECTED)),
         *((EMPTY, coderd, EMPTY) for coderd in (ACCEPTED, REFUSED, None)),
@@ -45,6 +46,13 @@ def test_what_the_database_and_coderd_say_together(
     database: Verdict, coderd: Verdict | None, expected: Verdict
 ) -> None:
     assert judge_generated(database, coderd, "demo") == expected
+
+
+def test_a_token_of_another_database_is_not_taken_to_work() -> None:
+    judged = judge_generated(VALID, REFUSED, "demo")
+    assert (judged.holds, judged.reason, judged.stalled) == (False, "TokenRejected", True)
+    assert VALID.message in judged.message
+    assert REFUSED.message in judged.message
 
 
 @pytest.mark.parametrize("database", UNCHECKED)
@@ -245,3 +253,25 @@ async def test_a_lost_secret_is_looked_for_where_the_status_says(demo: Site, dat
         await demo.told("OperatorAccessReady", "Disabled", "False")
         await demo.told("Ready", "AllPartsReady", "True")
     assert await demo.client.get(SECRET, Key(demo.key.namespace, "given"))
+
+
+async def test_a_database_that_is_not_that_of_coder_is_named(
+    demo: Site, database: CoderdDatabase, postgres: Postgres
+) -> None:
+    other = await create_database(postgres, "2.36.1")
+    async with demo.operator() as operator:
+        await demo.make(extraEnv=env(other.url))
+        await demo.serve()
+        condition = await demo.told("OperatorAccessReady", "TokenRejected", "False")
+        assert "valid until" in condition.message
+        assert "API key is invalid" in condition.message
+        await demo.told("Stalled", "TokenRejected", "True")
+        await operator.settle()
+        first = await demo.token()
+        await operator.later(seconds=31)
+        assert await demo.token() == first, "another one would be no better"
+        await demo.change(extraEnv=env(database.url))
+        await demo.serve()
+        await operator.later(seconds=31)
+        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await assert_one_token(demo, database)

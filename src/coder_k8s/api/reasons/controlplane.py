@@ -64,8 +64,10 @@ CONTROL_PLANE: dict[StrEnum, tuple[Reason, ...]] = {
         ),
         Reason(
             "TokenRejected",
-            "Coder does not accept the token of `operatorAccess.tokenSecretRef`.",
-            "Make a new token in Coder, as a user with the role Owner, and put it into the Secret.",
+            "Coder does not accept the token of `operatorAccess.tokenSecretRef`, or the one that the operator made in "
+            "the database of `CODER_PG_CONNECTION_URL`.",
+            "Make a new token in Coder, as a user with the role Owner, and put it into the Secret. Without that field: "
+            "set `CODER_PG_CONNECTION_URL` to the database that Coder uses.",
         ),
         Reason(
             "Forbidden",

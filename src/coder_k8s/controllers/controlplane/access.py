@@ -114,6 +114,8 @@ class OperatorAccess:
         except coderd_errors.CoderdError as error:
             answer = error
         verdict = judge_token(answer, where, url)
+        if verdict.reason == "TokenRejected":  # it may have been deleted since the database was asked
+            self._standing.forget(plane.key)
         return self._answers.keep(plane.key, about, verdict, TRUST if verdict.holds else RETRY)
 
     async def _generated(self, plane: CoderControlPlane, serving: bool) -> tuple[str, Verdict]:

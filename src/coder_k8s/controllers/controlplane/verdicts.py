@@ -90,6 +90,7 @@ def judge_generated(database: Verdict, coderd: Verdict | None, secret: str) -> V
     | the database | coderd | the condition |
     |---|---|---|
     | the token is valid | redirects | `RedirectedToAccessURL` |
+    | the token is valid | refuses the token | `TokenRejected`, which names both |
     | the token is valid | anything else, or not asked | `TokenReady`, valid until a day |
     | cannot be checked or renewed | accepts the token | `TokenReady`, not renewed because of that |
     | cannot be checked or renewed | anything else, or not asked | what the database says |
@@ -97,6 +98,9 @@ def judge_generated(database: Verdict, coderd: Verdict | None, secret: str) -> V
     """
     if database.holds and coderd is not None and coderd.reason == "RedirectedToAccessURL":
         return coderd
+    if database.holds and coderd is not None and coderd.reason == "TokenRejected":
+        message = f"{database.message} in the database of CODER_PG_CONNECTION_URL, but {coderd.message}"
+        return Verdict(False, "TokenRejected", f"{message}. Use the database that Coder uses", stalled=True)
     if database.reason in UNCHECKED and coderd is not None and coderd.holds:
         message = f"Coder accepts the token in Secret {secret}; it is not renewed: {database.message}"
         return Verdict(True, "TokenReady", message)
