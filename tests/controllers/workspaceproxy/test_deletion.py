@@ -1,6 +1,7 @@
 """What we registered is deregistered when its object goes, and no deletion hangs."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -129,16 +130,65 @@ async def test_a_licence_that_ended_does_not_keep_an_object(place: World) -> Non
         assert "Contact sales" in await place.event("WorkspaceProxyLeaked")
 
 
-async def test_credentials_that_are_gone(place: World) -> None:
-    """There is nothing to wait for: a namespace may have lost its Secrets already."""
+@pytest.mark.parametrize("back", [True, False])
+async def test_credentials_that_are_gone_are_waited_for(place: World, back: bool) -> None:
+    """A tool may be about to write the Secret again."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await place.delete(SECRET, CREDENTIALS)
         await place.told("Registered", "CredentialsMissing")
         await place.delete(WORKSPACE_PROXY, NAME)
+        assert CREDENTIALS in await place.event("WorkspaceProxyNotDeregistered")
+        await operator.settle()
+        assert (await place.get()).metadata.finalizers == [FINALIZER]
+        if back:
+            await place.put_secret(CREDENTIALS, token=place.coderd.state.token)
+        else:
+            await operator.later(minutes=5)
         await place.gone(WORKSPACE_PROXY, NAME)
-        assert CREDENTIALS in await place.event("WorkspaceProxyLeaked")
+        if back:
+            assert await place.events("WorkspaceProxyLeaked") == []
+        else:
+            assert CREDENTIALS in await place.event("WorkspaceProxyLeaked")
+    assert (NAME in place.proxies) is not back
+
+
+async def test_credentials_of_a_proxy_that_retires_are_waited_for(place: World) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await place.delete(SECRET, CREDENTIALS)
+        await place.told("Registered", "CredentialsMissing")
+        await place.put_secret("given", token="other:token")
+        await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL="http://x")
+        await place.told("Registered", "NotManaged")
+        await place.roll_out()
+        assert CREDENTIALS in await place.event("WorkspaceProxyNotDeregistered")
+        await operator.settle()
+        assert [each.proxy_name for each in (await place.get()).status.retiring_proxies] == [NAME]
+        assert await place.events("WorkspaceProxyLeaked") == []
+        await place.put_secret(CREDENTIALS, token=place.coderd.state.token)
+        await operator.later(seconds=31)
+        assert (await place.get()).status.retiring_proxies == []
+    assert place.proxies == {}
+
+
+@pytest.mark.parametrize("way", ["bootstrap", "controlPlaneRef"])
+async def test_a_status_without_a_place_is_that_of_the_spec(place: World, way: str) -> None:
+    """The Go operator records no place; the object may be deleted before the first reconcile."""
+    await place.make_plane()
+    spec: dict[str, Any] = {way: {"name": PLANE} if way == "controlPlaneRef" else place.bootstrap}
+    await place.make(**spec)
+    ours = register(place.coderd.state, Proxy("ours", NAME, "Ours", "/x.png", "", "ok", place.clock()))
+    await place.client.merge(WORKSPACE_PROXY, place.key, {"metadata": {"finalizers": [FINALIZER]}})
+    status = {"registered": True, "proxyID": ours["proxy"]["id"]}
+    await place.client.merge(WORKSPACE_PROXY, place.key, {"status": status}, "status")
+    await place.delete(WORKSPACE_PROXY, NAME)
+    async with place.operator():
+        await place.gone(WORKSPACE_PROXY, NAME)
+        assert await place.events("WorkspaceProxyLeaked") == []
+    assert place.proxies == {}
 
 
 async def test_what_is_left_at_a_control_plane_that_is_gone_is_named(place: World) -> None:

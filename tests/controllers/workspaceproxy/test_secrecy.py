@@ -45,6 +45,8 @@ async def test_tokens_stay_in_their_secrets(place: World, caplog: pytest.LogCapt
         told.append(operator.metrics())
         await place.delete(SECRET, CREDENTIALS)
         await place.delete(WORKSPACE_PROXY, NAME)
+        await place.event("WorkspaceProxyNotDeregistered")
+        await operator.later(minutes=5)
         await place.gone(WORKSPACE_PROXY, NAME)
         await place.event("WorkspaceProxyLeaked")
         told.append(str(await place.events()))

@@ -109,7 +109,7 @@ class Places:
             raise NoWay("the credentials for that deployment are gone")
         token = await self._secrets.read(Key(namespace, where.name), where.key)
         if not token:
-            raise NoWay(f"Secret {where.name} with the credentials is gone")
+            raise coderd_errors.Unavailable(f"there is no token under key {where.key} in Secret {where.name}")
         return Coderd(self._connections, made.coder_url, token)
 
 

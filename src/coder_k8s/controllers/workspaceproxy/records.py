@@ -1,7 +1,11 @@
 """What the status of an object says about the proxies that it registered, and where."""
 
+from typing import Any
+
+from msgspec.structs import replace
+
 from coder_k8s.api import CoderWorkspaceProxy
-from coder_k8s.api.workspaceproxy import RetiringProxy
+from coder_k8s.api.workspaceproxy import RetiringProxy, UsedSecret
 
 from .places import Place
 from .registration import Recorded, proxy_of, wanted_by
@@ -29,10 +33,12 @@ def recorded_in(proxy: CoderWorkspaceProxy, place: Place) -> Recorded:
 
 
 def recorded(proxy: CoderWorkspaceProxy) -> RetiringProxy | None:
-    """The proxy that the status says exists, or may exist."""
+    """The proxy that the status says exists, or may exist; where the status names no coderd, at that of the spec."""
     status = proxy.status
     if not (status.registered or status.proxy_name or status.proxy_id):
         return None
+    if not (status.coder_url or status.control_plane_ref_name):
+        status = replace(status, **_wanted_place(proxy))
     return RetiringProxy(
         proxy_id=status.proxy_id,
         proxy_name=status.proxy_name or wanted_by(proxy).name,
@@ -62,6 +68,15 @@ def is_for_wanted_coderd(proxy: CoderWorkspaceProxy, token: str) -> bool:
 
 
 def _wanted_coderd(proxy: CoderWorkspaceProxy) -> str:
+    place = _wanted_place(proxy)
+    return str(place.get("control_plane_ref_name") or place.get("coder_url") or "")
+
+
+def _wanted_place(proxy: CoderWorkspaceProxy) -> dict[str, Any]:
+    """The coderd of the spec, as the status records one."""
     if proxy.spec.control_plane_ref is not None:
-        return proxy.spec.control_plane_ref.name
-    return proxy.spec.bootstrap.coder_url if proxy.spec.bootstrap is not None else ""
+        return {"control_plane_ref_name": proxy.spec.control_plane_ref.name}
+    if (given := proxy.spec.bootstrap) is None:
+        return {}
+    where = given.credentials_secret_ref
+    return {"coder_url": given.coder_url, "credentials_secret_ref": UsedSecret(name=where.name, key=where.key)}
