@@ -13,6 +13,7 @@ RULES: dict[str, Any] = {
     "the Service takes the name of the object": {"metadata": {"name": "a.b"}},
     "the name must begin with a letter": {"metadata": {"name": "1"}},
     "daemons are named after their pods": {"metadata": {"name": "a.b"}},
+    "the key takes the name of the object": {"metadata": {"name": "psk"}},
     "must be without '/', control characters, and spaces": "a/b",
     "must be letters, digits, '-', '_' and '.'": "../x",
     "must be lower-case letters, digits, '-' and '.'": NO_NAME,

@@ -165,13 +165,21 @@ DAEMON_NAME = Check(
 )
 
 
+KEY_NAME = Check(
+    "oldSelf.hasValue() || !(self.metadata.name in ['built-in', 'user-auth', 'psk'])"
+    " || (has(self.spec.key) && has(self.spec.key.name) && self.spec.key.name != '')",
+    "the key takes the name of the object, and Coder keeps built-in, user-auth and psk for itself: set spec.key.name",
+    only_at_creation=True,
+)
+
+
 class CoderProvisioner(Object, kw_only=True):
     """
     External provisioner daemons: a provisioner key in Coder, kept in a Secret and replaced when needed, and a
     Deployment of daemons that use it.
     """
 
-    checks: ClassVar[tuple[Check, ...]] = (DAEMON_NAME,)
+    checks: ClassVar[tuple[Check, ...]] = (DAEMON_NAME, KEY_NAME)
 
     spec: ProvisionerSpec
     """What is wanted."""

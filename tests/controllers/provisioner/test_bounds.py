@@ -11,6 +11,7 @@ from aiohttp import web
 from coder_k8s.api import PROVISIONER, CoderProvisioner
 from coder_k8s.controllers.provisioner import records
 from coder_k8s.dev.coderd_server import User
+from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
 from tests.support.provisioners import Operator, Yard
@@ -169,3 +170,52 @@ async def test_a_secret_that_another_owner_makes_meanwhile(place: Yard) -> None:
         assert made
         assert not place.keys
         assert await place.stored() == "theirs"
+
+
+def answered(place: Yard, method: str, path: str, answer: type[web.HTTPException], text: str) -> None:
+    """Answer some requests in the place of coderd."""
+
+    def before(request: web.Request) -> None:
+        if request.method == method and request.path.endswith(path):
+            raise answer(text=text, content_type="application/json")
+
+    place.plane.before = before
+
+
+async def test_daemons_that_are_not_listed(place: Yard) -> None:
+    """The key is ready all the same."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        answered(place, "GET", "/provisionerdaemons", web.HTTPBadGateway, "bad gateway")
+        place.clock.advance(minutes=3)
+        await place.say("demo", **place.fresh("entitled"))
+        await operator.look(place.key())
+        await place.told("DaemonsConnected", "Failed", "Unknown")
+        await place.told("ProvisionerKeyReady", "KeyReady", "True")
+        place.plane.before = lambda request: None
+        await operator.look(place.key())
+        await place.told("DaemonsConnected", "Connected", "True")
+
+
+async def test_a_key_that_coderd_calls_invalid(place: Yard) -> None:
+    """Asking again does not help, so it is done slowly."""
+    answered(place, "POST", "/provisionerkeys", web.HTTPBadRequest, '{"message": "Name cannot be reserved name"}')
+    async with place.operator() as operator:
+        await place.make()
+        await place.told("ProvisionerKeyReady", "Failed", "False")
+        await operator.settle()
+        again = operator.look_again(place.key())
+        assert again is not None
+        assert again > 60
+
+
+async def test_an_object_with_a_name_that_coder_keeps_for_itself(place: Yard) -> None:
+    """Its key needs another one."""
+    with pytest.raises(errors.Invalid, match=r"set spec\.key\.name"):
+        await place.make("psk")
+    await place.make("psk", key={"name": "other"})
+    async with place.operator() as operator:
+        await place.told("ProvisionerKeyReady", "KeyReady", name="psk")
+        await operator.settle()
+        assert set(place.keys) == {"other"}

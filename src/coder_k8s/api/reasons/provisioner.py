@@ -114,6 +114,11 @@ PROVISIONER: dict[StrEnum, tuple[Reason, ...]] = {
             "Coder sees none of the daemons.",
             "If it lasts: the logs of the pods say why they do not reach Coder.",
         ),
+        Reason(
+            "Failed",
+            "Coder gave no usable answer when it was asked for the daemons; it is asked again.",
+            "If it lasts: look at the logs of Coder's pods.",
+        ),
         SCALED_TO_ZERO,
     ),
 }

@@ -15,7 +15,10 @@ ENTITLED = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
 KEY_READY = ProvisionerCondition.PROVISIONER_KEY_READY
 
 
-def explain(provisioner: CoderProvisioner, trouble: errors.CoderdError, report: Report) -> None:
+def explain(
+    provisioner: CoderProvisioner, trouble: errors.CoderdError, report: Report, *, key_is_settled: bool = False
+) -> None:
+    """Name what is wrong; after the key is settled, coderd was asked about the daemons."""
     organization = records.organization_name(provisioner)
     match trouble:
         case errors.RateLimited():
@@ -28,6 +31,9 @@ def explain(provisioner: CoderProvisioner, trouble: errors.CoderdError, report: 
             report.add(ProvisionerCondition.BOOTSTRAP_SECRET_READY, False, "TokenRejected", str(trouble), stalled=True)
         case errors.Unauthorized():
             report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, False, "TokenRejected", str(trouble))
+        case _ if key_is_settled:
+            message = f"Coder does not list the daemons of organization {organization}: {trouble}"
+            report.add(ProvisionerCondition.DAEMONS_CONNECTED, None, "Failed", message)
         case errors.Forbidden():
             message = (
                 f"The user of the token may not manage provisioner keys of organization {organization}: {trouble}. "

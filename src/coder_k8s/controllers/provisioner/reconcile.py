@@ -129,7 +129,7 @@ class Reconciler:
             if self._deployment(provisioner) is not None:
                 await self._observe(provisioner, coderd, rolled_out, report)
         except coderd_errors.CoderdError as trouble:
-            self._explain(provisioner, trouble, report)
+            self._explain(provisioner, trouble, report, key_is_settled=True)
         else:
             self._refusals.pop(provisioner.key, None)
         return provisioner
@@ -245,13 +245,20 @@ class Reconciler:
     def _pods(self, provisioner: CoderProvisioner) -> list[Child]:
         return self._children.labelled(POD, labels(objects.NAME, provisioner), provisioner.metadata.namespace)
 
-    def _explain(self, provisioner: CoderProvisioner, trouble: coderd_errors.CoderdError, report: Report) -> None:
+    def _explain(
+        self,
+        provisioner: CoderProvisioner,
+        trouble: coderd_errors.CoderdError,
+        report: Report,
+        *,
+        key_is_settled: bool = False,
+    ) -> None:
         """Report what coderd answered, and leave it alone for a while if it asks for that."""
-        explain(provisioner, trouble, report)
+        explain(provisioner, trouble, report, key_is_settled=key_is_settled)
         if isinstance(trouble, coderd_errors.RateLimited):
             report.again(self._refused(provisioner, str(trouble)))
         else:
-            report.again(RECHECK if _unusable(report) else RETRY)
+            report.again(RECHECK if _unusable(report) or isinstance(trouble, coderd_errors.Invalid) else RETRY)
             self._refusals.pop(provisioner.key, None)
 
     def _refused(self, provisioner: CoderProvisioner, message: str) -> float:

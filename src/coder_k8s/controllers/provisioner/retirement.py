@@ -133,17 +133,21 @@ class Retirement:
     ) -> Waiting | None:
         """The key, unless its organization is gone: an Owner sees all that there are, and others one day."""
         try:
-            await coderd.organization(key.organization_id or key.organization_name)
-        except coderd_errors.NotFound:
+            seen = await _sees(coderd, key.organization_id or key.organization_name)
             owner = any(role.name == "owner" for role in (await coderd.me()).roles)
-            if owner or (key.since is not None and self._now() - key.since >= PATIENCE):
-                self._leaked(provisioner, key, "Coder has no such organization. If it was deleted, so is the key")
-                return None
-            advice = "give the user of the token the role Organization Admin there, unless it was deleted"
-            self._not_deleted(provisioner, key, f"Coder shows no such organization: {advice}")
-            return Waiting(key, SLOW)
-        self._not_deleted(provisioner, key, str(hidden))
-        return Waiting(key)
+        except coderd_errors.RateLimited:
+            raise
+        except coderd_errors.CoderdError:
+            return Waiting(key)
+        if seen:
+            self._not_deleted(provisioner, key, str(hidden))
+            return Waiting(key)
+        if owner or (key.since is not None and self._now() - key.since >= PATIENCE):
+            self._leaked(provisioner, key, "Coder has no such organization. If it was deleted, so is the key")
+            return None
+        advice = "give the user of the token the role Organization Admin there, unless it was deleted"
+        self._not_deleted(provisioner, key, f"Coder shows no such organization: {advice}")
+        return Waiting(key, SLOW)
 
     def _not_deleted(self, provisioner: CoderProvisioner, key: RetiringKey, why: str) -> None:
         note = f"Key {_place(key)} cannot be deleted: {why}"
@@ -224,3 +228,11 @@ class Retirement:
 
 def _place(key: RetiringKey) -> str:
     return f"{key.name} in organization {key.organization_name} of CoderControlPlane {key.control_plane_ref_name}"
+
+
+async def _sees(coderd: Coderd, organization: str) -> bool:
+    try:
+        await coderd.organization(organization)
+    except coderd_errors.NotFound:
+        return False
+    return True
