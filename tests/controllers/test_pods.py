@@ -9,7 +9,12 @@ from coder_k8s.controllers.pods import failing
 from coder_k8s.kube.objects import Child
 
 CREATING = {"state": {"waiting": {"reason": "ContainerCreating"}}}
-PULLING = {"state": {"waiting": {"reason": "ErrImagePull", "message": "no such image"}}}
+PULLING = {
+    "image": "coder:typo",
+    "state": {"waiting": {"reason": "ErrImagePull", "message": "read udp 10.0.0.5:412"}},
+}
+BACKING_OFF = {"image": "coder:typo", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off"}}}
+CANNOT_PULL = 'ImagePullBackOff: Back-off pulling image "coder:typo"'
 UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
 
 
@@ -33,8 +38,9 @@ def crashed(state: str, *, message: str = "", ready: bool = False, code: int = 1
         pytest.param([Child.decode(b'{"metadata": {"name": "a"}}')], "", id="no status"),
         pytest.param([pod("a", {"ready": True, "state": {"running": {}}})], "", id="ready"),
         pytest.param([pod("a", CREATING)], "", id="just created"),
-        pytest.param([pod("a", PULLING)], "pod a: ErrImagePull: no such image", id="no image"),
-        pytest.param([pod("b", PULLING), pod("a", CREATING)], "pod b: ErrImagePull: no such image", id="one of two"),
+        pytest.param([pod("a", PULLING)], f"pod a: {CANNOT_PULL}", id="no image"),
+        pytest.param([pod("a", BACKING_OFF)], f"pod a: {CANNOT_PULL}", id="no image, and the kubelet waits"),
+        pytest.param([pod("b", PULLING), pod("a", CREATING)], f"pod b: {CANNOT_PULL}", id="one of two"),
         pytest.param(
             [pod("b", PULLING), pod("a", crashed("waiting"))], "pod a: CrashLoopBackOff: exit code 1: Error", id="both"
         ),
@@ -48,7 +54,7 @@ def crashed(state: str, *, message: str = "", ready: bool = False, code: int = 1
         pytest.param([pod("a", PULLING, going=True)], "", id="on its way out"),
         pytest.param([pod("a", conditions=[UNSCHEDULED])], "pod a: Unschedulable: 0/3 nodes", id="no node"),
         pytest.param([pod("a", conditions=[UNSCHEDULED | {"status": "True"}])], "", id="has a node"),
-        pytest.param([pod("a", initContainerStatuses=[PULLING])], "pod a: ErrImagePull: no such image", id="init"),
+        pytest.param([pod("a", initContainerStatuses=[PULLING])], f"pod a: {CANNOT_PULL}", id="init"),
     ],
 )
 def test_first_cause(pods: list[Child], expected: str) -> None:

@@ -112,9 +112,9 @@ def settled(**fields: Any) -> Report:
     return report
 
 
-def stuck() -> Report:
+def stuck(message: str = "pod demo-1: ErrImagePull") -> Report:
     report = Report()
-    report.add("Available", False, "RolloutStuck", "pod demo-1: ErrImagePull", stalled=True)
+    report.add("Available", False, "RolloutStuck", message, stalled=True)
     return report
 
 
@@ -248,7 +248,7 @@ async def test_object_that_is_gone_needs_no_status(world: World) -> None:
 async def test_events_tell_what_changed_once(world: World) -> None:
     await world.write(await world.create(), working())
     assert await world.events() == []
-    for report in (stuck(), stuck(), settled(), settled()):
+    for report in (stuck(), stuck(), stuck("pod demo-2: CrashLoopBackOff"), settled(), settled()):
         await world.write(await world.get(), report)
     assert await world.events() == [("Ready", "All components are ready"), ("RolloutStuck", "pod demo-1: ErrImagePull")]
 

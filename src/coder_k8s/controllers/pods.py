@@ -12,6 +12,9 @@ from .names import derived
 STARTING = ("ContainerCreating", "PodInitializing")
 """A pod that waits for no other reason may just be young, and says less than any other."""
 CRASHED = "CrashLoopBackOff"
+UNPULLED = "ImagePullBackOff"
+PULL_FAILURES = (UNPULLED, "ErrImagePull")
+"""What the kubelet reports in turn about one image, with an error whose text differs each time."""
 
 
 def failing(pods: Iterable[Child]) -> str:
@@ -19,7 +22,8 @@ def failing(pods: Iterable[Child]) -> str:
 
     | a container, or the pod             | message                                            |
     |-------------------------------------|----------------------------------------------------|
-    | waits                               | the reason and message of the kubelet              |
+    | has an image that cannot be pulled  | `ImagePullBackOff` and the image                   |
+    | waits for another reason            | the reason and message of the kubelet              |
     | crashed before and is not ready     | `CrashLoopBackOff`, its exit code and last message |
     | has no node                         | `Unschedulable`, and what the scheduler says       |
     | is just being created, or is deleted | nothing                                           |
@@ -62,6 +66,8 @@ def _causes(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if last and waiting.get("reason", CRASHED) == CRASHED:  # also while it runs again, so that this stays the same
             words = (last.get("message") or last.get("reason", "")).strip()
             yield CRASHED, f"exit code {last['exitCode']}" + (f": {words}" if words else "")
+        elif waiting.get("reason") in PULL_FAILURES:
+            yield UNPULLED, f'Back-off pulling image "{container["image"]}"'
         elif waiting:
             yield waiting.get("reason", "Waiting"), waiting.get("message", "")
     for condition in status.get("conditions", []):

@@ -210,12 +210,12 @@ class StatusWriter(Generic[T]):
         raise errors.Conflict(409, "Conflict", f"the status of {seen.key} changed while it was written, {tries} times")
 
     def _announce(self, seen: T, before: Status, after: Status) -> None:
-        """Say it once when something became ready, or needs somebody."""
+        """One event when an object becomes ready, or user action is required. Another message is no other event."""
         for type_, tell in ((READY, self._recorder.normal), (STALLED, self._recorder.warning)):
             old, new = find(before.conditions, type_), find(after.conditions, type_)
             if new is None or new.status != "True":
                 continue
-            if old is None or (old.status, old.reason, old.message) != (new.status, new.reason, new.message):
+            if old is None or (old.status, old.reason) != (new.status, new.reason):
                 tell(self._kind, seen, "Ready" if type_ == READY else new.reason, new.message)
 
 

@@ -157,4 +157,5 @@ async def test_condition_has_the_cause_of_a_pod_that_does_not_start(place: Yard)
         place.clock.advance(seconds=11)
         await operator.look(place.key())
         told = await place.told("DeploymentReady", "NoReplicasReady", "False")
-        assert told.message == "0 of 2 updated pods are ready; pod provisioner-build-1: ImagePullBackOff"
+        cause = 'pod provisioner-build-1: ImagePullBackOff: Back-off pulling image "coder"'
+        assert told.message == f"0 of 2 updated pods are ready; {cause}"

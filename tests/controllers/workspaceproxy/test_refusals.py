@@ -255,6 +255,7 @@ async def test_condition_has_the_cause_of_a_pod_that_does_not_start(place: World
 
         async def told() -> bool:
             message = (await place.told("DeploymentReady", "NoReplicasReady", "False")).message
-            return message == f"0 of 1 updated pods are ready; pod wsproxy-{NAME}-1: ImagePullBackOff"
+            cause = f'pod wsproxy-{NAME}-1: ImagePullBackOff: Back-off pulling image "coder"'
+            return message == f"0 of 1 updated pods are ready; {cause}"
 
         await eventually(told)
