@@ -79,3 +79,10 @@ def test_what_cannot_be_meant_is_refused(helm: Helm, case: str) -> None:
     with pytest.raises(HelmFailed) as refused:
         render(helm, values)
     assert message in str(refused.value)
+
+
+def test_release_name_that_begins_with_a_digit_is_refused(helm: Helm) -> None:
+    with pytest.raises(HelmFailed) as refused:
+        render(helm, {}, release="1op")
+    assert "1op-coder-k8s begins with a digit" in str(refused.value)
+    assert render(helm, {"fullnameOverride": "op"}, release="1op")

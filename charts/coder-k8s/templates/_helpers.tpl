@@ -18,13 +18,16 @@ Helm removes a value that is null. This puts the default of `values.yaml` in its
 {{- end -}}
 
 {{- define "coder-k8s.name" -}}
+{{- $name := printf "%s-%s" .Release.Name .Chart.Name -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride -}}
+{{- $name = .Values.fullnameOverride -}}
 {{- else if contains .Chart.Name .Release.Name -}}
-{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
-{{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" -}}
+{{- $name = .Release.Name -}}
 {{- end -}}
+{{- if regexMatch "^[0-9]" $name -}}
+{{- fail (printf "%s begins with a digit, which the name of a Service must not; set fullnameOverride or choose another release name" $name) -}}
+{{- end -}}
+{{- $name | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
 
 {{- define "coder-k8s.selector" -}}
