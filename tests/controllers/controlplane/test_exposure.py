@@ -106,14 +106,16 @@ def test_judgement_of_a_route(parents: list[dict[str, Any]], expected: str, mess
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def judged(parents: list[dict[str, Any]], before: Sequence[Condition] = (), **metadata: Any) -> Report:
+def judged(
+    parents: list[dict[str, Any]], before: Sequence[Condition] = (), *, changed: bool = False, **metadata: Any
+) -> Report:
     content = {
         "metadata": {"name": "demo", "namespace": "here", "generation": 2, **metadata},
         "spec": {"parentRefs": [PUBLIC, INTERNAL], "hostnames": ["coder.example.com"]},
         "status": {"parents": parents},
     }
     route, report = Child.decode(msgspec.json.encode(content)), Report(before)
-    judge(route, answers(route), report, NOW)
+    judge(route, answers(route), report, NOW, changed=changed)
     return report
 
 
@@ -138,6 +140,15 @@ def test_gateway_that_does_not_answer(status: Status, reason: str, seconds: int,
     else:
         assert found.message.startswith(SILENT)
         assert report.look_again is None
+
+
+@pytest.mark.parametrize(("status", "reason"), [("Unknown", "WaitingForGateway"), ("False", "NotAccepted")])
+def test_route_that_changed_has_another_minute(status: Status, reason: str) -> None:
+    since = NOW - timedelta(seconds=3600)
+    before = Condition(type="Exposed", status=status, reason=reason, message="", last_transition_time=since)
+    report = judged([], [before], changed=True)
+    [found] = report.findings
+    assert (found.status, found.reason, report.look_again) == ("Unknown", "WaitingForGateway", 60)
 
 
 def test_route_that_goes_is_accepted_by_nobody() -> None:
@@ -233,6 +244,12 @@ async def test_route_is_as_good_as_its_parents_say(gateway_cluster: Cluster, gat
         silent = await gateway_admin.told(key, "Exposed", "NotAccepted")
         assert (silent.status, "public" in silent.message) == ("False", True)
         assert (await gateway_admin.plane(key)).status.phase == "Pending"
+
+        corrected = {**BY_GATEWAY["gateway"], "parentRefs": [{"name": "corrected"}]}
+        await gateway_admin.change(key, expose={"gateway": corrected})
+        assert "corrected" in (await gateway_admin.told(key, "Exposed", "WaitingForGateway")).message
+        await gateway_admin.change(key, expose=BY_GATEWAY)
+        await gateway_admin.told(key, "Exposed", "WaitingForGateway")
 
         await answer(gateway_admin.client, key, "False", "NotAllowedByListeners", "no listener takes this host")
         refused = await gateway_admin.told(key, "Exposed", "NotAccepted")

@@ -67,6 +67,7 @@ class Exposure:
             await self._children.prune(HTTP_ROUTE, plane, keep=[])
 
     async def _by_gateway(self, plane: CoderControlPlane, wanted: Gateway, report: Report) -> None:
+        before = self._children.get(HTTP_ROUTE, plane.key)
         try:
             route = await self._children.apply(HTTP_ROUTE, http_route(plane, wanted))
         except (errors.NotFound, errors.Forbidden) as refusal:
@@ -76,7 +77,8 @@ class Exposure:
             report.again(GATEWAY_API_POLL)
             return
         found = answers(route)
-        judge(route, found, report, self._now())
+        changed = before is None or before.metadata.generation != route.metadata.generation
+        judge(route, found, report, self._now(), changed=changed)
         if found.accepted:
             await self._children.prune(INGRESS, plane, keep=[])
 
@@ -99,8 +101,8 @@ def answers(route: Child) -> Answers:
     )
 
 
-def judge(route: Child, found: Answers, report: Report, now: datetime) -> None:
-    """Add `Exposed`.
+def judge(route: Child, found: Answers, report: Report, now: datetime, *, changed: bool) -> None:
+    """Add `Exposed`. A Gateway has another minute to answer a route that this reconcile changed.
 
     | Gateways                                              | status  | reason              |
     |-------------------------------------------------------|---------|---------------------|
@@ -116,7 +118,7 @@ def judge(route: Child, found: Answers, report: Report, now: datetime) -> None:
     elif not found.silent:
         served = " and ".join(route.manifest["spec"]["hostnames"])
         report.add(EXPOSED, True, "Applied", f"HTTPRoute {name} serves {served} by Gateway {', '.join(found.accepted)}")
-    elif (left := _left(report, now)) > 0:
+    elif (left := ANSWER_TIMEOUT if changed else _left(report, now)) > 0:
         report.add(
             EXPOSED, None, "WaitingForGateway", f"waiting for Gateway {found.silent[0]} to accept HTTPRoute {name}"
         )
