@@ -28,5 +28,10 @@ def followed_image(own: str, plane: CoderControlPlane, live: Child | None, conta
     """
     if own or plane.status.image:
         return own or plane.status.image
-    containers = live.manifest["spec"]["template"]["spec"]["containers"] if live is not None else []
+    return image_in(live, container) if live is not None else ""
+
+
+def image_in(deployment: Child, container: str) -> str:
+    """The image of a container, by its name: a webhook may put another one before it."""
+    containers = deployment.manifest["spec"]["template"]["spec"]["containers"]
     return next((each["image"] for each in containers if each["name"] == container), "")

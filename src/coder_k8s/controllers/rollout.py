@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 from coder_k8s.kube.objects import Child
 
+from .images import image_in
 from .labels import selector
 from .report import Report
 
@@ -22,7 +23,7 @@ class Rollout(NamedTuple):
     stuck: str = ""
     """The Deployment's own words when it gave up waiting; empty otherwise."""
     image: str = ""
-    """Image of the first container of the pod template."""
+    """Image of the container of Coder in the pod template."""
 
     @property
     def updated_and_ready(self) -> int:
@@ -39,7 +40,7 @@ class Rollout(NamedTuple):
         return self.image if self.complete and self.wanted else ""
 
 
-def rollout(deployment: Child | None, wanted: int) -> Rollout:
+def rollout(deployment: Child | None, wanted: int, container: str) -> Rollout:
     """How far the Deployment of an object is that wants so many pods; while it has none, there are no pods."""
     if deployment is None:
         return Rollout(wanted)
@@ -63,7 +64,7 @@ def rollout(deployment: Child | None, wanted: int) -> Rollout:
         ready=counts[2],
         complete=observed and all(count == wanted for count in counts),
         stuck=stuck if observed else "",
-        image=manifest["spec"]["template"]["spec"]["containers"][0]["image"],
+        image=image_in(deployment, container),
     )
 
 

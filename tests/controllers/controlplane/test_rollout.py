@@ -17,7 +17,7 @@ DEADLINE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlin
 
 
 def deployment(generation: int, wanted: int | None = None, **status: Any) -> Child:
-    template = {"spec": {"containers": [{"name": "coder", "image": IMAGE}, {"name": "other", "image": "other"}]}}
+    template = {"spec": {"containers": [{"name": "other", "image": "other"}, {"name": "coder", "image": IMAGE}]}}
     spec = {"template": template} | ({} if wanted is None else {"replicas": wanted})
     manifest = {"metadata": {"name": "demo", "generation": generation}, "spec": spec, "status": status}
     return Child.decode(msgspec.json.encode(manifest))
@@ -76,7 +76,7 @@ def found(wanted: int, replicas: int = 0, updated: int = 0, ready: int = 0, **mo
     ],
 )
 def test_reads_a_deployment(live: Child | None, expected: Rollout) -> None:
-    assert rollout(live, 7) == expected
+    assert rollout(live, 7, "coder") == expected
 
 
 NOTHING = Rollout(2)

@@ -17,6 +17,7 @@ from .objects import HTTP_PORT, HTTPS_PORT, NAME, metadata, service_account_name
 
 CHECKSUM = "coder.com/config-checksum"
 ACCESS_URL = "CODER_ACCESS_URL"
+CONTAINER = "coder"
 TLS_FOLDER = "/etc/ssl/certs/coder"
 CA_FOLDER = "/etc/ssl/certs"
 
@@ -75,7 +76,7 @@ def _container(plane: CoderControlPlane, around: Surroundings) -> Manifest:
     spec = plane.spec
     ports = [_port("http", HTTP_PORT), *([_port("https", HTTPS_PORT)] if has_tls(plane) else [])]
     return {
-        "name": "coder",
+        "name": CONTAINER,
         "image": spec.image,
         "imagePullPolicy": pull_policy(spec.image),
         "args": [f"--http-address=0.0.0.0:{HTTP_PORT}", *spec.extra_args],

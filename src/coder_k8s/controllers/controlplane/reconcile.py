@@ -23,7 +23,7 @@ from coder_k8s.kube.objects import Child, Key, Manifest
 from . import sources
 from .access import OperatorAccess
 from .deletion import Deletion
-from .deployment import ACCESS_URL, CHECKSUM, Surroundings, defines, deployment, has_variable
+from .deployment import ACCESS_URL, CHECKSUM, CONTAINER, Surroundings, defines, deployment, has_variable
 from .entitlements import EntitlementWatcher
 from .exposure import Exposure
 from .license import LicenseKeeper
@@ -190,7 +190,7 @@ class Reconciler:
     def _look(
         self, plane: CoderControlPlane, live: Child | None, environment: sources.Environment, report: Report
     ) -> Rollout:
-        found, own = rollout(live, plane.spec.replicas), labels(NAME, plane)
+        found, own = rollout(live, plane.spec.replicas, CONTAINER), labels(NAME, plane)
         pods = self._children.labelled(POD, own, plane.metadata.namespace)
         judge(found, report, environment.missing, failing(pods))
         tell_counts(found, own, report)

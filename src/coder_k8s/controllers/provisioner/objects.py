@@ -12,6 +12,7 @@ from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube.objects import Child, Manifest
 
 NAME = "coder-provisioner"
+CONTAINER = "provisioner"
 CHECKSUM = "checksum/provisioner-key"
 ROTATE = "coder.com/rotate-key"
 ORIGIN = "coder.com/control-plane"
@@ -124,7 +125,7 @@ def _container(provisioner: CoderProvisioner, plane: CoderControlPlane, image: s
         "securityContext": spec.security_context,
     }
     return {
-        "name": "provisioner",
+        "name": CONTAINER,
         "image": image,
         "imagePullPolicy": pull_policy(image),
         "command": ["coder"],

@@ -236,7 +236,7 @@ class Reconciler:
         tell_pods(self._rollout(provisioner), DEPLOYMENT_READY, own, report, cause)
 
     def _rollout(self, provisioner: CoderProvisioner) -> Rollout:
-        return rollout(self._deployment(provisioner), provisioner.spec.replicas)
+        return rollout(self._deployment(provisioner), provisioner.spec.replicas, objects.CONTAINER)
 
     def _deployment(self, provisioner: CoderProvisioner) -> Child | None:
         key = Key(provisioner.metadata.namespace, objects.prefixed(provisioner))

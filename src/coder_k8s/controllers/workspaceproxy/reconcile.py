@@ -181,7 +181,7 @@ class Reconciler:
 
     def _rollout(self, proxy: CoderWorkspaceProxy) -> Rollout:
         live = self._children.get(DEPLOYMENT, Key(proxy.metadata.namespace, objects.prefixed(proxy)))
-        return rollout(controlled_by(proxy, live), proxy.spec.replicas)
+        return rollout(controlled_by(proxy, live), proxy.spec.replicas, objects.CONTAINER)
 
     async def _let_go(self, proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
         """A finalizer exists only while there is something outside of Kubernetes to clean up."""
