@@ -1,7 +1,7 @@
 """A control plane that is deleted is held until nothing of it, its provisioners and its proxies works in Coder."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from coder_k8s.controllers.dependents import Dependent
 from coder_k8s.controllers.labels import PAUSED
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.full_cluster import FullCluster
-from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
 from tests.support import eventually
 from tests.support.coderd import CONNECTION_URL, database
 from tests.support.databases import CoderdDatabase
@@ -258,6 +258,20 @@ async def test_the_finalizer_is_there_only_while_it_is_needed(all_three: Togethe
 
 async def is_free(all_three: Together) -> bool:
     return not (await all_three.find(CONTROL_PLANE, "demo")).metadata.finalizers
+
+
+async def test_a_service_of_another_owner_gets_no_token(all_three: Together) -> None:
+    async with all_three.operator() as runtime:
+        await all_three.apply()
+        await all_three.client.merge(SERVICE, all_three.place.key, {"metadata": {"ownerReferences": None}})
+        await all_three.rest(runtime)
+        asked = sum(all_three.state.requests.values())
+        await all_three.delete_all()
+        await all_three.rest(runtime)
+        all_three.place.clock.time = datetime.now(UTC) + timedelta(seconds=301)
+        await all_three.gone(within=30)
+        assert sum(all_three.state.requests.values()) == asked
+        assert "build" in await all_three.note("ProvisionerKeyLeaked", "build")
 
 
 async def test_foreground_deletion_ends(full_cluster: FullCluster, tmp_path: Path, database: CoderdDatabase) -> None:

@@ -4,9 +4,13 @@ from coder_k8s.api import CoderControlPlane
 from coder_k8s.api.shared import SecretKey
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
+from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.kinds import SERVICE
 from coder_k8s.kube.objects import Key
 
+from .children import controlled_by
 from .secrets import SecretReader
 from .urls import api_url
 
@@ -14,7 +18,10 @@ from .urls import api_url
 class Planes:
     """Finds control planes, and the operator's own way into their coderd."""
 
-    def __init__(self, planes: Cache[CoderControlPlane], secrets: SecretReader, connections: Connections) -> None:
+    def __init__(
+        self, client: Client, planes: Cache[CoderControlPlane], secrets: SecretReader, connections: Connections
+    ) -> None:
+        self._client = client
         self._planes = planes
         self._secrets = secrets
         self._connections = connections
@@ -37,13 +44,22 @@ class Planes:
     async def coderd(self, plane: CoderControlPlane) -> Coderd | None:
         """Its coderd with the operator's token; `None` while there is no token that works.
 
-        Nobody checks the token of a control plane that is being deleted, so it is used as it is.
+        Nobody checks the token of a control plane that is being deleted, so it is used as it is. It goes to no Service
+        of another owner, which for other control planes `operatorAccessReady` rules out.
         """
         where = token_reference(plane)
         if where is None or not (plane.status.operator_access_ready or plane.deleting):
             return None
+        if plane.deleting and await self._is_service_taken(plane):
+            return None
         token = await self._secrets.read(Key(plane.metadata.namespace, where.name), where.key)
         return Coderd(self._connections, api_url(plane), token) if token else None
+
+    async def _is_service_taken(self, plane: CoderControlPlane) -> bool:
+        try:
+            return controlled_by(plane, await self._client.get(SERVICE, plane.key)) is None
+        except errors.NotFound:
+            return False
 
     def has_lost_access(self, plane: CoderControlPlane) -> bool:
         """Whether there is no token and there will be none: a control plane that is being deleted gets no new one."""

@@ -14,7 +14,7 @@ from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube.apply import Applier
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.controller import Controller
-from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SECRET_METADATA, SERVICE_ACCOUNT
+from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SECRET_METADATA, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Child, Glimpse, Key
 from coder_k8s.kube.rules import Rule
 
@@ -35,6 +35,7 @@ RULES = (
     Rule((PROVISIONER.group,), (f"{PROVISIONER.plural}/status",), ("patch",)),
     Rule((PROVISIONER.group,), (f"{PROVISIONER.plural}/finalizers",), ("update",)),
     Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), SEE),
+    Rule(("",), (SERVICE.plural,), ("get",)),  # of a control plane that is being deleted
     Rule(("",), (SECRET.plural, SERVICE_ACCOUNT.plural), (*SEE, "create", "patch", "delete")),
     Rule((ROLE.group,), (ROLE.plural, ROLE_BINDING.plural), (*SEE, "create", "patch", "delete")),
     Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), (*SEE, "create", "patch", "delete")),
@@ -52,7 +53,7 @@ def build(runtime: Runtime) -> Controller:
     client, recorder, now = runtime.client, runtime.recorder, runtime.now
     children = Children(client, Applier(client, NAME, DIGEST), caches, PROVISIONER)
     reader, secret = SecretReader(client, secrets), KeySecret(children, secrets)
-    credentials = Credentials(Planes(planes, reader, runtime.coderd), reader, runtime.coderd)
+    credentials = Credentials(Planes(client, planes, reader, runtime.coderd), reader, runtime.coderd)
     status = StatusWriter(client, PROVISIONER, provisioners, recorder, NAME, now, runtime.metrics)
     metrics, views = ProvisionerMetrics(runtime.metrics.registry), Views(now)
     cleanup = Cleanup(client, now, provisioners)

@@ -63,7 +63,7 @@ def build(runtime: Runtime) -> Controller:
 
     children = Children(client, Applier(client, NAME, DIGEST), caches, WORKSPACE_PROXY)
     reader = SecretReader(client, secrets)
-    places = Places(Planes(planes, reader, runtime.coderd), reader, runtime.coderd)
+    places = Places(Planes(client, planes, reader, runtime.coderd), reader, runtime.coderd)
     tokens = Tokens(children, secrets)
     status = StatusWriter(client, WORKSPACE_PROXY, proxies, recorder, NAME, now, runtime.metrics)
     metrics = ProxyMetrics(runtime.metrics.registry)
