@@ -236,3 +236,16 @@ async def test_a_crash_while_the_token_is_made_leaves_none(demo: Site, database:
 
 async def is_held(demo: Site) -> bool:
     return (await demo.plane()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
+
+
+async def test_an_edited_secret_does_not_prove_that_the_token_is_revoked(demo: Site, database: CoderdDatabase) -> None:
+    async with demo.operator() as operator:
+        await with_access(demo, database, operator)
+    await demo.put_secret(SECRET_NAME, token="AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB")
+    await demo.change(extraEnv=[])  # as when the Secret with the URL is gone
+    await demo.delete(CONTROL_PLANE, "demo")
+    async with demo.operator() as operator:
+        await operator.look()
+        assert await is_held(demo)
+        assert await demo.events("OperatorTokenRevoked") == []
+        assert len(await operator_tokens(database)) == 1
