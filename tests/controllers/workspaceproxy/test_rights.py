@@ -121,3 +121,16 @@ async def test_a_list_that_omits_a_name_that_is_taken(place: World) -> None:
         assert (proxy.status.proxy_name, proxy.metadata.finalizers) == ("", [])
         assert 20 < operator.look_again(place.key) <= 30
     assert place.changes() == 0
+
+
+async def test_a_recorded_proxy_that_is_not_listed_is_not_foreign(place: World) -> None:
+    """It is not to be deleted in Coder: the user of the token does not see it."""
+    async with place.operator() as operator:
+        await place.make()
+        ours = (await place.ready(operator)).status.proxy_id
+        place.coderd.state.set(omits_proxies=True)
+        await operator.later(seconds=61)
+        told = await place.told("Registered", "Forbidden", "False")
+        assert f"workspace proxy {NAME} exists, but is not listed for this user" in told.message
+        assert "delete it in Coder" not in told.message
+        assert (await place.get()).status.proxy_id == ours

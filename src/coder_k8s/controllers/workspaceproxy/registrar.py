@@ -200,6 +200,9 @@ class Registrar:
         except coderd_errors.Conflict:
             proxy = await self._status.record(proxy, **before)
             if registration.find_named(await place.coderd.workspace_proxies(), wanted.name) is None:
+                if before["proxy_id"]:
+                    hidden = f"workspace proxy {wanted.name} exists, but is not listed for this user"
+                    raise coderd_errors.Forbidden(hidden) from None
                 raise NameTaken(Blocked(wanted.name)) from None  # not listed, but taken: asking again does not help
             return proxy
         except coderd_errors.CoderdError as error:
