@@ -52,7 +52,17 @@ PASSED_ON: dict[str, tuple[str, ...]] = {
 }
 """What a reason that is no word in the source can be."""
 
-REASON = {"add": 2, "retain": 1, "Finding": 2, "_stall": 2, "stall": 0, "interrupt": 0, "Verdict": 1, "Refusal": 0}
+REASON = {
+    "add": 2,
+    "retain": 1,
+    "_retain": 1,
+    "Finding": 2,
+    "_stall": 2,
+    "stall": 0,
+    "interrupt": 0,
+    "Verdict": 1,
+    "Refusal": 0,
+}
 """Which argument of a call is the reason."""
 OTHERS = ("finalizers.add",)
 """Calls of the same names that say nothing."""
@@ -181,6 +191,8 @@ def _conditions(source: Source, name: str, call: ast.Call, scope: ast.stmt) -> I
             return (CommonCondition.READY,)
         case "_stall":
             return ()
+        case "_retain":  # all that needs a coderd
+            return (ControlPlaneCondition.OPERATOR_ACCESS_READY, LICENSE, ENTITLEMENTS)
     place = f"{source.name}.{_name(scope)}"
     if found := VERDICTS.get(place) or VERDICTS.get(source.name):
         return found

@@ -148,11 +148,13 @@ class Reconciler:
         if coderd is None or not await self._gate.passes(plane, coderd, report):
             return provisioner, None, ""
         # The finalizer is there before the first key is.
-        with refusals.told(report, KEY_READY):
+        try:
             provisioner = await finalizers.add(self._client, PROVISIONER, provisioner, FINALIZER)
-            self._provisioners.written(provisioner, self._writer)
-        if FINALIZER not in provisioner.metadata.finalizers:
+        except finalizers.FinalizerRefused as refused:
+            report.add(KEY_READY, False, "Forbidden", refused.message, stalled=True)
+            report.again(refusals.FORBIDDEN_POLL)
             return provisioner, None, ""
+        self._provisioners.written(provisioner, self._writer)
         key = ""
         with refusals.told(report, ProvisionerCondition.PROVISIONER_KEY_SECRET_READY):
             provisioner, key = await self._rotation.ensure(provisioner, plane, coderd, report)
