@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -121,7 +121,7 @@ class Together:
         """Let time pass since now, by which the API server goes, and the operator look at all objects."""
         self.place.clock.time = datetime.now(UTC) + timedelta(**spans)
         for kind, name in KINDS:
-            if await self.find(kind, name) is not None:
+            with suppress(errors.NotFound):
                 await self.annotate(kind, name, {"example.com/look": str(spans)})
 
     async def delete(self, kind: Kind[Any], name: str) -> None:
