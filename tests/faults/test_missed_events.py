@@ -53,7 +53,8 @@ async def gossip(
                 await idle(runtime)
                 async with running(kubeconfig, namespaces, *BUILDERS, connect_to=routes) as fresh:
                     await idle(fresh)
-                    assert writes(fresh) == 0, "an operator that starts anew finds something to do"
+                    dry_runs = len(BUILDERS)  # each kind tries the fields of its status once
+                    assert writes(fresh) == dry_runs, "an operator that starts anew finds something to do"
                     await eventually(lambda: known(runtime) == known(fresh), PATIENCE)
             await eventually(lambda: tasks() == before, PATIENCE)
     print(f"{work.done} changes, watches: {dict(proxy.done)}")  # noqa: T201
