@@ -42,12 +42,15 @@ def failing(pods: Iterable[Child]) -> str:
 
 
 def by_pod(owners: Cache[Any], component: str) -> Callable[[Child], Iterable[Key]]:
-    """Which of these objects a pod belongs to."""
+    """Which of these objects a pod concerns: its own, as long as it has something to report.
+
+    The other pods of a rollout are counted by its Deployment, whose changes are watched anyway.
+    """
     index = owners.index(_instance)
 
     def of_pod(pod: Child) -> Iterable[Key]:
         labels = pod.metadata.labels
-        ours = labels.get(COMPONENT) == component
+        ours = labels.get(COMPONENT) == component and failing([pod])
         return index[Key(pod.metadata.namespace, labels.get(INSTANCE, ""))] if ours else []
 
     return of_pod
