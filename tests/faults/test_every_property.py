@@ -25,8 +25,9 @@ from .quiet import ALIKE, QUIET, reason
 SLICE, EXAMPLES = 20, 5
 """How many mutations of a kind are tried in every run of the tests: what its schema tells, and what it does not."""
 SEED = 10
-MOST_PASSES = 10
-"""More than any change of a spec needs, which is 4; a loop without a pause makes thousands."""
+MOST_PASSES = 30
+"""More than any change of a spec needs, which is 4, also while the control planes of the other objects are reconciled
+because those name another one; a loop without a pause makes thousands."""
 
 
 Choose = Callable[[Kind[Any]], list[Mutation]]
