@@ -55,18 +55,24 @@ class Fate:
         self.seen: list[str] = []
         self.dead = asyncio.Event()
         self._at = 0
+        self._start = ""
         self._before = False
+
+    def choose(self, start: str, *, before: bool = False) -> None:
+        """Die at the first request that begins like this from now on."""
+        self.decide(0, before=before)
+        self._start = start
 
     def decide(self, at: int, *, before: bool = False) -> None:
         """Die at this request from now on; the first is number one, and none is number zero."""
         self.seen.clear()
-        self._at, self._before = at, before
+        self._at, self._start, self._before = at, "", before
 
     async def meet(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
         """Make a request, unless it is too late for that."""
         self._breathe()
         self.seen.append(request)
-        last = len(self.seen) == self._at
+        last = len(self.seen) == self._at or bool(self._start and request.startswith(self._start))
         if last and self._before:
             await self._die()
         answer = await send()
