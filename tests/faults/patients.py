@@ -26,7 +26,7 @@ from tests.controllers.controlplane.test_fields import rolling_out
 from tests.support import eventually
 from tests.support.children import flat
 from tests.support.controllers import running
-from tests.support.idle import busy, passes
+from tests.support.idle import busy
 from tests.support.rotations import Site, site
 
 from .examples import CODER_URL
@@ -78,6 +78,17 @@ class Patient:
     excuses: set[str] = field(default_factory=set)
     """The reasons that were needed for changes that show nowhere, or look like another."""
     outcomes: Counter[str] = field(default_factory=Counter)
+    reconciles: int = 0
+    """How often the operator has reconciled this object; it also reconciles the control planes of the others."""
+
+    def __post_init__(self) -> None:
+        reconcile = self.controller._reconcile
+
+        async def counted(key: Key) -> float | None:
+            self.reconciles += key == self.key
+            return await reconcile(key)
+
+        self.controller._reconcile = counted
 
     async def put(self, spec: Manifest) -> bool:
         """Whether this spec is another one, also with all its defaults."""
@@ -89,10 +100,6 @@ class Patient:
     async def rest(self) -> Rest:
         """Wait until the operator has spoken about the present spec, and nothing is left to do."""
         return await eventually(self._resting, PATIENCE)
-
-    def passes(self) -> int:
-        """How many the operator has made for this kind; nobody else changes objects of it."""
-        return int(passes(self.runtime, self.controller.name))
 
     def _resting(self) -> Rest:
         known = self.runtime.informers[self.kind].get(self.key)
