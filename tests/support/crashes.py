@@ -70,32 +70,49 @@ class Fate:
 
     async def meet(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
         """Make a request, unless it is too late for that."""
-        self._breathe()
+        await self._breathe()
         self.seen.append(request)
         last = len(self.seen) == self._at or bool(self._start and request.startswith(self._start))
         if last and self._before:
             await self._die()
         answer = await send()
-        self._breathe()
+        await self._breathe()
         if last:
             await self._die()
         return answer
 
     async def pass_by(self, send: Callable[[], Awaitable[T]]) -> T:
         """Make a request that does not matter."""
-        self._breathe()
+        await self._breathe()
         answer = await send()
-        self._breathe()
+        await self._breathe()
         return answer
 
-    def _breathe(self) -> None:
-        """Nothing happens in a process that is gone, whatever its code would do about the end of its tasks."""
-        if self.dead.is_set():
+    async def _breathe(self) -> None:
+        """Block for ever in a dead process; a task that is being cancelled ends, whatever its cleanup would send."""
+        if not self.dead.is_set():
+            return
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
             raise asyncio.CancelledError
+        await self._block()
 
     async def _die(self) -> None:
         self.dead.set()
+        await self._block()
+
+    async def _block(self) -> None:
         await asyncio.get_running_loop().create_future()
+
+    async def alive(self, ready: Awaitable[object]) -> bool:
+        """Wait until something is ready or the process is dead; whether it is still alive."""
+        waiting = [asyncio.ensure_future(each) for each in (ready, self.dead.wait())]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
+        return not self.dead.is_set()
 
 
 class MortalHttp(Http):
@@ -156,9 +173,8 @@ async def mortal(
         controller = build(runtime)
         tasks: list[asyncio.Task[None]] = [group.create_task(recorder.run())]
         tasks += [group.create_task(each.run()) for each in runtime.informers.values()]
-        for informer in runtime.informers.values():
-            await informer.synced.wait()
-        tasks.append(group.create_task(controller.run(asyncio.Event())))
+        if await fate.alive(asyncio.gather(*(each.synced.wait() for each in runtime.informers.values()))):
+            tasks.append(group.create_task(controller.run(asyncio.Event())))
         try:
             yield controller
         finally:
