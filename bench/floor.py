@@ -13,7 +13,7 @@ import msgspec
 import uvloop
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
-from coder_k8s.controllers.controlplane.deployment import Surroundings, deployment
+from coder_k8s.controllers.controlplane.deployment import PodInputs, deployment
 from coder_k8s.controllers.controlplane.objects import service, service_account
 from coder_k8s.controllers.controlplane.rbac import role, role_binding
 from coder_k8s.controllers.labels import DIGEST
@@ -23,12 +23,12 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Manifest, Meta
+from coder_k8s.kube.objects import Manifest, ObjectMeta
 
 from .place import CHILDREN, MANY
 
-MODEL = CoderControlPlane(metadata=Meta(namespace=MANY, name="name-of-plane", uid="uid-of-plane"))
-Planes = asyncio.Queue[CoderControlPlane]
+MODEL = CoderControlPlane(metadata=ObjectMeta(namespace=MANY, name="name-of-plane", uid="uid-of-plane"))
+ControlPlaneResolver = asyncio.Queue[CoderControlPlane]
 
 
 def template(status: Manifest) -> bytes:
@@ -37,7 +37,7 @@ def template(status: Manifest) -> bytes:
         service_account(MODEL),
         role(MODEL, MANY),
         role_binding(MODEL, MANY),
-        deployment(MODEL, Surroundings()),
+        deployment(MODEL, PodInputs()),
         service(MODEL),
     ]
     for child in children:
@@ -51,7 +51,7 @@ def filled(template: bytes, plane: CoderControlPlane) -> list[Any]:
     return made
 
 
-async def work(client: Client, planes: Planes, template: bytes) -> None:
+async def work(client: Client, planes: ControlPlaneResolver, template: bytes) -> None:
     while True:
         plane = await planes.get()
         *children, status = filled(template, plane)
@@ -61,7 +61,7 @@ async def work(client: Client, planes: Planes, template: bytes) -> None:
 
 
 async def main(kubeconfig: Path, workers: int, status: Manifest) -> None:
-    planes: Planes = asyncio.Queue()
+    planes: ControlPlaneResolver = asyncio.Queue()
 
     def take(change: Change[CoderControlPlane]) -> None:
         if change.old is None and change.new is not None:

@@ -20,12 +20,12 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
 from tests.e2e.operator_process import OperatorProcess
 from tests.support import eventually
 from tests.support.operator import NAMESPACE, install_crds, write_operator_kubeconfig
 
-CHILDREN: tuple[Kind[Child], ...] = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, DEPLOYMENT, SERVICE)
+CHILDREN: tuple[Kind[Unstructured], ...] = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, DEPLOYMENT, SERVICE)
 MANY = "many"
 """The namespace of everything that is measured."""
 AT_ONCE = 16
@@ -38,7 +38,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Place:
+class CoderdTarget:
     """A cluster with our kinds, its administrator, and the kubeconfig of the operator's ServiceAccount."""
 
     cluster: Cluster
@@ -101,13 +101,13 @@ class Place:
 
 
 @asynccontextmanager
-async def place() -> AsyncIterator[Place]:
+async def place() -> AsyncIterator[CoderdTarget]:
     with tempfile.TemporaryDirectory(prefix="coder-k8s-bench-") as name, Cluster(Path(name) / "cluster") as cluster:
         install_crds(cluster)
         cluster.kubectl("create", "namespace", MANY)
         kubeconfig = write_operator_kubeconfig(cluster, Path(name) / "kubeconfig")
         async with Http(load(cluster.kubeconfig), "bench", Metrics()) as http:
-            yield Place(cluster, Path(name), kubeconfig, Client(http, "somebody"), itertools.count())
+            yield CoderdTarget(cluster, Path(name), kubeconfig, Client(http, "somebody"), itertools.count())
 
 
 async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[object]], at_once: int = AT_ONCE) -> None:

@@ -9,14 +9,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
-from bench.place import MANY, PATIENCE, Place, each, place
+from bench.place import MANY, PATIENCE, CoderdTarget, each, place
 from bench.report import Section, Verdict, table
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
-from coder_k8s.kube.objects import Child, Key
+from coder_k8s.kube.objects import Key, Unstructured
 from tests.support import eventually
 from tests.support.rotations import secret_of
 
@@ -57,7 +57,9 @@ async def run(planes: int = PLANES, provisioners: int = PROVISIONERS, rest: floa
             return await measure(here, coderds, seen, provisioners, rest)
 
 
-async def measure(here: Place, coderds: Coderds, seen: Informer[CoderProvisioner], number: int, rest: float) -> Figures:
+async def measure(
+    here: CoderdTarget, coderds: Coderds, seen: Informer[CoderProvisioner], number: int, rest: float
+) -> Figures:
     await each(coderds.items(), lambda item: _make_plane(here, *item))
     names = list(coderds)
     wanted = [
@@ -92,7 +94,7 @@ async def measure(here: Place, coderds: Coderds, seen: Informer[CoderProvisioner
     )
 
 
-async def _make_plane(here: Place, name: str, coderd: CoderdServer) -> None:
+async def _make_plane(here: CoderdTarget, name: str, coderd: CoderdServer) -> None:
     coderd.state.install_license()
     token = base64.b64encode(coderd.state.token.encode()).decode()
     await here.admin.create(
@@ -103,9 +105,9 @@ async def _make_plane(here: Place, name: str, coderd: CoderdServer) -> None:
 
 
 @asynccontextmanager
-async def pods(here: Place, coderds: Coderds, seen: Informer[CoderProvisioner]) -> AsyncIterator[None]:
+async def pods(here: CoderdTarget, coderds: Coderds, seen: Informer[CoderProvisioner]) -> AsyncIterator[None]:
     """Lets every Deployment roll out at once; a provisioner's daemon logs in with the key that its Secret has then."""
-    waiting: asyncio.Queue[Child] = asyncio.Queue()
+    waiting: asyncio.Queue[Unstructured] = asyncio.Queue()
 
     async def work() -> None:
         while True:
@@ -125,7 +127,7 @@ async def pods(here: Place, coderds: Coderds, seen: Informer[CoderProvisioner]) 
             worker.cancel()
 
 
-async def _log_in(here: Place, coderd: CoderdServer, deployment: Child) -> None:
+async def _log_in(here: CoderdTarget, coderd: CoderdServer, deployment: Unstructured) -> None:
     """The new daemon comes, the old one goes."""
     secret = await here.admin.get(SECRET, Key(MANY, secret_of(deployment.manifest["spec"]["template"])))
     old = [daemon.id for daemon in coderd.state.daemons.values() if daemon.name == deployment.metadata.name]
@@ -134,7 +136,7 @@ async def _log_in(here: Place, coderd: CoderdServer, deployment: Child) -> None:
         coderd.state.disconnect_daemon(daemon)
 
 
-def _rolled_out(deployment: Child) -> bool:
+def _rolled_out(deployment: Unstructured) -> bool:
     status = deployment.manifest.get("status") or {}
     return bool(status.get("observedGeneration") == deployment.metadata.generation)
 

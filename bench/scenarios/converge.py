@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from bench import samples
-from bench.place import CHILDREN, MANY, Place, leads, place, planes
+from bench.place import CHILDREN, MANY, CoderdTarget, leads, place, planes
 from bench.report import Section, Verdict, table
 from bench.svg import chart
 from coder_k8s.api import CONTROL_PLANE
@@ -74,7 +74,7 @@ async def run(number: int) -> Figures:
             return Figures(number=number, operator=spent, floor=await measure(here, loop, planes(number)))
 
 
-async def measure(here: Place, writer: Process, wanted: list[Manifest]) -> Spent:
+async def measure(here: CoderdTarget, writer: Process, wanted: list[Manifest]) -> Spent:
     """What a process spends that brings new control planes to rest."""
     server = here.cluster.apiserver.pid
     asked, before, server_before = samples.requests(here.cluster), samples.usage(writer.pid), samples.usage(server)
@@ -102,7 +102,7 @@ def writes(spent: Spent) -> int:
 
 
 @contextmanager
-def bare_loop(here: Place, status: Manifest) -> Iterator[Process]:
+def bare_loop(here: CoderdTarget, status: Manifest) -> Iterator[Process]:
     """The floor, as a process of its own like the operator."""
     file, log = here.folder / "status.json", here.folder / "floor.log"
     file.write_bytes(msgspec.json.encode(status))
@@ -116,7 +116,7 @@ def bare_loop(here: Place, status: Manifest) -> Iterator[Process]:
         loop.kill()
 
 
-async def _status(here: Place) -> Manifest:
+async def _status(here: CoderdTarget) -> Manifest:
     """What the operator says of a control plane that it has just made."""
     manifest = await here.admin.get_manifest(CONTROL_PLANE, Key(MANY, "plane-0"))
     status: Manifest = manifest["status"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bench import samples
-from bench.place import Place, at_rest, leads, place, planes, writes
+from bench.place import CoderdTarget, at_rest, leads, place, planes, writes
 from bench.report import Section, Verdict, table
 from tests.e2e.operator_process import OperatorProcess
 
@@ -33,7 +33,7 @@ async def run(number: int, seconds: float) -> Figures:
             return await measure(here, operator, number, seconds)
 
 
-async def measure(here: Place, operator: OperatorProcess, number: int, seconds: float) -> Figures:
+async def measure(here: CoderdTarget, operator: OperatorProcess, number: int, seconds: float) -> Figures:
     """What is done in so many seconds."""
     await asyncio.sleep(SETTLING)  # echoes and bookmarks of what went before
     asked, before = samples.requests(here.cluster), samples.usage(operator.pid)

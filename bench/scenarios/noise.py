@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from bench import samples
-from bench.place import MANY, Place, at_rate, at_rest, leads, place, planes
+from bench.place import MANY, CoderdTarget, at_rate, at_rest, leads, place, planes
 from bench.report import Section, Verdict, table
 from coder_k8s.kube.kinds import CONFIG_MAP, SECRET
 from coder_k8s.kube.objects import Key
@@ -53,7 +53,7 @@ async def run(number: int, each: int = EACH, rest: float = REST) -> Figures:
         return Figures(number=number, strangers=2 * each, quiet=quiet, noisy=await measure(here, number, rest))
 
 
-async def measure(here: Place, number: int, rest: float) -> Cost:
+async def measure(here: CoderdTarget, number: int, rest: float) -> Cost:
     with here.operator() as operator:
         await leads(operator)
         await here.converge(planes(number))
@@ -65,7 +65,7 @@ async def measure(here: Place, number: int, rest: float) -> Cost:
 
 
 @asynccontextmanager
-async def noise(here: Place, each: int) -> AsyncIterator[None]:
+async def noise(here: CoderdTarget, each: int) -> AsyncIterator[None]:
     """Strangers, some of which change at any time until the context ends."""
     blob = base64.b64encode(os.urandom(SIZE * 3 // 4)).decode()
     names = [{"metadata": {"namespace": MANY, "name": f"stranger-{count}"}} for count in range(each)]

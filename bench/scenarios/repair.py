@@ -20,7 +20,7 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 
 TIMES = 200
 LOAD = 20.0
@@ -28,7 +28,7 @@ LOAD = 20.0
 LIMIT = 50.0
 PATIENCE = 30.0
 RENAMED: Manifest = {"metadata": {"labels": {"app.kubernetes.io/name": "edited"}}}
-EDITS: dict[Kind[Child], Manifest] = {
+EDITS: dict[Kind[Unstructured], Manifest] = {
     SERVICE_ACCOUNT: RENAMED,
     SERVICE: RENAMED,
     ROLE: {"rules": []},
@@ -37,7 +37,7 @@ EDITS: dict[Kind[Child], Manifest] = {
 }
 PLAIN = (SERVICE_ACCOUNT.name, DEPLOYMENT.name, SERVICE.name)
 RIGHTS = (ROLE.name, ROLE_BINDING.name)
-Caches = dict[Kind[Child], Informer[Child]]
+Caches = dict[Kind[Unstructured], Informer[Unstructured]]
 
 
 class Repair(msgspec.Struct, kw_only=True):
@@ -71,16 +71,16 @@ class Watcher:
 
     def __init__(self, caches: Caches) -> None:
         self._wanted: Key | None = None
-        self._kind: Kind[Child] | None = None
-        self._told: asyncio.Queue[tuple[float, Child | None]] = asyncio.Queue()
+        self._kind: Kind[Unstructured] | None = None
+        self._told: asyncio.Queue[tuple[float, Unstructured | None]] = asyncio.Queue()
         for kind, cache in caches.items():
             cache.listen(lambda change, kind=kind: self._look(kind, change))  # type: ignore[misc]
 
-    def _look(self, kind: Kind[Child], change: Change[Child]) -> None:
+    def _look(self, kind: Kind[Unstructured], change: Change[Unstructured]) -> None:
         if (kind, change.key) == (self._kind, self._wanted):
             self._told.put_nowait((time.monotonic(), change.new))
 
-    def begin(self, kind: Kind[Child], key: Key) -> None:
+    def begin(self, kind: Kind[Unstructured], key: Key) -> None:
         self._kind, self._wanted = kind, key
         self._told = asyncio.Queue()
 
@@ -135,7 +135,7 @@ class Harm:
         self._operator = operator
         self._watcher = watcher
 
-    async def do(self, kind: Kind[Child], chosen: Child, edit: Manifest | None) -> Repair:
+    async def do(self, kind: Kind[Unstructured], chosen: Unstructured, edit: Manifest | None) -> Repair:
         self._watcher.begin(kind, chosen.key)
         if edit is None:
             await self.admin.delete(kind, chosen, unchanged=False)
@@ -145,7 +145,7 @@ class Harm:
         took = (await self._watcher.until(False, edit) - harmed) * 1000
         return Repair(kind=kind.name, edited=edit is not None, took=took, round_trip=await self._try(kind, chosen))
 
-    async def _try(self, kind: Kind[Child], like: Child) -> float:
+    async def _try(self, kind: Kind[Unstructured], like: Unstructured) -> float:
         """Ask for another such object, in the operator's name, without making it."""
         names = {"namespace": MANY, "name": f"{like.metadata.name}-again"}
         wanted = {name: value for name, value in like.manifest.items() if name not in ("spec", "status", "metadata")}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bench import samples
-from bench.place import Place, at_rest, leads, place, planes, writes
+from bench.place import CoderdTarget, at_rest, leads, place, planes, writes
 from bench.report import Section, Verdict, table
 from tests.support import eventually
 
@@ -36,7 +36,7 @@ async def run(number: int) -> Figures:
         return await measure(here, number)
 
 
-async def measure(here: Place, number: int) -> Figures:
+async def measure(here: CoderdTarget, number: int) -> Figures:
     """What an operator does that starts with so many present."""
     asked = samples.requests(here.cluster)
     began = time.monotonic()

@@ -9,14 +9,14 @@ from random import Random
 import msgspec
 
 from bench import samples
-from bench.place import ALONE, MANY, Place, at_rest, each, leads, place, planes
+from bench.place import ALONE, MANY, CoderdTarget, at_rest, each, leads, place, planes
 from bench.report import Section, Verdict, table
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.labels import MANAGED
 from coder_k8s.kube.cache import Change
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
-from coder_k8s.kube.objects import Child, Key, Manifest
+from coder_k8s.kube.objects import Key, Manifest, Unstructured
 from tests.e2e.operator_process import OperatorProcess
 
 SECONDS = 30.0
@@ -67,7 +67,12 @@ class Storm:
     """All at once, for a while."""
 
     def __init__(
-        self, here: Place, operator: OperatorProcess, deployments: Informer[Child], number: int, rng: Random
+        self,
+        here: CoderdTarget,
+        operator: OperatorProcess,
+        deployments: Informer[Unstructured],
+        number: int,
+        rng: Random,
     ) -> None:
         self._here = here
         self._operator = operator
@@ -130,7 +135,7 @@ class Storm:
             self._found.round_trips.append((written - began) * 1000)
             self._found.user.append((time.monotonic() - began) * 1000)
 
-    def _look(self, change: Change[Child]) -> None:
+    def _look(self, change: Change[Unstructured]) -> None:
         if change.new is not None:
             [container] = change.new.manifest["spec"]["template"]["spec"]["containers"]
             if (served := self._served.pop(container["image"], None)) is not None:

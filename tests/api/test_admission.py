@@ -9,7 +9,7 @@ import yaml
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
 from tests.support import eventually
 from tests.support.operator import CONFIG
 from tests.support.versions import minor
@@ -234,7 +234,7 @@ async def test_an_object_from_before_a_rule_can_still_be_changed(cluster: Cluste
     url = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     rules = url["primaryAccessURL"].pop("x-kubernetes-validations")
     cluster.kubectl("apply", "--server-side", "--filename=-", input=yaml.safe_dump(definition))
-    old = Kind(group, WORKSPACE_PROXY.version, WORKSPACE_PROXY.name, WORKSPACE_PROXY.plural, Child)
+    old = Kind(group, WORKSPACE_PROXY.version, WORKSPACE_PROXY.name, WORKSPACE_PROXY.plural, Unstructured)
     spec = {"controlPlaneRef": {"name": "coder"}, "primaryAccessURL": "https://user:password@coder.example.com"}
     manifest = {"apiVersion": old.api_version, "kind": old.name, "metadata": {"name": "demo"}, "spec": spec}
     collection = old.path(Key(namespace, ""))

@@ -1,4 +1,4 @@
-"""Every call of the client against the stand-in, with and without a licence, on each version."""
+"""Every call of the client against the stand-in, with and without a license, on each version."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta

@@ -54,5 +54,5 @@ async def test_what_is_refused_without_a_licence(client: Client) -> None:
         with pytest.raises(errors.NotLicensed):
             await call
     with pytest.raises(errors.Invalid):
-        await client.add_license("not a licence")
+        await client.add_license("not a license")
     assert await client.look_up_provisioner_key("x" * 43) is None

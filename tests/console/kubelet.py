@@ -10,10 +10,10 @@ from aiohttp import web
 
 from coder_k8s.dev.certificates import Authority
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.kube.objects import Child, Kind
+from coder_k8s.kube.objects import Kind, Unstructured
 from tests.console.manifests import made, put
 
-NODE = Kind("", "v1", "Node", "nodes", Child, namespaced=False)
+NODE = Kind("", "v1", "Node", "nodes", Unstructured, namespaced=False)
 
 
 @asynccontextmanager

@@ -16,13 +16,13 @@ import yaml
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import CONFIG_MAP, DEPLOYMENT, INGRESS, POD, SECRET, SERVICE, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Child, Kind, Manifest
+from coder_k8s.kube.objects import Kind, Manifest, Unstructured
 from tests.console.conftest import Console
 from tests.console.kubelet import node
 from tests.console.manifests import READY, labels, made, plane, pod, provisioner, proxy, put, told
 from tests.console.test_status import restricted
 
-EVENT = Kind("events.k8s.io", "v1", "Event", "events", Child)
+EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 OF_PROD = labels("coder-control-plane", "prod")
 
@@ -221,7 +221,7 @@ class Fixture:
                 f'{{"msg":"found {self.known}","password":"{canary.plain("json")}"}}',
                 f"as Kubernetes has it: {base64.b64encode(self.known.encode()).decode()}",
                 f"Authorization: Basic {basic}",
-                f"licence {jwt}",
+                f"license {jwt}",
                 f"postgres://coder:{canary.plain('logged')}@db:5432/coder?sslpassword={canary.plain('parameter')}",
                 f"host=db password={canary.plain('libpq')} user=coder",
                 f"environment has {self.environment}",

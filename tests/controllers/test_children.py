@@ -15,7 +15,7 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import SERVICE_ACCOUNT
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Manifest
+from coder_k8s.kube.objects import Key, Manifest, Unstructured
 from tests.support.api import Api, say
 
 
@@ -34,7 +34,7 @@ def reference(owner: CoderControlPlane, **more: bool) -> Manifest:
     return {**identity, "name": owner.metadata.name, "uid": owner.metadata.uid, **more}
 
 
-async def make_account(client: Client, namespace: str, *owners: Manifest) -> Child:
+async def make_account(client: Client, namespace: str, *owners: Manifest) -> Unstructured:
     metadata = {"namespace": namespace, "name": "demo", "ownerReferences": list(owners)}
     return await client.create(SERVICE_ACCOUNT, {"metadata": metadata})
 

@@ -10,7 +10,7 @@ from coder_k8s.api.workspaceproxy import WorkspaceProxySpec
 from coder_k8s.controllers.cleanup import Cleanup
 from coder_k8s.controllers.labels import PAUSED
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.objects import Meta
+from coder_k8s.kube.objects import ObjectMeta
 from tests.support.coderd import database
 
 from .together import Together, all_three
@@ -23,7 +23,7 @@ NO_CLIENT = cast("Client", None)
 
 
 def deleted(uid: str, at: datetime | None = DELETED) -> CoderWorkspaceProxy:
-    metadata = Meta(name="sydney", uid=uid, deletion_timestamp=at)
+    metadata = ObjectMeta(name="sydney", uid=uid, deletion_timestamp=at)
     return CoderWorkspaceProxy(metadata=metadata, spec=WorkspaceProxySpec())
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.kube.objects import Child
+from coder_k8s.kube.objects import Unstructured
 from tests.support import eventually
 from tests.support.provisioners import Yard, yard
 
@@ -32,11 +32,11 @@ async def town(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, na
         yield made
 
 
-def image(deployment: Child) -> str:
+def image(deployment: Unstructured) -> str:
     return str(deployment.manifest["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-def assert_once(deployment: Child) -> None:
+def assert_once(deployment: Unstructured) -> None:
     pod = deployment.manifest["spec"]["template"]["spec"]
     assert pod["imagePullSecrets"] == [{"name": "pull"}]
     assert [entry["value"] for entry in pod["containers"][0]["env"] if entry["name"] == "A"] == ["2"]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from coder_k8s.controllers.pods import failing
-from coder_k8s.kube.objects import Child
+from coder_k8s.kube.objects import Unstructured
 
 CREATING = {"state": {"waiting": {"reason": "ContainerCreating"}}}
 PULLING = {
@@ -18,9 +18,9 @@ CANNOT_PULL = 'ImagePullBackOff: Back-off pulling image "coder:typo"'
 UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
 
 
-def pod(name: str, *containers: dict[str, Any], going: bool = False, **status: Any) -> Child:
+def pod(name: str, *containers: dict[str, Any], going: bool = False, **status: Any) -> Unstructured:
     metadata = {"name": name} | ({"deletionTimestamp": "2026-03-01T12:00:00Z"} if going else {})
-    return Child.decode(
+    return Unstructured.decode(
         msgspec.json.encode({"metadata": metadata, "status": {"containerStatuses": list(containers), **status}})
     )
 
@@ -35,7 +35,7 @@ def crashed(state: str, *, message: str = "", ready: bool = False, code: int = 1
     ("pods", "expected"),
     [
         pytest.param([], "", id="none"),
-        pytest.param([Child.decode(b'{"metadata": {"name": "a"}}')], "", id="no status"),
+        pytest.param([Unstructured.decode(b'{"metadata": {"name": "a"}}')], "", id="no status"),
         pytest.param([pod("a", {"ready": True, "state": {"running": {}}})], "", id="ready"),
         pytest.param([pod("a", CREATING)], "", id="just created"),
         pytest.param([pod("a", PULLING)], f"pod a: {CANNOT_PULL}", id="no image"),
@@ -57,5 +57,5 @@ def crashed(state: str, *, message: str = "", ready: bool = False, code: int = 1
         pytest.param([pod("a", initContainerStatuses=[PULLING])], f"pod a: {CANNOT_PULL}", id="init"),
     ],
 )
-def test_first_cause(pods: list[Child], expected: str) -> None:
+def test_first_cause(pods: list[Unstructured], expected: str) -> None:
     assert failing(pods) == expected

@@ -257,7 +257,7 @@ async def break_off(world: World) -> None:
     """A pass that the API server cuts short."""
     seen = await world.get()
     with pytest.raises(errors.ServerError):
-        async with world.writer.also_of_failure(seen, Report()):
+        async with world.writer.report_failure(seen, Report()):
             raise errors.ServerError(500, "InternalError", "etcdserver: request timed out")
 
 

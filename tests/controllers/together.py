@@ -20,17 +20,17 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.support import eventually
 from tests.support.children import collect_garbage, managed
 from tests.support.coderd import Clock, Site, env, operator_tokens, site
 from tests.support.controllers import running
-from tests.support.crashes import Fate, mortal
+from tests.support.crashes import CrashPoint, mortal
 from tests.support.databases import CoderdDatabase
 from tests.support.idle import idle
 
-NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Child, namespaced=False)
-EVENT = Kind("events.k8s.io", "v1", "Event", "events", Child)
+NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=False)
+EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build)
 KINDS: tuple[tuple[Kind[Any], str], ...] = (
     (CONTROL_PLANE, "demo"),
@@ -68,7 +68,7 @@ class Together:
 
     async def live(self, at: int, *, before: bool) -> list[str] | None:
         """Let an operator work until all objects are gone, or it dies at a request; the requests if it lives."""
-        fate = Fate()
+        fate = CrashPoint()
         fate.decide(at, before=before)
         place = self.place._kubeconfig, [self.namespace], self.routes, self.place.clock, fate
         async with AsyncExitStack() as stack:
@@ -147,7 +147,7 @@ class Together:
 
     async def collect(self) -> None:
         """Remove what had an owner, as Kubernetes does."""
-        kinds = [kind for kind in controlplane.setup.CHILDREN if kind.name != "HTTPRoute"]
+        kinds = [kind for kind in controlplane.wiring.CHILDREN if kind.name != "HTTPRoute"]
         await collect_garbage(self.client, await managed(self.client, kinds, [self.namespace]))
 
     async def token(self) -> str:
@@ -172,7 +172,7 @@ class Together:
 
     async def notes(self, reason: str, name: str) -> list[str]:
         pages = self.client.list(EVENT, self.namespace)
-        found = [Child.decode(item).manifest async for page in pages for item in page.items]
+        found = [Unstructured.decode(item).manifest async for page in pages for item in page.items]
         return [each["note"] for each in found if (each["reason"], each["regarding"]["name"]) == (reason, name)]
 
     async def note(self, reason: str, name: str) -> str:
@@ -185,7 +185,7 @@ class Together:
 
     async def drop_secrets(self) -> None:
         pages = self.client.list(SECRET, self.namespace)
-        for secret in [Child.decode(item) async for page in pages for item in page.items]:
+        for secret in [Unstructured.decode(item) async for page in pages for item in page.items]:
             await self.client.delete(SECRET, secret, unchanged=False)
 
     async def rest(self, runtime: Runtime, seconds: float = 0.5) -> None:

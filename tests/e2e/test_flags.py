@@ -16,13 +16,13 @@ from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.dev.processes import Process, free_port
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE_BINDING, SECRET
-from coder_k8s.kube.objects import Child, Key, Kind
+from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.e2e import planes
 from tests.e2e.operator_process import Start
 from tests.support import eventually
 
 TOKEN = "0123456789-abcdefghijklmnopqrstuv"
-NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Child, namespaced=False)
+NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=False)
 ME = "GET /api/v2/users/me"
 
 

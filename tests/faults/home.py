@@ -1,4 +1,4 @@
-"""A control plane into which the operator gets by its database, with a licence, and people who keep changing that."""
+"""A control plane into which the operator gets by its database, with a license, and people who keep changing that."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,7 +14,7 @@ from coder_k8s.kube.kinds import SECRET
 from tests.support.coderd import Site, env, operator_tokens
 from tests.support.databases import CoderdDatabase
 
-LICENSE = "licence"
+LICENSE = "license"
 
 
 @dataclass
@@ -46,7 +46,7 @@ class Home:
             await asyncio.sleep(self.rng.uniform(0, pause))
 
     async def renew_license(self) -> None:
-        """Give it another licence, and coderd none."""
+        """Give it another license, and coderd none."""
         self.license = make_license(datetime.now(UTC), jti=str(self.rng.random()))
         self.site.coderd.state.remove_licenses()
         await self.site.put_secret(LICENSE, license=self.license)
@@ -79,7 +79,7 @@ class Home:
             "Ready": (ready and (ready.status, ready.observed_generation), ("True", plane.metadata.generation)),
             "the number of Secrets with a token": (len(secrets), 1),
             "that the token is the only one in the database": (tokens == [token.partition("-")[0]], True),
-            "that coderd has the licence": (self.license in licenses, True),
+            "that coderd has the license": (self.license in licenses, True),
         }
         return [f"{what} is {is_!r}, not {must!r}" for what, (is_, must) in compared.items() if is_ != must]
 

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
-from coder_k8s.controllers.controlplane.setup import CHILDREN
+from coder_k8s.controllers.controlplane.wiring import CHILDREN
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.kinds import DEPLOYMENT
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.controllers.controlplane.planes import Observer, observing
 from tests.controllers.controlplane.test_fields import rolling_out
 from tests.support import eventually
@@ -142,12 +142,12 @@ class Patient:
         for told in status.conditions:
             yield f"condition {told.type}", f"{told.status} {told.reason}: {told.message}"
 
-    def _owns(self, child: Child) -> bool:
+    def _owns(self, child: Unstructured) -> bool:
         owner = child.controller
         return owner is not None and (owner.kind, owner.name) == (self.kind.name, self.key.name)
 
 
-def _version(kind: str, child: Child) -> tuple[str, Key, str]:
+def _version(kind: str, child: Unstructured) -> tuple[str, Key, str]:
     return kind, child.key, child.metadata.resource_version
 
 

@@ -11,19 +11,19 @@ from typing import Any
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.coderd.access_db import token_name
 from coder_k8s.coderd.connections import Endpoint
-from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.controllers.controlplane.rbac import OPT_IN
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import make_license
 from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
-from coder_k8s.kube.objects import Child, Key
+from coder_k8s.kube.objects import Key, Unstructured
 from tests.support.children import Children, collect_garbage, lines, managed
 from tests.support.coderd import Clock, Site, env, operator_tokens, site
 from tests.support.crashes import is_rolled_out
 from tests.support.databases import CoderdDatabase, create_database
-from tests.support.drills import Drill, Event, Ground, State
+from tests.support.drills import CrashScenario, Event, Ground, State
 from tests.support.gateways import accepting
 
 GATEWAY = {"host": "coder.example.com", "parentRefs": [{"name": "public"}]}
@@ -32,7 +32,7 @@ PORTS = (80, 8000)
 ENVIRONMENT, LICENSE = "environment", "license"
 
 
-class PlaneDrill(Drill):
+class PlaneDrill(CrashScenario):
     """One control plane."""
 
     def __init__(self, ground: Ground, demo: Site, database: CoderdDatabase) -> None:
@@ -41,7 +41,7 @@ class PlaneDrill(Drill):
         self.away, self.other = (f"{demo.key.namespace}-{name}" for name in ("away", "other"))
         self.licenses = [make_license(demo.clock(), trial=trial) for trial in (False, True)]
         self._database = database
-        self._kinds = [kind for kind in setup.CHILDREN if "" in ground.namespaces or kind is not HTTP_ROUTE]
+        self._kinds = [kind for kind in wiring.CHILDREN if "" in ground.namespaces or kind is not HTTP_ROUTE]
 
     async def make(self) -> None:
         """A control plane whose coderd has never seen an operator; nothing may be left of the one before."""
@@ -109,7 +109,7 @@ class PlaneDrill(Drill):
         here = await managed(client, self._kinds, [self.demo.key.namespace])
         return [*here, *await managed(client, (ROLE, ROLE_BINDING), [self.away, self.other])]
 
-    async def _tokens(self, secrets: list[Child]) -> list[bool]:
+    async def _tokens(self, secrets: list[Unstructured]) -> list[bool]:
         """Of every token in the database whether a Secret of ours holds it."""
         values = [(child.manifest.get("data") or {}).get("token", "") for child in secrets]
         held = {base64.b64decode(value).decode().partition("-")[0] for value in values}
@@ -140,7 +140,7 @@ async def drilling(
             namespaces=[""] if everywhere else [home, *neighbours],
             routes={Endpoint(service, port): Endpoint("127.0.0.1", demo.coderd.port) for port in PORTS},
             now=clock,
-            build=setup.build if everywhere else partial(setup.build, allow_workspace_namespaces=[f"{home}-*"]),
+            build=wiring.build if everywhere else partial(wiring.build, allow_workspace_namespaces=[f"{home}-*"]),
             key=demo.key,
         )
         drill = PlaneDrill(ground, demo, database)

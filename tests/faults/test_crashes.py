@@ -9,7 +9,7 @@ from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.dev.postgres import Postgres
 from tests.controllers.controlplane.administrator import install_gateway_api
 from tests.support.drills import crash_everywhere, execute_everywhere
-from tests.support.executions import Executioner
+from tests.support.executions import CrashInjector
 from tests.support.operator import install_crds, write_operator_kubeconfig
 
 from .plane_drill import EVENTS, PlaneDrill, drilling
@@ -55,20 +55,22 @@ async def test_every_crash_is_survived(whole_drill: PlaneDrill, event: str) -> N
 @pytest.fixture
 async def executioner(
     drill: PlaneDrill, cluster: ClusterAccess, operator_kubeconfig: Path, tmp_path: Path
-) -> AsyncIterator[Executioner]:
+) -> AsyncIterator[CrashInjector]:
     ground = drill.ground
     watched, allowed = ",".join(ground.namespaces), f"{ground.key.namespace}-*"
     flags = (f"--watch-namespaces={watched}", f"--allow-workspace-namespaces={allowed}")
-    async with Executioner(cluster, operator_kubeconfig, tmp_path, ground.routes, BESIDE, *flags).ready() as made:
+    async with CrashInjector(cluster, operator_kubeconfig, tmp_path, ground.routes, BESIDE, *flags).ready() as made:
         yield made
 
 
-async def test_sigkill_is_survived(drill: PlaneDrill, executioner: Executioner) -> None:
+async def test_sigkill_is_survived(drill: PlaneDrill, executioner: CrashInjector) -> None:
     assert await execute_everywhere(drill, executioner, EVENTS["token moved"], most=1) == 2
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("event", ["life", "token moved", "license"])
-async def test_sigkill_after_every_request_is_survived(drill: PlaneDrill, executioner: Executioner, event: str) -> None:
+async def test_sigkill_after_every_request_is_survived(
+    drill: PlaneDrill, executioner: CrashInjector, event: str
+) -> None:
     print(f"{event}: {await execute_everywhere(drill, executioner, EVENTS[event])} kills")  # noqa: T201

@@ -10,11 +10,11 @@ from aiohttp import web
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers import controlplane
 from coder_k8s.controllers.controlplane.rbac import OPT_IN
-from coder_k8s.controllers.controlplane.setup import CHILDREN
+from coder_k8s.controllers.controlplane.wiring import CHILDREN
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.kinds import HTTP_ROUTE, NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
-from coder_k8s.kube.objects import Glimpse, Key, newer
+from coder_k8s.kube.objects import Key, PartialObject, newer
 from tests.controllers.controlplane.administrator import Administrator, administrator, operator_of, own_cluster
 from tests.faults.past import PATIENCE, Stale, now, stale
 from tests.support import eventually
@@ -122,7 +122,7 @@ async def test_a_namespace_that_agrees_again_keeps_what_it_has(audit: Path, tmp_
             assert await rights(admin, other) == before
 
 
-def agrees(namespaces: Cache[Glimpse], name: str) -> bool:
+def agrees(namespaces: Cache[PartialObject], name: str) -> bool:
     found = namespaces.get(Key("", name))
     return found is not None and OPT_IN in found.metadata.labels
 

@@ -8,14 +8,14 @@ import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
-from coder_k8s.kube.apply import Applier, NotOurs
+from coder_k8s.kube.apply import Applier, OwnedByOther
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import CONFIG_MAP, DEPLOYMENT, SERVICE
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.support.proxy import Proxy
 
 DIGEST = "example.com/applied-digest"
@@ -30,7 +30,7 @@ class World:
         self.client = Client(http, "coder-k8s")
         self.other = Client(http, "somebody")
         self.applier = Applier(self.client, "demo", DIGEST)
-        self.cache = Cache[Child]()
+        self.cache = Cache[Unstructured]()
         self.proxy = proxy
 
     async def start(self) -> None:
@@ -53,10 +53,10 @@ class World:
         manifest["metadata"] |= {"labels": LABELS, "ownerReferences": [reference]}
         return manifest | content
 
-    async def apply(self, kind: Kind[Child], want: Manifest) -> Child:
+    async def apply(self, kind: Kind[Unstructured], want: Manifest) -> Unstructured:
         return await self.applier.apply(kind, self.cache, want)
 
-    async def watch_says(self, kind: Kind[Child], name: str = "child") -> Child:
+    async def watch_says(self, kind: Kind[Unstructured], name: str = "child") -> Unstructured:
         """What an informer would put into the cache by now."""
         live = await self.client.get(kind, Key(self.namespace, name))
         self.cache.seen("", live)
@@ -86,7 +86,7 @@ def deployment(world: World, *, image: str = "coder:1", **container: Any) -> Man
     )
 
 
-def containers(child: Child) -> list[dict[str, Any]]:
+def containers(child: Unstructured) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = child.manifest["spec"]["template"]["spec"]["containers"]
     return found
 
@@ -154,7 +154,7 @@ async def test_an_object_of_another_owner_is_refused(world: World, known: bool) 
     theirs = await world.other.create(CONFIG_MAP, world.named("child") | {"data": {"a": "theirs"}})
     if known:
         await world.watch_says(CONFIG_MAP)
-    with pytest.raises(NotOurs, match=f"ConfigMap {world.namespace}/child exists and has no owner"):
+    with pytest.raises(OwnedByOther, match=f"ConfigMap {world.namespace}/child exists and has no owner"):
         await world.apply(CONFIG_MAP, world.owned(data={"a": "ours"}))
     live = await world.client.get(CONFIG_MAP, theirs.key)
     assert live.metadata.resource_version == theirs.metadata.resource_version

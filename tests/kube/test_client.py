@@ -15,10 +15,10 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import CONFIG_MAP, DEPLOYMENT, SECRET, SECRET_METADATA
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.support.proxy import Proxy
 
-ABSENT: Kind[Child] = Kind("nowhere.example", "v1", "Thing", "things", Child)
+ABSENT: Kind[Unstructured] = Kind("nowhere.example", "v1", "Thing", "things", Unstructured)
 
 
 @pytest.fixture

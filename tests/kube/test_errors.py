@@ -119,5 +119,5 @@ def test_an_answer_that_is_not_of_kubernetes() -> None:
 
 
 def test_what_was_cut_says_how_long_it_lived() -> None:
-    cut = errors.Cut("ended", 2.5)
+    cut = errors.StreamInterrupted("ended", 2.5)
     assert (str(cut), cut.lived) == ("ended", 2.5)

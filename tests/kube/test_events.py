@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import config
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.events import BURST, PERIOD, REFILL, WINDOW, Fact, Ledger, Recorder, Series
+from coder_k8s.kube.events import BURST, PERIOD, REFILL, WINDOW, EventCorrelator, Fact, Recorder, Series
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Key, Kind, Meta, Object
+from coder_k8s.kube.objects import Key, Kind, Object, ObjectMeta
 from tests.support import eventually
 
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Object, namespaced=False)
@@ -32,11 +32,11 @@ def fact(note: str = "it broke", uid: str = "1") -> Fact:
     return Fact("v1", "ConfigMap", Key("space", "thing"), uid, "Warning", "Broken", note, "Reconcile")
 
 
-def ledger(capacity: int = 1000) -> Ledger:
-    return Ledger(map(str, itertools.count()).__next__, capacity)
+def ledger(capacity: int = 1000) -> EventCorrelator:
+    return EventCorrelator(map(str, itertools.count()).__next__, capacity)
 
 
-def take(ledger: Ledger, now: datetime) -> Series:
+def take(ledger: EventCorrelator, now: datetime) -> Series:
     series = ledger.take(now)
     assert series is not None
     return series
@@ -325,7 +325,7 @@ def silent_server(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_a_dead_api_server_blocks_nobody(silent_server: Path, metrics: Metrics) -> None:
-    things = [Object(metadata=Meta(namespace="space", name="thing", uid=str(number))) for number in range(100)]
+    things = [Object(metadata=ObjectMeta(namespace="space", name="thing", uid=str(number))) for number in range(100)]
     async with Http(config.load(silent_server), "test", metrics) as http:
         recorder = recorder_with(Client(http, "test"), metrics, capacity=10)
         async with running(recorder):

@@ -13,7 +13,7 @@ import pytest
 from coder_k8s.dev.certificates import Authority
 from coder_k8s.dev.processes import poll
 from coder_k8s.kube.config import Config, ConfigError, load
-from coder_k8s.kube.credentials import Written
+from coder_k8s.kube.credentials import StaticCredentials
 from coder_k8s.kube.exec_plugin import ExecPlugin
 from coder_k8s.kube.kubeconfig import Cluster, Exec
 from tests.kube import kubeconfigs
@@ -192,7 +192,7 @@ def open_files() -> int:
 
 def hanging(plugin: Plugin) -> ExecPlugin:
     spec = Exec(api_version=V1, command=str(plugin.path))
-    written = Written("file", lambda: 0.0)
+    written = StaticCredentials("file", lambda: 0.0)
     return ExecPlugin(spec, "file", Cluster(), written, {"PATH": "/usr/bin:/bin"}, lambda: 0.0, timeout=0.5)
 
 

@@ -8,7 +8,7 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child
+from coder_k8s.kube.objects import Unstructured
 
 OURS = "coder.com/ours"
 THEIRS = "example.com/theirs"
@@ -26,7 +26,7 @@ async def client(cluster: ClusterAccess, metrics: Metrics) -> AsyncIterator[Clie
 
 
 @pytest.fixture
-async def seen(client: Client, namespace: str) -> Child:
+async def seen(client: Client, namespace: str) -> Unstructured:
     return await client.create(CONFIG_MAP, {"metadata": {"namespace": namespace, "name": "thing"}})
 
 
@@ -35,7 +35,7 @@ def requests(metrics: Metrics) -> float:
     return sum(sample.value for sample in samples if sample.name.endswith("_total"))
 
 
-async def test_add_and_remove_beside_those_of_others(client: Client, seen: Child) -> None:
+async def test_add_and_remove_beside_those_of_others(client: Client, seen: Unstructured) -> None:
     theirs = await finalizers.add(client, CONFIG_MAP, seen, THEIRS)
     both = await finalizers.add(client, CONFIG_MAP, theirs, OURS)
     assert both.metadata.finalizers == [THEIRS, OURS]
@@ -47,7 +47,7 @@ async def test_add_and_remove_beside_those_of_others(client: Client, seen: Child
     assert (await client.get(CONFIG_MAP, seen.key)).metadata.finalizers == [THEIRS]
 
 
-async def test_no_request_when_there_is_nothing_to_do(client: Client, seen: Child, metrics: Metrics) -> None:
+async def test_no_request_when_there_is_nothing_to_do(client: Client, seen: Unstructured, metrics: Metrics) -> None:
     held = await finalizers.add(client, CONFIG_MAP, seen, OURS)
     before = requests(metrics)
     assert await finalizers.add(client, CONFIG_MAP, held, OURS) is held
@@ -55,7 +55,7 @@ async def test_no_request_when_there_is_nothing_to_do(client: Client, seen: Chil
     assert requests(metrics) == before
 
 
-async def test_a_finalizer_that_another_added_meanwhile_is_not_lost(client: Client, seen: Child) -> None:
+async def test_a_finalizer_that_another_added_meanwhile_is_not_lost(client: Client, seen: Unstructured) -> None:
     await finalizers.add(client, CONFIG_MAP, seen, THEIRS)
     with pytest.raises(errors.Conflict):
         await finalizers.add(client, CONFIG_MAP, seen, OURS)
@@ -68,7 +68,7 @@ async def test_a_finalizer_that_another_added_meanwhile_is_not_lost(client: Clie
     assert (await client.get(CONFIG_MAP, seen.key)).metadata.finalizers == [THEIRS, OURS]
 
 
-async def test_the_last_one_removed_lets_the_object_go(client: Client, seen: Child) -> None:
+async def test_the_last_one_removed_lets_the_object_go(client: Client, seen: Unstructured) -> None:
     held = await finalizers.add(client, CONFIG_MAP, seen, OURS)
     await client.delete(CONFIG_MAP, held)
     deleting = await client.get(CONFIG_MAP, seen.key)
@@ -80,7 +80,7 @@ async def test_the_last_one_removed_lets_the_object_go(client: Client, seen: Chi
     assert await finalizers.remove(client, CONFIG_MAP, deleting, OURS) is None
 
 
-async def test_adding_to_what_is_gone_fails(client: Client, seen: Child) -> None:
+async def test_adding_to_what_is_gone_fails(client: Client, seen: Unstructured) -> None:
     await client.delete(CONFIG_MAP, seen)
     with pytest.raises(errors.NotFound):
         await finalizers.add(client, CONFIG_MAP, seen, OURS)

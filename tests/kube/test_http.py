@@ -13,11 +13,11 @@ import pytest
 from coder_k8s.dev.processes import free_port
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client, WatchEvent
-from coder_k8s.kube.credentials import Keeper, Trust, Written
+from coder_k8s.kube.credentials import CredentialCache, StaticCredentials, TLSConfig
 from coder_k8s.kube.http import PATIENCE, TRIES, Http
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key
+from coder_k8s.kube.objects import Key, Unstructured
 from tests.support import eventually
 from tests.support.api import (
     Answer,
@@ -34,7 +34,7 @@ from tests.support.api import (
 )
 
 KEY = Key("default", "a")
-SEEN = Child.decode(b'{"metadata":{"name":"a","namespace":"default","uid":"u","resourceVersion":"1"}}')
+SEEN = Unstructured.decode(b'{"metadata":{"name":"a","namespace":"default","uid":"u","resourceVersion":"1"}}')
 HTML = b"<!doctype html>\n<title>Sign in</title>\n"
 
 WRITES: dict[str, Callable[[Client], Any]] = {
@@ -251,7 +251,7 @@ async def test_trouble_is_told_without_a_secret(metrics: Metrics) -> None:
     async with Api(refuse(407)) as refusing:
         nobody = plain_config(free_port(), b"our-token")
         behind_nobody = replace(nobody, proxy=f"http://me:our-password@127.0.0.1:{free_port()}")
-        tls = Keeper(Written("test", time.time), Trust("test"), time.time)
+        tls = CredentialCache(StaticCredentials("test", time.time), TLSConfig("test"), time.time)
         tunnel = f"http://me:our-password@127.0.0.1:{refusing.port}"
         behind_refusal = replace(nobody, server="https://localhost", keeper=tls, proxy=tunnel)
         for config in nobody, behind_nobody, behind_refusal:
@@ -292,7 +292,7 @@ async def test_an_event_may_come_in_pieces_and_several_at_once(metrics: Metrics)
     api = Api(watch(lines[0][:20], lines[0][20:] + lines[1] + lines[2][:-1], b"\n", ending="end"))
     async with connected(api, metrics) as client:
         events = await watched(client)
-    assert [Child.decode(seen.object).key.name for seen in events] == ["a", "b", "c"]
+    assert [Unstructured.decode(seen.object).key.name for seen in events] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ async def test_an_event_may_come_in_pieces_and_several_at_once(metrics: Metrics)
         (watch(event("ERROR", status(500, "InternalError", "oh"))), errors.ServerError, "oh"),
         (watch(event("ERROR", status(429, after=3))), errors.Throttled, "HTTP 429"),
         (watch(event("ERROR", "what")), errors.ServerError, "not a Kubernetes Status"),
-        (watch(event("ADDED", config_map("a"))[:30], ending="cut"), errors.Cut, "GET /api"),
+        (watch(event("ADDED", config_map("a"))[:30], ending="cut"), errors.StreamInterrupted, "GET /api"),
         (watch(event("ADDED", config_map("a"))[:30], ending="end"), errors.Unreachable, "middle of an event"),
         (watch(ending="hang"), errors.Unreachable, "GET /api"),
         (refuse(410, "Expired", "too old"), errors.Gone, "too old"),

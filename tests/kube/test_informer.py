@@ -16,7 +16,7 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import CONFIG_MAP, SECRET_METADATA
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object, newer
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured, newer
 from tests.support import eventually
 from tests.support.informers import (
     MakeInformer,
@@ -216,8 +216,8 @@ async def test_an_object_that_cannot_be_read_does_not_stop_the_others(
     assert f"cannot read ConfigMap {namespace}/unreadable" in caplog.text
 
 
-def thing_kind(group: str) -> Kind[Child]:
-    return Kind(group, "v1", "Thing", "things", Child)
+def thing_kind(group: str) -> Kind[Unstructured]:
+    return Kind(group, "v1", "Thing", "things", Unstructured)
 
 
 def crd(group: str) -> Manifest:

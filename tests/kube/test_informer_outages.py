@@ -17,7 +17,7 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Manifest
+from coder_k8s.kube.objects import Key, Manifest, Unstructured
 from tests.support import eventually
 from tests.support.informers import (
     MakeInformer,
@@ -108,7 +108,7 @@ async def test_five_thousand_objects_come_in_pages_of_one_moment(victim: Cluster
             await client.create(CONFIG_MAP, config_map(place, f"later-{len(pages)}"))
         assert [len(page.items) for page in pages] == [PAGE] * 10
         assert len({page.resource_version for page in pages}) == 1
-        assert [Child.decode(item).key.name for page in pages for item in page.items] == names
+        assert [Unstructured.decode(item).key.name for page in pages for item in page.items] == names
 
         informer = make(CONFIG_MAP, place)
         async with synced(informer):

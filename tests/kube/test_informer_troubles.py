@@ -11,7 +11,7 @@ import pytest
 from coder_k8s.kube.cache import Change
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import CONFIG_MAP
-from coder_k8s.kube.objects import Child, Key
+from coder_k8s.kube.objects import Key, Unstructured
 from tests.support import eventually
 from tests.support.api import Answer, Api, Seen, config_map, cut, event, listing, refuse, say, status, watch
 from tests.support.informers import informers, running, told
@@ -23,7 +23,7 @@ GONE = watch(event("ERROR", status(410, "Expired", "too old resource version")))
 @asynccontextmanager
 async def following(
     api: Api, *namespaces: str, **options: Any
-) -> AsyncIterator[tuple[Informer[Child], list[Change[Child]]]]:
+) -> AsyncIterator[tuple[Informer[Unstructured], list[Change[Unstructured]]]]:
     """An informer of ConfigMaps that runs, and what it tells."""
     async with api, informers(api.config) as make:
         informer = make(CONFIG_MAP, *(namespaces or ("default",)), **options)
@@ -32,7 +32,7 @@ async def following(
             yield informer, changes
 
 
-def names(informer: Informer[Child]) -> dict[str, str]:
+def names(informer: Informer[Unstructured]) -> dict[str, str]:
     return {item.key.name: item.metadata.resource_version for item in informer}
 
 
@@ -128,7 +128,7 @@ async def test_a_list_that_is_older_than_our_own_write_does_not_undo_it(before: 
     async with following(api) as (informer, _):
         await eventually(lambda: len(api.requests) == len(before) + 1)
         for manifest in config_map("a", 10), config_map("ours", 11):
-            informer.written(Child.decode(msgspec.json.encode(manifest)), "us")
+            informer.written(Unstructured.decode(msgspec.json.encode(manifest)), "us")
         release.set()
         await eventually(lambda: informer.position("default") == "9")
         assert names(informer) == {"a": "10", "ours": "11"}
@@ -181,7 +181,7 @@ def slow(seconds: float, answer: Answer) -> Answer:
 
 
 @pytest.mark.parametrize(
-    ("answer", "a_while", "alive"),
+    ("answer", "min_watch_lifetime", "alive"),
     [
         (watch(ending="cut", after=0.2), 0.1, True),
         (watch(ending="cut"), 10.0, False),
@@ -191,11 +191,14 @@ def slow(seconds: float, answer: Answer) -> Answer:
     ids=["after a while", "at once", "at once when it had begun", "never"],
 )
 async def test_a_watch_with_nothing_to_tell_was_alive_if_it_was_cut(
-    answer: Answer, a_while: float, alive: bool
+    answer: Answer, min_watch_lifetime: float, alive: bool
 ) -> None:
     now = [0.0]
     api = Api(listing(5), answer)
-    async with following(api, clock=lambda: now[0], patience=5.0, a_while=a_while) as (informer, _):
+    async with following(api, clock=lambda: now[0], patience=5.0, min_watch_lifetime=min_watch_lifetime) as (
+        informer,
+        _,
+    ):
         await informer.synced.wait()
         now[0] = 100.0
         await eventually(lambda: len(watched_from(api)) > 1)

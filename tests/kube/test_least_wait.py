@@ -9,7 +9,7 @@ import pytest
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.controller import THROTTLED_WAIT, Controller
-from coder_k8s.kube.http import IMPATIENCE, TRIES, Http
+from coder_k8s.kube.http import MIN_RETRY_DELAY, TRIES, Http
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key
@@ -25,7 +25,7 @@ async def test_a_request_is_sent_again_ever_more_slowly() -> None:
     moments = [seen.at for seen in api.requests]
     waits = [later - earlier for earlier, later in pairwise(moments)]
     assert len(waits) == TRIES - 1
-    assert all(wait >= IMPATIENCE * tries for tries, wait in enumerate(waits, 1))
+    assert all(wait >= MIN_RETRY_DELAY * tries for tries, wait in enumerate(waits, 1))
 
 
 async def test_a_reconcile_is_made_again_after_the_least_wait() -> None:

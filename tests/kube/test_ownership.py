@@ -2,7 +2,7 @@
 
 import pytest
 
-from coder_k8s.kube.objects import ManagedFields, Manifest, Meta
+from coder_k8s.kube.objects import ManagedFields, Manifest, ObjectMeta
 from coder_k8s.kube.ownership import is_stale, merge, relabel
 
 OURS, OTHERS = "coder-k8s", "kubectl"
@@ -24,7 +24,7 @@ OTHER = ManagedFields(OTHERS, "Update")
     ],
 )
 def test_stale(entries: tuple[ManagedFields, ...], stale: bool) -> None:
-    assert is_stale(Meta(managed_fields=entries), OURS) is stale
+    assert is_stale(ObjectMeta(managed_fields=entries), OURS) is stale
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_relabel(entries: tuple[ManagedFields, ...], place: int | None) -> None:
         {"op": "replace", "path": f"/metadata/managedFields/{place}/operation", "value": "Apply"},
         {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
     ]
-    meta = Meta(managed_fields=entries, resource_version="7")
+    meta = ObjectMeta(managed_fields=entries, resource_version="7")
     assert relabel(meta, OURS) == ([] if place is None else expected)
 
 

@@ -1,11 +1,11 @@
 """Objects of no kind, for tests of the cache."""
 
 from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.objects import Meta, Object
+from coder_k8s.kube.objects import Object, ObjectMeta
 
 
 def thing(name: str, version: int, namespace: str = "ns", uid: str = "", **labels: str) -> Object:
-    meta = Meta(name=name, namespace=namespace, uid=uid, resource_version=str(version), labels=labels)
+    meta = ObjectMeta(name=name, namespace=namespace, uid=uid, resource_version=str(version), labels=labels)
     return Object(metadata=meta)
 
 

@@ -10,7 +10,7 @@ import pytest
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, WORKSPACE_PROXY
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.processes import poll
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
 from coder_k8s.manifests.crd import definition
 from coder_k8s.manifests.embedded import load
 from coder_k8s.manifests.rules import RULES, without_rules
@@ -70,7 +70,7 @@ def apply(cluster: ClusterAccess, crd: Manifest) -> None:
 def test_object_from_before_a_rule_can_be_written_but_for_what_breaks_the_rule(
     cluster: ClusterAccess, namespace: str, group: str, kind: Kind[Object], field: str, value: Any
 ) -> None:
-    older = Kind(group, kind.version, kind.name, kind.plural, Child)
+    older = Kind(group, kind.version, kind.name, kind.plural, Unstructured)
     collection, path = older.path(Key(namespace, "")), older.path(Key(namespace, "demo"))
     rejected = altered(minimal(kind, "demo"), field, value) | {"apiVersion": older.api_version}
 

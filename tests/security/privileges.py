@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from coder_k8s.controllers.permissions import everything
+from coder_k8s.controllers.permissions import full_access
 from tests.support.operator import CONFIG
 
 from .audit import entries, is_operators, resource
 
 ROLES = ("operator.yaml", "leader-election.yaml", "namespaced/operator.yaml")
-TO_PASS_ON = (everything("", "pods", "persistentvolumeclaims"), everything("apps", "deployments"))
+TO_PASS_ON = (full_access("", "pods", "persistentvolumeclaims"), full_access("apps", "deployments"))
 """What Coder gets for its workspaces: the API server lets nobody grant what they do not hold."""
 OWNERSHIP = "/finalizers"
 """To name an owner whose deletion waits asks for this right of a subresource where that is enforced; see its test."""

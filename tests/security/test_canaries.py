@@ -137,15 +137,15 @@ async def test_canaries_are_seen_nowhere(
     gossip: Gossip,
     tmp_path: Path,
 ) -> None:
-    bootstrap, licence = coderd.state.add_token(coderd.state.owner), make_license(datetime.now(UTC))
+    bootstrap, license = coderd.state.add_token(coderd.state.owner), make_license(datetime.now(UTC))
     await put(admin, namespace, "database", url=database.server.url(database.name, "admin", PASSWORD))
-    await put(admin, namespace, "licence", license=licence)
+    await put(admin, namespace, "license", license=license)
     await put(admin, namespace, "given", token=bootstrap)
     service = f"demo.{namespace}.svc.cluster.local:80"
     operator = start("--log-level=debug", f"--coderd-connect-to={service}=127.0.0.1:{coderd.port}")
     key = Key(namespace, "demo")
     url = {"name": "CODER_PG_CONNECTION_URL", "valueFrom": {"secretKeyRef": {"name": "database", "key": "url"}}}
-    await planes.make(admin, key, extraEnv=[url], licenseSecretRef={"name": "licence"})
+    await planes.make(admin, key, extraEnv=[url], licenseSecretRef={"name": "license"})
     await planes.serve(admin, key)
     await planes.told(admin, key, "LicenseApplied", "Applied")
     given = {"bootstrap": {"credentialsSecretRef": {"name": "given"}}}
@@ -153,7 +153,7 @@ async def test_canaries_are_seen_nowhere(
     await make(admin, WORKSPACE_PROXY, namespace, "near")
     secrets = [await planted(admin, namespace, name) for name in GENERATED]
     gossip.talking = True
-    await put(admin, namespace, "licence", license=licence + "x")
+    await put(admin, namespace, "license", license=license + "x")
     await put(admin, namespace, "given", token=bootstrap + "x")
     await eventually(lambda: {bootstrap + "x", secrets[0]} <= gossip.heard, 60)
     gossip.talking = False
@@ -163,7 +163,7 @@ async def test_canaries_are_seen_nowhere(
     seen = await eventually(lambda: told_all(admin, namespace, operator), 30)
     packed = await bundle(cluster, namespace, operator, tmp_path)
     assert [voice for voice in ("OperatorAccessFailed", "DatabaseUnreachable", "leading") if voice not in packed] == []
-    for secret in (PASSWORD, WRONG, bootstrap, licence, *secrets):
+    for secret in (PASSWORD, WRONG, bootstrap, license, *secrets):
         for part in {secret, *(part for part in secret.replace(":", "-").split("-") if len(part) > 15)}:
             assert part not in seen
             assert part not in packed

@@ -137,7 +137,7 @@ async def test_a_redirect_takes_no_token_elsewhere(status: int) -> None:
             with pytest.raises(errors.Unavailable, match="redirect"):
                 await Client(connections, url, TOKEN).me()
             with pytest.raises(errors.Unavailable, match="redirect"):
-                await Client(connections, url, TOKEN).add_license("licence")
+                await Client(connections, url, TOKEN).add_license("license")
     assert heard == []
 
 

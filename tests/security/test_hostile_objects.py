@@ -14,7 +14,7 @@ from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.kube.client import _decode
 from coder_k8s.kube.errors import ServerError
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SECRET_METADATA
-from coder_k8s.kube.objects import Kind, Manifest, Meta
+from coder_k8s.kube.objects import Kind, Manifest, ObjectMeta
 
 Path = tuple[str | int, ...]
 
@@ -53,7 +53,7 @@ def sample(of: inspect.Type) -> Any:
 @cache
 def complete(kind: Kind[Any]) -> bytes:
     """An object of a kind that says all that can be said in it, and is readable."""
-    found = sample(inspect.type_info(kind.type)) | {"metadata": sample(inspect.type_info(Meta))}
+    found = sample(inspect.type_info(kind.type)) | {"metadata": sample(inspect.type_info(ObjectMeta))}
     return msgspec.json.encode(found)
 
 

@@ -12,19 +12,19 @@ import pytest
 
 from coder_k8s.api import CONTROL_PLANE, RESOURCES
 from coder_k8s.coderd.connections import Endpoint
-from coder_k8s.controllers.controlplane import setup as controlplane
+from coder_k8s.controllers.controlplane import wiring as controlplane
 from coder_k8s.controllers.labels import PAUSED, paused
-from coder_k8s.controllers.provisioner import setup as provisioner
+from coder_k8s.controllers.provisioner import wiring as provisioner
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.secrets import encoded
-from coder_k8s.controllers.workspaceproxy import setup as workspaceproxy
+from coder_k8s.controllers.workspaceproxy import wiring as workspaceproxy
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Child, Kind, timestamp
+from coder_k8s.kube.objects import Kind, Unstructured, timestamp
 from tests.security.people import client_of, post
 from tests.security.references import CODER, DATABASE_URL, NEARBY, references, schema
 from tests.support import eventually
@@ -196,7 +196,7 @@ def read(proxy: Proxy, author: Tenant) -> set[str]:
 async def written(admin: Client, author: Tenant) -> set[str]:
     """Under which of these names the operator has made a Secret for the author."""
     pages = admin.list(SECRET, author.namespace)
-    names = {Child.decode(item).metadata.name async for page in pages for item in page.items}
+    names = {Unstructured.decode(item).metadata.name async for page in pages for item in page.items}
     return {str(reference) for number, reference in enumerate(REFERENCES) if canary(number) in names}
 
 

@@ -10,7 +10,7 @@ import msgspec
 from aiohttp import web
 
 from coder_k8s.kube.config import Config
-from coder_k8s.kube.credentials import Content, Keeper, Written
+from coder_k8s.kube.credentials import Content, CredentialCache, StaticCredentials
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -68,7 +68,7 @@ class Api:
 
 def plain_config(port: int, token: Content | None = None) -> Config:
     """A server on loopback that speaks HTTP without TLS."""
-    keeper = Keeper(Written("test", time.time, token=token), None, time.time)
+    keeper = CredentialCache(StaticCredentials("test", time.time, token=token), None, time.time)
     return Config(f"http://127.0.0.1:{port}", "default", keeper)
 
 

@@ -7,17 +7,17 @@ from typing import Any
 
 from coder_k8s.controllers.labels import MANAGED
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.objects import Child, Kind
+from coder_k8s.kube.objects import Kind, Unstructured
 
 VOLATILE = re.compile(
     r"\.metadata\.(uid|resourceVersion|generation|creationTimestamp|labels\.coder\.com/applied-digest)\b"
     r"|\.(status|apiVersion|kind|data)\b|clusterIP|nodePort|checksum/(proxy-token|provisioner-key)"
 )
 
-Children = Sequence[tuple[Kind[Child], Child]]
+Children = Sequence[tuple[Kind[Unstructured], Unstructured]]
 
 
-async def managed(client: Client, kinds: Sequence[Kind[Child]], namespaces: Sequence[str]) -> Children:
+async def managed(client: Client, kinds: Sequence[Kind[Unstructured]], namespaces: Sequence[str]) -> Children:
     """All that operators made there."""
     return [
         (kind, kind.type.decode(item))

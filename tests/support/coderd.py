@@ -14,7 +14,7 @@ from prometheus_client import generate_latest
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.coderd.access_db import USERNAME, token_name
 from coder_k8s.coderd.connections import Endpoint
-from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import CoderdServer
@@ -27,12 +27,12 @@ from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.databases import CoderdDatabase, create_database
 
-EVENT = Kind("events.k8s.io", "v1", "Event", "events", Child)
+EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 LICENSES = "/api/v2/licenses"
 CONNECTION_URL = "CODER_PG_CONNECTION_URL"
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
@@ -126,7 +126,7 @@ class Site:
         built: list[Controller] = []
 
         def build(runtime: Runtime) -> Controller:
-            built.append(setup.build(runtime))
+            built.append(wiring.build(runtime))
             return built[0]
 
         host = f"{self.key.name}.{self.key.namespace}.svc.cluster.local"
@@ -167,7 +167,7 @@ class Site:
     async def delete(self, kind: Kind[Any], name: str) -> None:
         await self.client.delete(kind, await self.client.get(kind, Key(self.key.namespace, name)), unchanged=False)
 
-    async def find(self, kind: Kind[Child], name: str) -> Child | None:
+    async def find(self, kind: Kind[Unstructured], name: str) -> Unstructured | None:
         try:
             return await self.client.get(kind, Key(self.key.namespace, name))
         except errors.NotFound:
@@ -199,7 +199,7 @@ class Site:
     async def events(self, reason: str = "") -> list[Manifest]:
         """What was told about the control plane, oldest first."""
         pages = self.client.list(EVENT, self.key.namespace)
-        found = [Child.decode(item).manifest async for page in pages for item in page.items]
+        found = [Unstructured.decode(item).manifest async for page in pages for item in page.items]
         about = [each for each in found if each["regarding"]["name"] == self.key.name]
         return sorted(
             (each for each in about if reason in ("", each["reason"])), key=lambda each: str(each["eventTime"])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from coder_k8s.coderd.connections import Connections, Endpoint, Reply
-from coder_k8s.controllers.provisioner import setup
+from coder_k8s.controllers.provisioner import wiring
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.coderd_server.state import State
 from coder_k8s.kube.client import Client
@@ -19,7 +19,7 @@ from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.http import Fence, Http, Query
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child
+from coder_k8s.kube.objects import Unstructured
 from tests.support import eventually
 from tests.support.children import collect_garbage
 from tests.support.rotations import Site, secret_of
@@ -44,7 +44,7 @@ class Clock:
         self.time += timedelta(**spans)
 
 
-class Fate:
+class CrashPoint:
     """Counts the requests that matter, and ends the operator right before or right after one of them.
 
     Those are all to coderd, and the writes to Kubernetes. A crash at a read is one between two of these. So is one at
@@ -115,10 +115,10 @@ class Fate:
         return not self.dead.is_set()
 
 
-class MortalHttp(Http):
+class CrashableHttp(Http):
     """Requests to Kubernetes until the operator dies."""
 
-    def __init__(self, kubeconfig: Path, metrics: Metrics, fate: Fate) -> None:
+    def __init__(self, kubeconfig: Path, metrics: Metrics, fate: CrashPoint) -> None:
         super().__init__(load(kubeconfig), "test", metrics)
         self._fate = fate
 
@@ -137,10 +137,10 @@ class MortalHttp(Http):
         return await self._fate.meet(f"{method} {path}", lambda: send(method, path, query, headers, body, fence))
 
 
-class MortalConnections(Connections):
+class CrashableConnections(Connections):
     """Requests to coderd until the operator dies."""
 
-    def __init__(self, routes: Mapping[Endpoint, Endpoint], fate: Fate) -> None:
+    def __init__(self, routes: Mapping[Endpoint, Endpoint], fate: CrashPoint) -> None:
         super().__init__(routes)
         self._fate = fate
 
@@ -155,14 +155,14 @@ async def mortal(
     namespaces: Sequence[str],
     routes: Mapping[Endpoint, Endpoint],
     now: Callable[[], datetime],
-    fate: Fate,
+    fate: CrashPoint,
     build: Callable[[Runtime], Controller],
 ) -> AsyncIterator[Controller]:
     """A controller that ends without a word when it has met its fate."""
     metrics = Metrics()
     async with (
-        MortalHttp(kubeconfig, metrics, fate) as http,
-        MortalConnections(routes, fate) as coderd,
+        CrashableHttp(kubeconfig, metrics, fate) as http,
+        CrashableConnections(routes, fate) as coderd,
         asyncio.TaskGroup() as group,
     ):
         client = Client(http, "coder-k8s")
@@ -187,7 +187,7 @@ class Operator:
     """The controller of provisioners, until it is killed: its tasks and connections end without a word."""
 
     def __init__(self, kubeconfig: Path, site: Site, clock: Clock) -> None:
-        self.fate = Fate()
+        self.fate = CrashPoint()
         self._kubeconfig = kubeconfig
         self._site = site
         self._clock = clock
@@ -229,7 +229,7 @@ class Operator:
     async def _live(self) -> None:
         site = self._site
         async with mortal(
-            self._kubeconfig, [site.namespace], site.routes, self._clock, self.fate, setup.build
+            self._kubeconfig, [site.namespace], site.routes, self._clock, self.fate, wiring.build
         ) as controller:
             self._controller = controller
             self._ready.set()
@@ -285,7 +285,7 @@ class Pods:
                     self._daemons.append((coderd.state, daemon))
 
 
-def is_rolled_out(deployment: Child) -> bool:
+def is_rolled_out(deployment: Unstructured) -> bool:
     """Whether its controller has done all that it was told."""
     status = deployment.manifest.get("status") or {}
     return bool(status.get("observedGeneration", 0) >= deployment.metadata.generation)

@@ -19,7 +19,7 @@ from coder_k8s.dev.kubelet import Kubelet, Stop
 from coder_k8s.dev.processes import Process
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Child, Key
+from coder_k8s.kube.objects import Key, Unstructured
 from tests.support.rotations import secret_of
 
 PROGRAM = Path(__file__).parent / "daemon_process.py"
@@ -147,7 +147,7 @@ async def daemons_of_pods(client: Client, boards: Mapping[str, Board], folder: P
     """A daemon for each pod that is ready, told to end when the pod goes."""
     daemons: list[Process] = []
 
-    async def start(pod: Child) -> Stop:
+    async def start(pod: Unstructured) -> Stop:
         namespace, name = pod.key
         secret = await client.get(SECRET, Key(namespace, secret_of(pod.manifest)))
         key = base64.b64decode((secret.manifest.get("data") or {}).get("key", "")).decode()

@@ -14,8 +14,8 @@ from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.crashes import Fate, mortal
-from tests.support.executions import Executioner
+from tests.support.crashes import CrashPoint, mortal
+from tests.support.executions import CrashInjector
 
 PATIENCE = 60.0
 LOOKS = 12
@@ -44,7 +44,7 @@ class Ground:
     key: Key
 
 
-class Drill(ABC):
+class CrashScenario(ABC):
     """One object, operators that crash, and what must be the same in spite of them."""
 
     late: frozenset[str] = frozenset()
@@ -87,7 +87,7 @@ class Drill(ABC):
 
     async def live(self, at: int = 0, *, before: bool = False) -> list[str] | None:
         """Let an operator work until all is at rest, or it dies; the requests that it made if it lives."""
-        fate, place = Fate(), self.ground
+        fate, place = CrashPoint(), self.ground
         fate.decide(at, before=before)
         async with mortal(place.kubeconfig, place.namespaces, place.routes, place.now, fate, place.build) as controller:
             queue = controller.queue
@@ -109,7 +109,7 @@ class Drill(ABC):
         return seen
 
 
-async def crash(drill: Drill, step: Step, at: int, *, before: bool, expected: State) -> bool:
+async def crash(drill: CrashScenario, step: Step, at: int, *, before: bool, expected: State) -> bool:
     """Crash at a request of what follows from a step, and see that the next operator finishes it.
 
     Whether there was such a request.
@@ -122,7 +122,7 @@ async def crash(drill: Drill, step: Step, at: int, *, before: bool, expected: St
     return seen is None
 
 
-async def crash_everywhere(drill: Drill, event: Event, size: int | None = None) -> int:
+async def crash_everywhere(drill: CrashScenario, event: Event, size: int | None = None) -> int:
     """Crash before and after every request on the way there and back, or at some of them; how often."""
     there, end = await drill.take(event.there), await drill.state()
     back, begin = await drill.take(event.back), await drill.state()
@@ -137,7 +137,7 @@ async def crash_everywhere(drill: Drill, event: Event, size: int | None = None) 
     return crashes
 
 
-async def execute(drill: Drill, executioner: Executioner, step: Step, at: int, expected: State) -> bool:
+async def execute(drill: CrashScenario, executioner: CrashInjector, step: Step, at: int, expected: State) -> bool:
     """Kill the process right after a request of what follows from a step, and see that the next one finishes it.
 
     Whether there was such a request.
@@ -165,7 +165,9 @@ async def execute(drill: Drill, executioner: Executioner, step: Step, at: int, e
     return killed
 
 
-async def execute_everywhere(drill: Drill, executioner: Executioner, event: Event, most: int | None = None) -> int:
+async def execute_everywhere(
+    drill: CrashScenario, executioner: CrashInjector, event: Event, most: int | None = None
+) -> int:
     """Kill the process after every request on the way there and back, or after the first of them; how often."""
     await drill.take(event.there)
     end = await drill.state()
@@ -182,7 +184,7 @@ async def execute_everywhere(drill: Drill, executioner: Executioner, event: Even
     return kills
 
 
-def _soon(drill: Drill, state: State) -> State:
+def _soon(drill: CrashScenario, state: State) -> State:
     """What is true without any time passing."""
     told = {name: said for name, said in state["conditions"].items() if name not in drill.late}
     return {**state, "conditions": told}

@@ -40,7 +40,7 @@ def kind_of(method: str, path: str) -> str:
     return f"{method} {path}"
 
 
-class Executioner:
+class CrashInjector:
     """Forwards the requests of operators, and kills the one at work right before or right after a chosen request.
 
     Right after means when the server has answered, and before the operator hears of that.
@@ -169,7 +169,7 @@ class Executioner:
             return stream
 
 
-class Execution(Executioner):
+class Execution(CrashInjector):
     """The same to the operator of a provisioner."""
 
     def __init__(self, site: Site, cluster: ClusterAccess, kubeconfig: Path, folder: Path) -> None:

@@ -11,7 +11,7 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import HTTP_ROUTE
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, timestamp
+from coder_k8s.kube.objects import Key, Unstructured, timestamp
 
 
 async def answer(client: Client, key: Key, status: str, reason: str, message: str = "") -> None:
@@ -44,7 +44,7 @@ async def accepting(client: Client) -> AsyncIterator[None]:
 
     async with asyncio.TaskGroup() as group:
 
-        def heard(change: Change[Child]) -> None:
+        def heard(change: Change[Unstructured]) -> None:
             if change.new is None:
                 return
             known = (change.new.metadata.uid, change.new.metadata.generation)

@@ -12,7 +12,7 @@ from coder_k8s.kube.config import Config
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
 from tests.support import eventually
 
 MakeInformer = Callable[..., Informer[Any]]
@@ -73,7 +73,7 @@ async def caught_up(informer: Informer[Any], client: Client, *namespaces: str) -
 
 def content(item: Object) -> object:
     """All of it, but what a list leaves out of its items."""
-    if not isinstance(item, Child):
+    if not isinstance(item, Unstructured):
         return item
     return {name: value for name, value in item.manifest.items() if name not in ("apiVersion", "kind")}
 

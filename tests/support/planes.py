@@ -4,23 +4,23 @@ from contextlib import suppress
 from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.controllers.controlplane.deployment import Surroundings, deployment
+from coder_k8s.controllers.controlplane.deployment import PodInputs, deployment
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Child
+from coder_k8s.kube.objects import Unstructured
 
 
-async def make_ready_plane(client: Client, namespace: str, name: str, **spec: Any) -> Child:
+async def make_ready_plane(client: Client, namespace: str, name: str, **spec: Any) -> Unstructured:
     """The Deployment of the control plane, as the operator makes it."""
     plane = await client.create(CONTROL_PLANE, {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
-    made = await client.create(DEPLOYMENT, deployment(plane, Surroundings()))
+    made = await client.create(DEPLOYMENT, deployment(plane, PodInputs()))
     counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), plane.spec.replicas)
     status = {"observedGeneration": made.metadata.generation, **counts}
     return await client.merge(DEPLOYMENT, made.key, {"status": status}, "status")
 
 
-async def put_waiting_pod(client: Client, deployment: Child, reason: str) -> None:
+async def put_waiting_pod(client: Client, deployment: Unstructured, reason: str) -> None:
     """A pod of a Deployment whose container waits."""
     namespace, template = deployment.metadata.namespace, deployment.manifest["spec"]["template"]
     account = template["spec"].get("serviceAccountName", "default")

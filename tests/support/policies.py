@@ -7,13 +7,13 @@ from typing import Any
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.support import eventually
 
 GROUP = "admissionregistration.k8s.io"
-POLICY = Kind(GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", Child, namespaced=False)
+POLICY = Kind(GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", Unstructured, namespaced=False)
 BINDING = Kind(
-    GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", Child, namespaced=False
+    GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", Unstructured, namespaced=False
 )
 NO_FINALIZER = "object.?metadata.?finalizers.orValue([]).all(name, !name.startsWith('coder.com/'))"
 REFUSED = "Finalizers are not allowed here"

@@ -17,7 +17,7 @@ from prometheus_client import generate_latest
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.names import derived
-from coder_k8s.controllers.provisioner import setup
+from coder_k8s.controllers.provisioner import wiring
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.dev.coderd_server.state import StoredKey
@@ -29,11 +29,11 @@ from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest, timestamp
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, timestamp
 from tests.support import eventually
 from tests.support.controllers import running
 
-EVENT = Kind("events.k8s.io", "v1", "Event", "events", Child)
+EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 NAME = "build"
 
@@ -186,7 +186,7 @@ class Yard:
         built: list[Controller] = []
 
         def build(runtime: Runtime) -> Controller:
-            built.append(setup.build(runtime))
+            built.append(wiring.build(runtime))
             return built[0]
 
         routes = {
@@ -213,7 +213,7 @@ class Yard:
         await self.say(name, **{**ready, **status})
 
     def fresh(self, entitlement: str) -> Manifest:
-        """What a control plane says about its licence now."""
+        """What a control plane says about its license now."""
         return {
             "externalProvisionerDaemonsEntitlement": entitlement,
             "entitlementsLastChecked": timestamp(self.clock()),
@@ -263,7 +263,7 @@ class Yard:
         data = found.manifest.get("data", {}) if found else {}
         return base64.b64decode(data.get(field, "")).decode()
 
-    async def deployment(self, name: str = f"provisioner-{NAME}") -> Child:
+    async def deployment(self, name: str = f"provisioner-{NAME}") -> Unstructured:
         return await self.client.get(DEPLOYMENT, Key(self.namespace, name))
 
     async def roll_out(self, name: str = NAME, ready: int = 1, plane: str = "") -> None:
@@ -307,7 +307,7 @@ class Yard:
     async def events(self, reason: str = "", name: str = NAME) -> list[Manifest]:
         """What was told about a provisioner, oldest first."""
         pages = self.client.list(EVENT, self.namespace)
-        found = [Child.decode(item).manifest async for page in pages for item in page.items]
+        found = [Unstructured.decode(item).manifest async for page in pages for item in page.items]
         about = [each for each in found if each["regarding"]["name"] == name and reason in ("", each["reason"])]
         return sorted(about, key=lambda each: str(each["eventTime"]))
 

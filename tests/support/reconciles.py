@@ -8,7 +8,7 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Key, Meta, Object, OwnerReference
+from coder_k8s.kube.objects import Key, Object, ObjectMeta, OwnerReference
 from coder_k8s.kube.queue import WorkQueue
 from tests.support.clock import FakeClock
 
@@ -69,7 +69,9 @@ async def running(controller: Controller) -> AsyncIterator[asyncio.Event]:
 
 def thing(name: str, version: int, owner: str = "") -> Object:
     owners = [OwnerReference(api_version="v1", kind="X", name=owner, uid=owner, controller=True)] if owner else []
-    return Object(metadata=Meta(name=name, namespace="ns", resource_version=str(version), owner_references=owners))
+    return Object(
+        metadata=ObjectMeta(name=name, namespace="ns", resource_version=str(version), owner_references=owners)
+    )
 
 
 def value(metrics: Metrics, metric: str, **labels: str) -> float:

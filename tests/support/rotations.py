@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.names import fnv1a32
-from coder_k8s.controllers.provisioner.setup import CHILDREN
+from coder_k8s.controllers.provisioner.wiring import CHILDREN
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.dev.coderd_server.state import StoredKey
 from coder_k8s.kube import errors
@@ -22,7 +22,7 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Object, timestamp
+from coder_k8s.kube.objects import Key, Kind, Object, Unstructured, timestamp
 from tests.support.children import Children, managed
 
 T = TypeVar("T", bound=Object)
@@ -152,7 +152,7 @@ class Site:
             return [f"{len(ours)} keys in coderd: {[each.key.name for each in ours]}, not one"]
         [(plane, key)] = ours
         pages = self.client.list(SECRET, self.namespace, labels=OURS)
-        secrets = [Child.decode(item) async for page in pages for item in page.items]
+        secrets = [Unstructured.decode(item) async for page in pages for item in page.items]
         deployment = await self.find(DEPLOYMENT, f"provisioner-{self.name}")
         url = (await self.client.get(CONTROL_PLANE, Key(self.namespace, plane))).status.url
         compared = {
@@ -176,7 +176,7 @@ class Site:
 
 
 def _of_secrets(
-    provisioner: CoderProvisioner, name: str, secrets: list[Child], key: StoredKey
+    provisioner: CoderProvisioner, name: str, secrets: list[Unstructured], key: StoredKey
 ) -> dict[str, tuple[Any, Any]]:
     spec = provisioner.spec
     wanted = spec.key.secret_name or f"{name}-provisioner-key"
@@ -192,7 +192,7 @@ def _of_secrets(
 
 
 def _of_deployment(
-    provisioner: CoderProvisioner, name: str, deployment: Child | None, key: StoredKey
+    provisioner: CoderProvisioner, name: str, deployment: Unstructured | None, key: StoredKey
 ) -> dict[str, tuple[Any, Any]]:
     if deployment is None:
         return {"the Deployment": (None, "there")}
@@ -223,7 +223,7 @@ def _of_status(provisioner: CoderProvisioner, key: StoredKey) -> dict[str, tuple
     }
 
 
-def _owner(child: Child) -> str:
+def _owner(child: Unstructured) -> str:
     return child.controller.name if child.controller else ""
 
 

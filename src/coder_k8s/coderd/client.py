@@ -77,15 +77,15 @@ class Client:
         await self._do("DELETE", "/api/v2/users/me/keys/{}", self._token.partition("-")[0])
 
     async def entitlements(self) -> Entitlements:
-        """What the licences allow."""
+        """What the licenses allow."""
         return await self._call(Entitlements, "GET", "/api/v2/entitlements")
 
     async def licenses(self) -> list[License]:
-        """The stored licences, valid or not."""
+        """The stored licenses, valid or not."""
         return await self._call(list[License], "GET", "/api/v2/licenses")
 
     async def add_license(self, jwt: str) -> License:
-        """Store a licence; `Conflict` when it is stored already."""
+        """Store a license; `Conflict` when it is stored already."""
         route, secrets = "/api/v2/licenses", (self._token, jwt)
         reply = await self._send("POST", route, body={"license": jwt})
         if reply.status == 500 and "duplicate key" in _problem(reply).detail:

@@ -6,7 +6,7 @@
     │   └── Redirected   sent elsewhere, where the token must not go: a human must change a URL or coderd's settings
     ├── Unauthorized     the token is dead: get another one
     ├── Forbidden        the token lives but its user lacks the right: a human must grant it
-    ├── NotLicensed      the feature needs a licence
+    ├── NotLicensed      the feature needs a license
     ├── NotSupported     this build of coderd has no such call
     ├── NotFound         the thing is not there, or hidden from this user
     ├── Conflict         the name, or the same content, is there already
@@ -70,7 +70,7 @@ class Forbidden(CoderdError):
 
 
 class NotLicensed(CoderdError):
-    """The feature is not part of the licence."""
+    """The feature is not part of the license."""
 
 
 class NotSupported(CoderdError):

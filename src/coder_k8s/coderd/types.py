@@ -41,7 +41,7 @@ class Feature(msgspec.Struct, frozen=True):
 
 
 class Entitlements(msgspec.Struct, frozen=True):
-    """What all licences together allow; the truth about a licence is here, not in the list of licences."""
+    """What all licenses together allow; the truth about a license is here, not in the list of licenses."""
 
     features: dict[str, Feature]
     has_license: bool
@@ -52,7 +52,7 @@ class Entitlements(msgspec.Struct, frozen=True):
 
 
 class License(msgspec.Struct, frozen=True):
-    """A stored licence with its claims, which coderd lists without verifying them."""
+    """A stored license with its claims, which coderd lists without verifying them."""
 
     id: int
     uuid: str

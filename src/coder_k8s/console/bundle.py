@@ -21,15 +21,15 @@ from coder_k8s.kube.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from coder_k8s.kube.objects import Child, Kind, Manifest, key_of
+from coder_k8s.kube.objects import Kind, Manifest, Unstructured, key_of
 
 from .objects import listed
 from .session import Session
 
 KINDS = (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY)
-REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", Child)
+REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", Unstructured)
 CHILDREN = (DEPLOYMENT, REPLICA_SET, POD, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS, HTTP_ROUTE)
-EVENT = Kind("events.k8s.io", "v1", "Event", "events", Child)
+EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 OPERATOR = "app.kubernetes.io/name=coder-k8s"
 LOG_LINES = "10000"
 
@@ -76,7 +76,7 @@ async def gather(session: Session, operator_namespace: str) -> Bundle:
 async def _listed(
     session: Session, bundle: Bundle, kind: Kind[Any], namespace: str, labels: str = ""
 ) -> list[Manifest]:
-    whole = Kind(kind.group, kind.version, kind.name, kind.plural, Child)
+    whole = Kind(kind.group, kind.version, kind.name, kind.plural, Unstructured)
     try:
         found = await listed(session, whole, namespace, labels=labels)
     except errors.NotFound:

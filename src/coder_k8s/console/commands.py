@@ -48,10 +48,10 @@ def ask(where: dict[str, Any], work: Callable[["Session"], Awaitable[T]]) -> T:
     from coder_k8s.kube.discovery import NotReachable
     from coder_k8s.kube.errors import KubeError
 
-    from .session import Place, Refused, visit
+    from .session import ClusterTarget, Refused, visit
 
     async def visiting() -> T:
-        async with visit(Place(**where)) as session:
+        async with visit(ClusterTarget(**where)) as session:
             return await work(session)
 
     try:

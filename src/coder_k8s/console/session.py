@@ -23,7 +23,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class ClusterTarget:
     """Which cluster, and where in it; no namespace means that of the context."""
 
     kubeconfig: Path | None = None
@@ -47,7 +47,7 @@ class Session:
 
 
 @asynccontextmanager
-async def visit(place: Place) -> AsyncIterator[Session]:
+async def visit(place: ClusterTarget) -> AsyncIterator[Session]:
     config = load(place.kubeconfig, place.context)
     namespace = "" if place.everywhere else place.namespace or config.namespace
     async with Http(config, f"kubectl-coder/{metadata.version('coder-k8s')}", Metrics()) as http:

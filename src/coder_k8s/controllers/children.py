@@ -10,24 +10,28 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.apply import Applier
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest, Object
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
 
 
 class Children:
     """Finds, writes and removes children."""
 
     def __init__(
-        self, client: Client, applier: Applier, caches: Mapping[Kind[Child], Cache[Child]], owners: Kind[Any]
+        self,
+        client: Client,
+        applier: Applier,
+        caches: Mapping[Kind[Unstructured], Cache[Unstructured]],
+        owners: Kind[Any],
     ) -> None:
         self._client = client
         self._applier = applier
         self._caches = caches
         self._owners = owners
 
-    def get(self, kind: Kind[Child], key: Key) -> Child | None:
+    def get(self, kind: Kind[Unstructured], key: Key) -> Unstructured | None:
         return self._caches[kind].get(key)
 
-    async def look(self, kind: Kind[Child], key: Key, *, expected: bool) -> Child | None:
+    async def look(self, kind: Kind[Unstructured], key: Key, *, expected: bool) -> Unstructured | None:
         """A child that should be there: one that lost its labels is in no cache, and must not be taken for new."""
         found = self.get(kind, key)
         if found is None and expected:
@@ -35,22 +39,24 @@ class Children:
                 return await self._client.get(kind, key)
         return found
 
-    def owned(self, kind: Kind[Child], owner: Object) -> list[Child]:
+    def owned(self, kind: Kind[Unstructured], owner: Object) -> list[Unstructured]:
         """The children of a kind that an object controls."""
         keys = sorted(self._caches[kind].index(_owner)[owner.metadata.uid])
         return [child for key in keys if (child := self.get(kind, key)) is not None]
 
-    def labelled(self, kind: Kind[Child], labels: Mapping[str, str], namespace: str = "") -> list[Child]:
+    def labelled(self, kind: Kind[Unstructured], labels: Mapping[str, str], namespace: str = "") -> list[Unstructured]:
         """The children of a kind that carry these labels, in any namespace or in one."""
         index = self._caches[kind].index(_labels)
         keys: frozenset[Key] = frozenset.intersection(*(index[label] for label in labels.items()))
         here = sorted(key for key in keys if namespace in ("", key.namespace))
         return [child for key in here if (child := self.get(kind, key)) is not None]
 
-    async def apply(self, kind: Kind[Child], want: Manifest, ours: Callable[[Child], bool] | None = None) -> Child:
+    async def apply(
+        self, kind: Kind[Unstructured], want: Manifest, ours: Callable[[Unstructured], bool] | None = None
+    ) -> Unstructured:
         return await self._applier.apply(kind, self._caches[kind], want, ours)
 
-    async def rehearse(self, kind: Kind[Child], want: Manifest) -> None:
+    async def rehearse(self, kind: Kind[Unstructured], want: Manifest) -> None:
         """Raise what would refuse a write of this child; a webhook without dry run says nothing of it."""
         try:
             await self._client.rehearse(kind, want)
@@ -58,7 +64,7 @@ class Children:
             if "does not support dry run" not in refusal.message:
                 raise
 
-    async def prune(self, kind: Kind[Child], owner: Object, keep: Iterable[str]) -> None:
+    async def prune(self, kind: Kind[Unstructured], owner: Object, keep: Iterable[str]) -> None:
         """Delete what an older spec asked for."""
         kept = set(keep)
         left = [child for child in self.owned(kind, owner) if child.metadata.name not in kept and not child.deleting]
@@ -71,12 +77,12 @@ class Children:
         """`Conflict` if the owner has changed: nothing is deleted on the word of a spec of the past."""
         await self._client.confirm(self._owners, owner.key, owner)
 
-    async def confirm_child(self, kind: Kind[Child], key: Key, beside: Object | None) -> None:
+    async def confirm_child(self, kind: Kind[Unstructured], key: Key, beside: Object | None) -> None:
         """`Conflict` unless a child is there as we know it, or is missing as we think it is. One that lost its labels
         is known only `beside` our cache."""
         await self._client.confirm(kind, key, self.get(kind, key) or beside)
 
-    async def delete(self, kind: Kind[Any], child: Child) -> None:
+    async def delete(self, kind: Kind[Any], child: Unstructured) -> None:
         """Delete the very object that was seen; one that is gone or going needs nothing."""
         if child.deleting:
             return
@@ -85,7 +91,7 @@ class Children:
         except errors.NotFound:
             return
 
-    async def release(self, kind: Kind[Child], owner: Object, child: Child) -> None:
+    async def release(self, kind: Kind[Unstructured], owner: Object, child: Unstructured) -> None:
         """Let a child be, without an owner."""
         others = [
             msgspec.to_builtins(other) for other in child.metadata.owner_references if other.uid != owner.metadata.uid
@@ -94,15 +100,15 @@ class Children:
         await self._client.merge(kind, child.key, {"metadata": metadata})
 
 
-def controlled_by(owner: Object, found: Child | None) -> Child | None:
+def controlled_by(owner: Object, found: Unstructured | None) -> Unstructured | None:
     """The child, if `owner` controls it; an object of the same name that belongs to another owner does not count."""
     controller = found.controller if found else None
     return found if controller is not None and controller.uid == owner.metadata.uid else None
 
 
-def _owner(child: Child) -> Iterable[str]:
+def _owner(child: Unstructured) -> Iterable[str]:
     return [child.controller.uid] if child.controller else []
 
 
-def _labels(child: Child) -> Iterable[tuple[str, str]]:
+def _labels(child: Unstructured) -> Iterable[tuple[str, str]]:
     return child.metadata.labels.items()

@@ -1,7 +1,7 @@
 """Which image pods run, and what follows from its name."""
 
 from coder_k8s.api import CoderControlPlane
-from coder_k8s.kube.objects import Child
+from coder_k8s.kube.objects import Unstructured
 
 
 def pull_policy(image: str) -> str:
@@ -14,7 +14,7 @@ def pull_policy(image: str) -> str:
     return "Always" if tag == "latest" or not (tag or digest) else "IfNotPresent"
 
 
-def followed_image(own: str, plane: CoderControlPlane, live: Child | None, container: str) -> str:
+def followed_image(own: str, plane: CoderControlPlane, live: Unstructured | None, container: str) -> str:
     """The image of pods that belong to a control plane; empty while it is not known.
 
     | image of the spec | `status.image` of the control plane | live Deployment | image         |
@@ -31,7 +31,7 @@ def followed_image(own: str, plane: CoderControlPlane, live: Child | None, conta
     return image_in(live, container) if live is not None else ""
 
 
-def image_in(deployment: Child, container: str) -> str:
+def image_in(deployment: Unstructured, container: str) -> str:
     """The image of a container, by its name: a webhook may put another one before it."""
     containers = deployment.manifest["spec"]["template"]["spec"]["containers"]
     return next((each["image"] for each in containers if each["name"] == container), "")

@@ -5,5 +5,5 @@ from coder_k8s.kube.objects import Manifest
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
 
-def everything(group: str, *resources: str) -> Manifest:
+def full_access(group: str, *resources: str) -> Manifest:
     return {"apiGroups": [group], "resources": list(resources), "verbs": list(VERBS)}

@@ -15,7 +15,7 @@ from .secrets import SecretReader
 from .urls import api_url
 
 
-class Planes:
+class ControlPlaneResolver:
     """Finds control planes, and the operator's own way into their coderd."""
 
     def __init__(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.objects import Child, Key, Object
+from coder_k8s.kube.objects import Key, Object, Unstructured
 
 from .labels import COMPONENT, INSTANCE
 from .names import derived
@@ -17,7 +17,7 @@ PULL_FAILURES = (UNPULLED, "ErrImagePull")
 """What the kubelet reports in turn about one image, with an error whose text differs each time."""
 
 
-def failing(pods: Iterable[Child]) -> str:
+def failing(pods: Iterable[Unstructured]) -> str:
     """Why the first pod that is not ready is not, such as `ImagePullBackOff`; empty when none says.
 
     | a container, or the pod             | message                                            |
@@ -41,14 +41,14 @@ def failing(pods: Iterable[Child]) -> str:
     return f"pod {name}: {reason}" + (f": {message}" if message else "")
 
 
-def by_pod(owners: Cache[Any], component: str) -> Callable[[Child], Iterable[Key]]:
+def by_pod(owners: Cache[Any], component: str) -> Callable[[Unstructured], Iterable[Key]]:
     """Which of these objects a pod concerns: its own, as long as it has something to report.
 
     The other pods of a rollout are counted by its Deployment, whose changes are watched anyway.
     """
     index = owners.index(_instance)
 
-    def of_pod(pod: Child) -> Iterable[Key]:
+    def of_pod(pod: Unstructured) -> Iterable[Key]:
         labels = pod.metadata.labels
         ours = labels.get(COMPONENT) == component and failing([pod])
         return index[Key(pod.metadata.namespace, labels.get(INSTANCE, ""))] if ours else []

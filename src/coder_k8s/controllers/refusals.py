@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from coder_k8s.kube import errors
-from coder_k8s.kube.apply import NotOurs
+from coder_k8s.kube.apply import OwnedByOther
 
 from .report import Report
 
@@ -20,7 +20,7 @@ def told(report: Report, condition: str = "") -> Iterator[None]:
     """Turn a refusal into a stalled condition, so that the pass goes on with what else it can do."""
     try:
         yield
-    except NotOurs as taken:
+    except OwnedByOther as taken:
         _stall(report, condition, "NameTaken", f"{taken}: rename this object or remove the other")
         report.again(NAME_TAKEN_POLL)  # nobody tells us when an object that is not ours goes
     except errors.UnknownField as refusal:

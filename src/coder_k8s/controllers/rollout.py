@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from coder_k8s.kube.objects import Child
+from coder_k8s.kube.objects import Unstructured
 
 from .images import image_in
 from .labels import selector
@@ -40,7 +40,7 @@ class Rollout(NamedTuple):
         return self.image if self.complete and self.wanted else ""
 
 
-def rollout(deployment: Child | None, wanted: int, container: str) -> Rollout:
+def rollout(deployment: Unstructured | None, wanted: int, container: str) -> Rollout:
     """How far the Deployment of an object is that wants so many pods; while it has none, there are no pods."""
     if deployment is None:
         return Rollout(wanted)

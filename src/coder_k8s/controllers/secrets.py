@@ -6,13 +6,13 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Child, Glimpse, Key
+from coder_k8s.kube.objects import Key, PartialObject, Unstructured
 
 
 class SecretReader:
     """Reads a value by name; the watch of metadata spares the question where there is no such Secret."""
 
-    def __init__(self, client: Client, secrets: Cache[Glimpse]) -> None:
+    def __init__(self, client: Client, secrets: Cache[PartialObject]) -> None:
         self._client = client
         self._secrets = secrets
 
@@ -29,7 +29,7 @@ class SecretReader:
             return ""
 
 
-def value(secret: Child, field: str) -> str:
+def value(secret: Unstructured, field: str) -> str:
     data: dict[str, str] = secret.manifest.get("data") or {}
     return base64.b64decode(data.get(field, "")).decode(errors="replace").strip()
 

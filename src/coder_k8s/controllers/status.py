@@ -137,7 +137,7 @@ class StatusWriter(Generic[T]):
         await self._patch(seen, told)
 
     @asynccontextmanager
-    async def also_of_failure(self, seen: T, report: Report) -> AsyncIterator[None]:
+    async def report_failure(self, seen: T, report: Report) -> AsyncIterator[None]:
         """Tell of a pass that the API server broke off: an object without a status would look finished.
 
         One that is known to be ready stays so, and one that waits for somebody too: trouble on this side takes nothing

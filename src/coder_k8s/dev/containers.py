@@ -7,7 +7,7 @@ from coder_k8s.dev.coderd_server import State
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Child
+from coder_k8s.kube.objects import Unstructured
 
 from .kubelet import Stop, secret_of
 
@@ -23,7 +23,7 @@ class Containers:
         self._coderd = coderd
         self._proxies: Counter[str] = Counter()
 
-    async def start(self, pod: Child) -> Stop:
+    async def start(self, pod: Unstructured) -> Stop:
         if key := await self._value(pod, KEY):
             return self._daemon(pod.metadata.name, key)
         if token := await self._value(pod, TOKEN):
@@ -47,7 +47,7 @@ class Containers:
         count(+1)
         return lambda: count(-1)
 
-    async def _value(self, pod: Child, variable: str) -> str:
+    async def _value(self, pod: Unstructured, variable: str) -> str:
         if (source := secret_of(pod, variable)) is None:
             return ""
         secret, key = source

@@ -9,10 +9,10 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import POD
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key
+from coder_k8s.kube.objects import Key, Unstructured
 
 Stop = Callable[[], None]
-Start = Callable[[Child], Awaitable[Stop]]
+Start = Callable[[Unstructured], Awaitable[Stop]]
 
 
 class Kubelet:
@@ -37,7 +37,7 @@ class Kubelet:
             watching.cancel()
             await asyncio.wait([watching, *self._tasks])
 
-    def _heard(self, change: Change[Child]) -> None:
+    def _heard(self, change: Change[Unstructured]) -> None:
         pod = change.new or change.old
         assert pod is not None
         uid = pod.metadata.uid
@@ -50,7 +50,7 @@ class Kubelet:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _begin(self, pod: Child) -> None:
+    async def _begin(self, pod: Unstructured) -> None:
         stop = await self._start(pod)
         if pod.metadata.uid in self._gone:
             stop()
@@ -58,7 +58,7 @@ class Kubelet:
             self._stops[pod.metadata.uid] = stop
 
 
-def secret_of(pod: Child, variable: str) -> tuple[Key, str] | None:
+def secret_of(pod: Unstructured, variable: str) -> tuple[Key, str] | None:
     """The Secret, and the key in it, from which the first container takes an environment variable."""
     for entry in pod.manifest["spec"]["containers"][0].get("env", []):
         if entry["name"] == variable and (source := entry.get("valueFrom", {}).get("secretKeyRef")):
@@ -66,6 +66,6 @@ def secret_of(pod: Child, variable: str) -> tuple[Key, str] | None:
     return None
 
 
-def _is_ready(pod: Child) -> bool:
+def _is_ready(pod: Unstructured) -> bool:
     conditions = (pod.manifest.get("status") or {}).get("conditions", [])
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

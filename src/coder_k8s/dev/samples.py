@@ -20,7 +20,7 @@ def database(url: str) -> Manifest:
     return _secret(DATABASE, url=url)
 
 
-def license(jwt: str) -> Manifest:  # noqa: A001 - the API's own word
+def license(jwt: str) -> Manifest:
     return _secret(LICENSE, license=jwt)
 
 

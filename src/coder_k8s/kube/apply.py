@@ -11,13 +11,13 @@ from coder_k8s.kube import errors, ownership
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.containment import contains
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest, key_of
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, key_of
 
 
-class NotOurs(Exception):
+class OwnedByOther(Exception):
     """An object of the wanted name belongs to somebody else."""
 
-    def __init__(self, kind: Kind[Any], live: Child) -> None:
+    def __init__(self, kind: Kind[Any], live: Unstructured) -> None:
         owner = live.controller
         belongs = f"belongs to {owner.kind} {owner.name}" if owner else "has no owner"
         super().__init__(f"{kind.name} {live.key} exists and {belongs}")
@@ -39,11 +39,15 @@ class Applier:
         self._client = client
         self._writer = writer
         self._label = label
-        self._refusals: dict[tuple[Kind[Child], Key], tuple[str, str]] = {}
+        self._refusals: dict[tuple[Kind[Unstructured], Key], tuple[str, str]] = {}
 
     async def apply(
-        self, kind: Kind[Child], cache: Cache[Child], want: Manifest, ours: Callable[[Child], bool] | None = None
-    ) -> Child:
+        self,
+        kind: Kind[Unstructured],
+        cache: Cache[Unstructured],
+        want: Manifest,
+        ours: Callable[[Unstructured], bool] | None = None,
+    ) -> Unstructured:
         """The live object, brought to `want`; `ours` tells our objects from others, by default by their controller."""
         ours = ours or _same_controller(want)
         key, want = key_of(want), self._stamp(want)
@@ -54,7 +58,7 @@ class Applier:
             except errors.AlreadyExists:
                 live = await self._client.get(kind, key)  # the cache has yet to hear of it
         if not ours(live):
-            raise NotOurs(kind, live)
+            raise OwnedByOther(kind, live)
         if live.deleting or self._settled(kind, live, want):
             return live
         if ownership.is_stale(live.metadata, self._client.field_manager):
@@ -62,14 +66,16 @@ class Applier:
         want["metadata"]["uid"] = live.metadata.uid  # `Conflict` when a namesake has taken its place
         return await self._write(kind, cache, want, self._client.apply(kind, want))
 
-    def _settled(self, kind: Kind[Child], live: Child, want: Manifest) -> bool:
+    def _settled(self, kind: Kind[Unstructured], live: Unstructured, want: Manifest) -> bool:
         """Nothing to write: all is there, or the server has already told us that this is all we get."""
         digest = want["metadata"]["labels"][self._label]
         if self._refusals.get((kind, live.key)) == (digest, live.metadata.resource_version):
             return True
         return contains(live.manifest, want)
 
-    async def _write(self, kind: Kind[Child], cache: Cache[Child], want: Manifest, request: Awaitable[Child]) -> Child:
+    async def _write(
+        self, kind: Kind[Unstructured], cache: Cache[Unstructured], want: Manifest, request: Awaitable[Unstructured]
+    ) -> Unstructured:
         """A webhook or an unforeseen normal form may answer with something else: asking again would change nothing."""
         live = await cache.write(key_of(want), self._writer, request)
         self._refusals.pop((kind, live.key), None)
@@ -83,7 +89,7 @@ class Applier:
         labels = {**metadata.get("labels", {}), self._label: _digest(want)}
         return {**want, "metadata": {**metadata, "labels": labels}}
 
-    async def _take_over(self, kind: Kind[Child], live: Child) -> None:
+    async def _take_over(self, kind: Kind[Unstructured], live: Unstructured) -> None:
         manager = self._client.field_manager
         if patch := ownership.relabel(live.metadata, manager):
             with suppress(errors.Conflict, errors.Invalid):  # it changed since
@@ -99,6 +105,6 @@ def _digest(want: Manifest) -> str:
     return hashlib.sha256(msgspec.json.encode(want, order="deterministic")).hexdigest()[:16]
 
 
-def _same_controller(want: Manifest) -> Callable[[Child], bool]:
+def _same_controller(want: Manifest) -> Callable[[Unstructured], bool]:
     controller = next(owner["uid"] for owner in want["metadata"]["ownerReferences"] if owner.get("controller"))
     return lambda live: live.controller is not None and live.controller.uid == controller

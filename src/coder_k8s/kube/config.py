@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from coder_k8s.kube import kubeconfig as files
-from coder_k8s.kube.credentials import Clock, Credentials, Keeper, Login, Trust, Written, basic
+from coder_k8s.kube.credentials import Clock, CredentialCache, Credentials, Login, StaticCredentials, TLSConfig, basic
 from coder_k8s.kube.exec_plugin import ExecPlugin
 from coder_k8s.kube.kubeconfig import Choice, Cluster, ConfigError, User
 
@@ -23,7 +23,7 @@ class Config:
 
     server: str
     namespace: str
-    keeper: Keeper = field(repr=False)
+    keeper: CredentialCache = field(repr=False)
     proxy: str | None = None
     proxy_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     server_name: str | None = None
@@ -70,12 +70,12 @@ def in_cluster(
     """The cluster whose pod we are, as the pod's service account."""
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
     origin = "service account"
-    login = Written(origin, clock, token=service_account / "token")
+    login = StaticCredentials(origin, clock, token=service_account / "token")
     namespace = service_account / "namespace"
     return Config(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
-        keeper=Keeper(login, Trust(origin, service_account / "ca.crt"), clock),
+        keeper=CredentialCache(login, TLSConfig(origin, service_account / "ca.crt"), clock),
     )
 
 
@@ -86,7 +86,7 @@ def _of_files(paths: list[Path], context: str | None, environ: Mapping[str, str]
     scheme = urlsplit(server).scheme
     if scheme not in ("http", "https"):
         raise ConfigError(f"{choice.cluster_origin}: its server must be a URL of http or https")
-    trust = Trust(
+    trust = TLSConfig(
         choice.cluster_origin,
         cluster.certificate_authority_data or cluster.certificate_authority,
         cluster.insecure_skip_tls_verify,
@@ -95,7 +95,7 @@ def _of_files(paths: list[Path], context: str | None, environ: Mapping[str, str]
     return Config(
         server=server,
         namespace=choice.namespace,
-        keeper=Keeper(_login(choice, environ, clock), trust if scheme == "https" else None, clock),
+        keeper=CredentialCache(_login(choice, environ, clock), trust if scheme == "https" else None, clock),
         proxy=proxy,
         proxy_headers=proxy_headers,
         server_name=cluster.tls_server_name,
@@ -114,12 +114,12 @@ def _login(choice: Choice, environ: Mapping[str, str], clock: Clock) -> Login:
     return written
 
 
-def _written(user: User, origin: str, clock: Clock) -> Written:
+def _written(user: User, origin: str, clock: Clock) -> StaticCredentials:
     certificate = user.client_certificate_data or user.client_certificate
     key = user.client_key_data or user.client_key
     if bool(certificate) != bool(key):
         raise ConfigError(f"{origin}: a client certificate needs client-certificate and client-key")
-    return Written(
+    return StaticCredentials(
         origin,
         clock,
         token=user.token_file or (user.token.encode() if user.token else None),

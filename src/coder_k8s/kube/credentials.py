@@ -50,7 +50,7 @@ class Login(Protocol):
 
 
 @dataclass(frozen=True, repr=False)
-class Written:
+class StaticCredentials:
     """An identity that stands in a kubeconfig, in files that it names, or in those of a service account."""
 
     origin: str
@@ -75,7 +75,7 @@ class Written:
 
 
 @dataclass(frozen=True, repr=False)
-class Trust:
+class TLSConfig:
     """By what we know the API server: a CA of its own, or else those of the system."""
 
     origin: str
@@ -98,14 +98,14 @@ class Trust:
         return context
 
 
-class Keeper:
+class CredentialCache:
     """Keeps credentials for as long as they are good.
 
     Requests come many at a time: one of them asks for new credentials, the others wait and share its answer. The TLS
     settings stay the same object while their content does, because connections are pooled by them.
     """
 
-    def __init__(self, login: Login, trust: Trust | None, clock: Clock) -> None:
+    def __init__(self, login: Login, trust: TLSConfig | None, clock: Clock) -> None:
         self._login = login
         self._trust = trust
         self._clock = clock
@@ -136,7 +136,7 @@ class Keeper:
         self._until = identity.until
         return Credentials(identity.authorization, self._context)
 
-    def _update_context(self, trust: Trust, identity: Identity) -> None:
+    def _update_context(self, trust: TLSConfig, identity: Identity) -> None:
         authority = read(trust.authority, trust.origin) if trust.authority else None
         content = (authority, identity.certificate, identity.key)
         if self._context is None or content != self._made_of:

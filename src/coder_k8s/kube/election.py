@@ -21,7 +21,7 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.lease import LEASE, Lease, LeaseSpec, claim, free, release
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Key, Meta, newer
+from coder_k8s.kube.objects import Key, ObjectMeta, newer
 from coder_k8s.kube.rules import Rule
 from coder_k8s.kube.waiting import first_of
 
@@ -206,7 +206,7 @@ class Election:
 
     async def _write(self, client: Client, lease: Lease | None, spec: LeaseSpec) -> None:
         if lease is None:
-            new = Lease(metadata=Meta(name=self.key.name, namespace=self.key.namespace), spec=spec)
+            new = Lease(metadata=ObjectMeta(name=self.key.name, namespace=self.key.namespace), spec=spec)
             self._observe(await client.create(LEASE, msgspec.to_builtins(new)))
         else:
             # An update without managedFields keeps them; our struct knows too little of them to send them back.

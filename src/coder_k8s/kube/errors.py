@@ -1,8 +1,8 @@
 """What can go wrong between us and the API server, named by what the caller can do about it.
 
 KubeError
-├── Unreachable         no answer, or half of one: nobody knows whether a write happened
-│   └── Cut             the other side ended what had begun
+├── Unreachable               no answer, or only part of one: it is unknown whether a write happened
+│   └── StreamInterrupted     the server or a proxy closed a response that had begun
 ├── NotLeading          refused here, before it was sent: another process may hold the Lease
 └── ApiError            the API server's own answer
     ├── Unauthorized    401, also with fresh credentials
@@ -30,7 +30,7 @@ class Unreachable(KubeError):
     """No answer, or half of one."""
 
 
-class Cut(Unreachable):
+class StreamInterrupted(Unreachable):
     """An answer began, lived for so many seconds, and was ended by the other side before its time."""
 
     def __init__(self, message: str, lived: float) -> None:

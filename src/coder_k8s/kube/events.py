@@ -66,7 +66,7 @@ class Series:
     waiting: bool = False
 
 
-class Ledger:
+class EventCorrelator:
     """Decides what is to be written and when, knowing time only as an argument."""
 
     def __init__(self, unique: Callable[[], str], capacity: int = CAPACITY) -> None:
@@ -161,7 +161,7 @@ class Recorder:
         self._reporter = {"reportingController": controller, "reportingInstance": instance[:128]}
         self._metrics = metrics
         self._now = now
-        self._ledger = Ledger(unique, capacity)
+        self._ledger = EventCorrelator(unique, capacity)
         self._news = asyncio.Event()
         self._writing = False
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from coder_k8s.kube.credentials import Clock, Content, Identity, Written, bearer, read
+from coder_k8s.kube.credentials import Clock, Content, Identity, StaticCredentials, bearer, read
 from coder_k8s.kube.kubeconfig import Cluster, ConfigError, Exec
 
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -43,7 +43,7 @@ class ExecPlugin:
     exec: Exec
     origin: str
     cluster: Cluster
-    written: Written
+    written: StaticCredentials
     environ: Mapping[str, str]
     clock: Clock
     timeout: float = TIMEOUT

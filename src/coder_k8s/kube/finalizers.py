@@ -2,7 +2,7 @@
 
 Both writes hold only for the resourceVersion that was seen, so that a finalizer that someone else adds or removes
 meanwhile is not undone; `Conflict` then tells the caller to look again. The kind must be one whose type keeps
-`metadata.finalizers`, as `Glimpse` does not.
+`metadata.finalizers`, as `PartialObject` does not.
 """
 
 from typing import TypeVar

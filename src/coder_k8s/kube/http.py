@@ -20,7 +20,7 @@ TRIES = 4
 PATIENCE = 10.0
 """A longer `Retry-After` than this is the caller's business: a worker must not sleep it away."""
 
-IMPATIENCE = 0.05
+MIN_RETRY_DELAY = 0.05
 """The least wait between two tries, also for a server that says 0."""
 
 BROKEN = (aiohttp.ClientError, OSError)
@@ -83,7 +83,7 @@ class Http:
             except errors.Throttled as refusal:
                 if tries == TRIES or refusal.after > PATIENCE:
                     raise
-                await asyncio.sleep(max(refusal.after, IMPATIENCE * tries))
+                await asyncio.sleep(max(refusal.after, MIN_RETRY_DELAY * tries))
                 tries += 1
 
     async def stream(self, path: str, query: Query, headers: Query, silence: float) -> AsyncGenerator[bytes, None]:
@@ -99,7 +99,7 @@ class Http:
                 raise
             except BROKEN as trouble:
                 cut = self._unreachable(request, trouble)
-                raise errors.Cut(str(cut), lived=time.monotonic() - begun) from None
+                raise errors.StreamInterrupted(str(cut), lived=time.monotonic() - begun) from None
 
     @asynccontextmanager
     async def _answer(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:

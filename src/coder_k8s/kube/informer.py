@@ -42,7 +42,7 @@ class Informer(Cache[T]):
         optional: bool = False,
         labels: str = "",
         patience: float = 70.0,
-        a_while: float = 10.0,
+        min_watch_lifetime: float = 10.0,
         lifetime: int = 300,
         absent_poll: float = 5.0,
         backoff: Backoff | None = None,
@@ -58,7 +58,7 @@ class Informer(Cache[T]):
         self._optional = optional
         self._labels = labels
         self._patience = patience
-        self._a_while = a_while
+        self._a_while = min_watch_lifetime
         self._lifetime = lifetime
         self._absent_poll = absent_poll
         self._backoff = backoff or Backoff(0.1, 5.0, jitter)
@@ -132,7 +132,7 @@ class Informer(Cache[T]):
                     self._take(namespace, event)
                     self._heard[namespace] = self._clock()
                     self._troubles.pop(namespace, None)
-        except errors.Cut as cut:
+        except errors.StreamInterrupted as cut:
             if cut.lived >= self._a_while:
                 self._heard[namespace] = self._clock()
             raise

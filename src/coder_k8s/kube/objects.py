@@ -45,7 +45,7 @@ class ManagedFields(msgspec.Struct, rename="camel", frozen=True, gc=False):
     subresource: str = ""
 
 
-class Meta(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+class ObjectMeta(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     """`metadata`, without what nobody here reads."""
 
     name: str = ""
@@ -65,7 +65,7 @@ class Meta(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
 class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
     """Any object, known by its metadata; a kind of its own adds `spec` and `status`."""
 
-    metadata: Meta
+    metadata: ObjectMeta
 
     @classmethod
     def decode(cls, data: bytes | msgspec.Raw) -> Self:
@@ -91,7 +91,7 @@ _NO_TEXTS: dict[str, str] = {}
 _NO_NAMES: list[Any] = []
 
 
-class Glimpse(Object):
+class PartialObject(Object):
     """An object of which we only want to know that it is there, whose it is and that it changed.
 
     There may be thousands, most of them nobody's business. So those that have no labels and no owner share the empty
@@ -102,7 +102,7 @@ class Glimpse(Object):
     def decode(cls, data: bytes | msgspec.Raw) -> Self:
         seen = super().decode(data)
         meta = seen.metadata
-        seen.metadata = Meta(
+        seen.metadata = ObjectMeta(
             name=meta.name,
             namespace=meta.namespace,
             resource_version=meta.resource_version,
@@ -116,10 +116,10 @@ class Glimpse(Object):
 
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_META = msgspec.json.Decoder(Meta)
+_META = msgspec.json.Decoder(ObjectMeta)
 
 
-class Child(Object):
+class Unstructured(Object):
     """An object that we read now and then: its content stays encoded, a tenth of the memory of dicts."""
 
     content: bytes
@@ -188,7 +188,7 @@ def key_of(manifest: Mapping[str, Any]) -> Key:
     return Key(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
 
 
-def _share(meta: Meta) -> None:
+def _share(meta: ObjectMeta) -> None:
     """Hold one copy of each text that many objects have in common."""
     meta.namespace = sys.intern(meta.namespace)
     for name, value in meta.labels.items():

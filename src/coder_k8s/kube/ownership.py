@@ -7,10 +7,10 @@ for ever. So before the first apply to such an object the entries of our own nam
 
 from typing import Any
 
-from coder_k8s.kube.objects import Manifest, Meta
+from coder_k8s.kube.objects import Manifest, ObjectMeta
 
 
-def is_stale(meta: Meta, manager: str) -> bool:
+def is_stale(meta: ObjectMeta, manager: str) -> bool:
     """Whether fields of ours are held by something else than server-side apply."""
     return any(
         entry.manager == manager and entry.operation == "Update" and not entry.subresource
@@ -18,7 +18,7 @@ def is_stale(meta: Meta, manager: str) -> bool:
     )
 
 
-def relabel(meta: Meta, manager: str) -> list[Manifest]:
+def relabel(meta: ObjectMeta, manager: str) -> list[Manifest]:
     """The JSON patch that makes our only entry an `Apply` entry, refused if the object changed meanwhile.
 
     It takes no more than the place of the entry; empty when there are several.

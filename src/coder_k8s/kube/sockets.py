@@ -8,7 +8,7 @@ from weakref import WeakSet
 
 import aiohttp
 
-FAREWELL = 2.0
+CLOSE_TIMEOUT = 2.0
 
 
 class Sockets:
@@ -39,6 +39,6 @@ class Sockets:
             with suppress(OSError):  # it is not connected yet
                 each.shutdown(socket.SHUT_RDWR)
         with suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL):
+            async with asyncio.timeout(CLOSE_TIMEOUT):
                 while self.left():  # noqa: ASYNC110 - a socket tells nobody
                     await asyncio.sleep(0.005)

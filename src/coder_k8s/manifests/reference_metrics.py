@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.kube.config import Config
-from coder_k8s.kube.credentials import Keeper, Written
+from coder_k8s.kube.credentials import CredentialCache, StaticCredentials
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.settings import Settings
@@ -79,7 +79,7 @@ async def _assembled() -> list[Metric]:
     registry = Noting()
     ours = Metrics(registry)
     ProcessCollector(registry=registry)
-    keeper = Keeper(Written("nobody", time.time), None, time.time)
+    keeper = CredentialCache(StaticCredentials("nobody", time.time), None, time.time)
     nowhere = Config("https://kubernetes.invalid", "default", keeper)
     async with Http(nowhere, app.NAME, ours) as http, Connections() as coderd:
         app.assemble(Settings(leader_election_namespace="default"), http, coderd, ours, identity="reference")

@@ -20,15 +20,15 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import HTTP_ROUTE, ROLE, ROLE_BINDING
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.security.audit import auditing
 from tests.support import eventually
 from tests.support.operator import install_crds, write_operator_kubeconfig
 
 from .planes import manifest
 
-NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Child, namespaced=False)
-EVENT = Kind("events.k8s.io", "v1", "Event", "events", Child)
+NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=False)
+EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 
 
 class Administrator:
@@ -54,7 +54,7 @@ class Administrator:
     async def delete(self, kind: Kind[Any], key: Key) -> None:
         await self.client.delete(kind, await self.client.get(kind, key), unchanged=False)
 
-    async def find(self, kind: Kind[Child], key: Key) -> Child | None:
+    async def find(self, kind: Kind[Unstructured], key: Key) -> Unstructured | None:
         try:
             return await self.client.get(kind, key)
         except errors.NotFound:
@@ -98,9 +98,9 @@ class Administrator:
         about = [event for event in found if event["regarding"]["name"] == key.name]
         return sorted(about, key=lambda event: str(event["eventTime"]))
 
-    async def all(self, kind: Kind[Child], namespace: str = "", labels: str = "") -> list[Child]:
+    async def all(self, kind: Kind[Unstructured], namespace: str = "", labels: str = "") -> list[Unstructured]:
         pages = self.client.list(kind, namespace, labels=labels)
-        return [Child.decode(item) async for page in pages for item in page.items]
+        return [Unstructured.decode(item) async for page in pages for item in page.items]
 
     async def granted(self, namespace: str) -> set[tuple[str, str]]:
         """Kind and name of every Role and RoleBinding of the operator in a namespace."""

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 from coder_k8s.controllers.names import hashed
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Child, Kind
+from coder_k8s.kube.objects import Kind, Unstructured
 
 HOME, AWAY, NAME = "fields", "workspaces", "demo"
 GRANT = f"{NAME}-{hashed(HOME, NAME)}"
 
-Place = tuple[str | int, ...]
-POD: Place = ("spec", "template", "spec")
-CODER: Place = (*POD, "containers", 0)
+CoderdTarget = tuple[str | int, ...]
+POD: CoderdTarget = ("spec", "template", "spec")
+CODER: CoderdTarget = (*POD, "containers", 0)
 
 
 class Nothing:
@@ -27,8 +27,8 @@ NOTHING = Nothing()
 class Look(NamedTuple):
     """What a child has while a field is set, and after it is removed."""
 
-    kind: Kind[Child]
-    path: Place
+    kind: Kind[Unstructured]
+    path: CoderdTarget
     then: Any
     after: Any = NOTHING
     name: str = NAME
@@ -60,7 +60,7 @@ def in_probe(probe: str, field: str, value: int, after: Any) -> Row:
     return Row(f"{probe}.{field}", value, [look], given={f"{probe}.enabled": True})
 
 
-def in_ingress(field: str, value: Any, path: Place, then: Any, after: Any = NOTHING, **given: Any) -> Row:
+def in_ingress(field: str, value: Any, path: CoderdTarget, then: Any, after: Any = NOTHING, **given: Any) -> Row:
     needed = {"expose.ingress.host": "coder.example.com", **{f"expose.ingress.{name}": given[name] for name in given}}
     return Row(f"expose.ingress.{field}", value, [Look(INGRESS, path, then, after)], given=needed)
 

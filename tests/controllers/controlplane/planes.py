@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
-from coder_k8s.controllers.controlplane.setup import CHILDREN
+from coder_k8s.controllers.controlplane.wiring import CHILDREN
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.kube.cache import Listener
 from coder_k8s.kube.client import Client
@@ -18,7 +18,7 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import HTTP_ROUTE
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 
 
 def manifest(namespace: str = "golden", name: str = "demo", **spec: Any) -> Manifest:
@@ -39,24 +39,24 @@ def plane(namespace: str = "golden", name: str = "demo", **spec: Any) -> CoderCo
 class Observer:
     """An administrator who sees every child as soon as it changes."""
 
-    def __init__(self, client: Client, caches: Mapping[Kind[Child], Informer[Child]]) -> None:
+    def __init__(self, client: Client, caches: Mapping[Kind[Unstructured], Informer[Unstructured]]) -> None:
         self.client = client
         self._caches = caches
 
-    def get(self, kind: Kind[Child], namespace: str, name: str) -> Child:
+    def get(self, kind: Kind[Unstructured], namespace: str, name: str) -> Unstructured:
         """A child that is there; `eventually` waits for one that is not there yet."""
         found = self._caches[kind].get(Key(namespace, name))
         assert found is not None, f"there is no {kind.name} {namespace}/{name}"
         return found
 
-    def has(self, kind: Kind[Child], namespace: str, name: str) -> bool:
+    def has(self, kind: Kind[Unstructured], namespace: str, name: str) -> bool:
         return self._caches[kind].get(Key(namespace, name)) is not None
 
-    def children(self) -> dict[tuple[str, Key], Child]:
+    def children(self) -> dict[tuple[str, Key], Unstructured]:
         """Everything of a kind that the operator makes."""
         return {(kind.name, child.key): child for kind, cache in self._caches.items() for child in cache}
 
-    def listen(self, kind: Kind[Child], listener: Listener[Child]) -> None:
+    def listen(self, kind: Kind[Unstructured], listener: Listener[Unstructured]) -> None:
         self._caches[kind].listen(listener)
 
     async def change(self, namespace: str, name: str, **spec: Any) -> CoderControlPlane:

@@ -11,7 +11,7 @@ from coder_k8s.controllers.cleanup import CONTROL_PLANE_FINALIZER
 from coder_k8s.dev.processes import free_port
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Child, Key, Kind
+from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import eventually
 from tests.support.coderd import Operator, Site, env, operator_tokens
 from tests.support.databases import CoderdDatabase
@@ -19,9 +19,9 @@ from tests.support.gate import Gate
 
 SECRET_NAME = "demo-operator-token"
 GROUP = "admissionregistration.k8s.io"
-POLICY = Kind(GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", Child, namespaced=False)
+POLICY = Kind(GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", Unstructured, namespaced=False)
 BINDING = Kind(
-    GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", Child, namespaced=False
+    GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", Unstructured, namespaced=False
 )
 NOWHERE = "postgres://coder:coder@127.0.0.1:{}/coder"
 

@@ -11,14 +11,14 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.postgres import Postgres
 from coder_k8s.dev.processes import free_port
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
-from coder_k8s.kube.objects import Child, Key, Kind
+from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import eventually
 from tests.support.coderd import CONNECTION_URL, Site, assert_one_token, env, operator_tokens, site
 from tests.support.databases import VERSIONS, CoderdDatabase, create_database
 from tests.support.gate import Gate
 
 SECRET_NAME = "demo-operator-token"
-QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Child)
+QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Unstructured)
 SECRET_LENGTH = 22
 NO_SECRETS = {"count/secrets": "0"}
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.controllers.controlplane import setup
-from coder_k8s.controllers.controlplane.setup import CHILDREN
+from coder_k8s.controllers.controlplane import wiring
+from coder_k8s.controllers.controlplane.wiring import CHILDREN
 from coder_k8s.controllers.labels import MANAGED
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.cluster import ClusterAccess
@@ -126,7 +126,7 @@ CASES = [
 
 
 async def test_refused_by_the_server(admin: Administrator, operator_kubeconfig: Path, namespace: str) -> None:
-    async with running(operator_kubeconfig, [namespace], setup.build) as runtime:
+    async with running(operator_kubeconfig, [namespace], wiring.build) as runtime:
         for case in CASES:
             await admin.make(namespace, case.name, **({} if case.born_good else case.bad))
         for case in CASES:
@@ -195,7 +195,7 @@ async def told_once(admin: Administrator, namespace: str) -> None:
 async def test_what_kubernetes_takes_twice_stays_changeable(
     admin: Administrator, operator_kubeconfig: Path, namespace: str
 ) -> None:
-    async with running(operator_kubeconfig, [namespace], setup.build):
+    async with running(operator_kubeconfig, [namespace], wiring.build):
         twice: Spec = {"imagePullSecrets": [{"name": "a"}, {"name": "a"}], "extraEnv": [{"name": "A"}, {"name": "A"}]}
         key = await admin.make(namespace, **twice)
         await admin.not_stalled(key)

@@ -8,7 +8,7 @@ import pytest
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.coderd.connections import Endpoint, Limits
-from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import CoderdServer, make_license
 from coder_k8s.dev.processes import free_port
@@ -30,8 +30,8 @@ TROUBLES: list[dict[str, Any]] = [
 async def demo(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Site]:
     async with site(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
         await place.put_secret("given", token=place.coderd.state.token)
-        await place.put_secret("licence", license=make_license(place.clock()))
-        await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}}, licenseSecretRef={"name": "licence"})
+        await place.put_secret("license", license=make_license(place.clock()))
+        await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}}, licenseSecretRef={"name": "license"})
         yield place
 
 
@@ -84,9 +84,9 @@ async def test_ready_needs_pods_access_and_licence(demo: Site) -> None:
     async with demo.operator():
         await demo.serve()
         await demo.told("Ready", "AllPartsReady", "True")
-        await demo.put_secret("licence", license="")
+        await demo.put_secret("license", license="")
         await demo.told("Ready", "SecretMissing", "False")
-        await demo.put_secret("licence", license=make_license(demo.clock()))
+        await demo.put_secret("license", license=make_license(demo.clock()))
         await demo.told("Ready", "AllPartsReady", "True")
         await demo.put_secret("given", token="")
         await demo.told("Ready", "SecretUnavailable", "False")
@@ -129,7 +129,7 @@ async def test_ten_that_hang_do_not_hold_up_forty_others(demo: Site, operator_ku
         for name in PLANES
     }
     async with (
-        running(operator_kubeconfig, [demo.key.namespace], setup.build, connect_to=routes, limits=Limits(total=100)),
+        running(operator_kubeconfig, [demo.key.namespace], wiring.build, connect_to=routes, limits=Limits(total=100)),
         CoderdServer(port=port) as hanging,  # when it ends, those who wait for it can end too
     ):
         hanging.state.set(latency=1000)

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.controllers.controlplane.rbac import FINALIZER
 from coder_k8s.controllers.labels import MANAGED, PAUSED
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Child, Key, Kind
+from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.idle import idle, one_more_pass
@@ -23,11 +23,11 @@ from tests.support.idle import idle, one_more_pass
 from .administrator import NAMESPACE, Administrator, administrator, operator_of, passes
 from .planes import writes
 
-CHILDREN: tuple[Kind[Child], ...] = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS)
-CLUSTER_ROLE = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", Child, namespaced=False)
+CHILDREN: tuple[Kind[Unstructured], ...] = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS)
+CLUSTER_ROLE = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", Unstructured, namespaced=False)
 LATER = timedelta(minutes=5, seconds=1)
 
-build = partial(setup.build, allow_workspace_namespaces=["test-*"])
+build = partial(wiring.build, allow_workspace_namespaces=["test-*"])
 
 
 @pytest.fixture

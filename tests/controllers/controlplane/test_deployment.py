@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coder_k8s.controllers.controlplane.deployment import Surroundings, defines, deployment, volume_name
+from coder_k8s.controllers.controlplane.deployment import PodInputs, defines, deployment, volume_name
 from coder_k8s.controllers.names import hashed
 from coder_k8s.kube.objects import Manifest
 
 from .planes import plane
 
-DEFAULT = Surroundings()
+DEFAULT = PodInputs()
 TLS = {"secretNames": ["coder-tls", "other.tls", "coder-tls"]}
 OWN_ENV = [
     {"name": "KUBE_POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}},
@@ -21,7 +21,7 @@ OWN_ENV = [
 ACCESS_URL = {"name": "CODER_ACCESS_URL", "value": "http://demo.golden.svc.cluster.local"}
 
 
-def template(around: Surroundings = DEFAULT, **spec: Any) -> Manifest:
+def template(around: PodInputs = DEFAULT, **spec: Any) -> Manifest:
     made: Manifest = deployment(plane(**spec), around)["spec"]["template"]
     return made
 
@@ -31,14 +31,14 @@ def pod(**spec: Any) -> Manifest:
     return made
 
 
-def container(around: Surroundings = DEFAULT, **spec: Any) -> Manifest:
+def container(around: PodInputs = DEFAULT, **spec: Any) -> Manifest:
     (only,) = template(around, **spec)["spec"]["containers"]
     made: Manifest = only
     return made
 
 
 def test_the_least_there_is() -> None:
-    made = deployment(plane(), Surroundings())
+    made = deployment(plane(), PodInputs())
     assert made["spec"]["replicas"] == 1
     assert made["spec"]["selector"]["matchLabels"] == made["spec"]["template"]["metadata"]["labels"]
     assert made["spec"]["template"]["metadata"].keys() == {"labels"}
@@ -85,7 +85,7 @@ def test_passed_through(field: str, where: tuple[str, str, Any]) -> None:
 
 
 def test_replicas_may_be_zero() -> None:
-    assert deployment(plane(replicas=0), Surroundings())["spec"]["replicas"] == 0
+    assert deployment(plane(replicas=0), PodInputs())["spec"]["replicas"] == 0
 
 
 def test_arguments_follow_ours() -> None:
@@ -97,7 +97,7 @@ def test_arguments_follow_ours() -> None:
 
 
 def test_checksum_is_in_the_pod_template_once_there_is_one() -> None:
-    made = template(Surroundings(checksum="abc"))
+    made = template(PodInputs(checksum="abc"))
     assert made["metadata"]["annotations"] == {"coder.com/config-checksum": "abc"}
 
 
@@ -119,7 +119,7 @@ RELAY = {"name": "CODER_DERP_SERVER_RELAY_URL", "value": ""}
     ],
 )
 def test_environment(inject: bool, extra: list[Manifest], expected: list[Manifest]) -> None:
-    assert container(Surroundings(inject_access_url=inject), extraEnv=extra)["env"] == expected
+    assert container(PodInputs(inject_access_url=inject), extraEnv=extra)["env"] == expected
 
 
 def test_which_variables_the_spec_defines() -> None:

@@ -41,7 +41,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 @pytest.fixture
 async def demo(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Site]:
-    """A control plane with a token that works, without a licence of its own."""
+    """A control plane with a token that works, without a license of its own."""
     async with site(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
         await place.put_secret("given", token=place.coderd.state.token)
         await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}})

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.controllers.controlplane.exposure import answers, judge
 from coder_k8s.controllers.report import Report
 from coder_k8s.dev import gateway_api
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.conditions import Condition, Status, find
 from coder_k8s.kube.kinds import HTTP_ROUTE, INGRESS
-from coder_k8s.kube.objects import Child, Key, Manifest
+from coder_k8s.kube.objects import Key, Manifest, Unstructured
 from tests.support import eventually
 from tests.support.coderd import Clock
 from tests.support.controllers import running
@@ -114,7 +114,7 @@ def judged(
         "spec": {"parentRefs": [PUBLIC, INTERNAL], "hostnames": ["coder.example.com"]},
         "status": {"parents": parents},
     }
-    route, report = Child.decode(msgspec.json.encode(content)), Report(before)
+    route, report = Unstructured.decode(msgspec.json.encode(content)), Report(before)
     judge(route, answers(route), report, NOW, changed=changed)
     return report
 
@@ -160,7 +160,7 @@ def test_route_that_goes_is_accepted_by_nobody() -> None:
 async def test_ingress_follows_the_spec_and_goes_with_it(
     admin: Administrator, operator_kubeconfig: Path, namespace: str
 ) -> None:
-    async with running(operator_kubeconfig, [namespace], setup.build):
+    async with running(operator_kubeconfig, [namespace], wiring.build):
         tls = {"secretName": "coder-tls", "wildcardSecretName": "apps-tls"}
         host = {"host": "coder.example.com", "wildcardHost": "*.coder.example.com"}
         key = await admin.make(namespace, expose={"ingress": {**host, "className": "nginx", "tls": tls}})
@@ -196,7 +196,7 @@ async def test_foreign_ingress_of_the_same_name_is_left_alone(
     backend = {"service": {"name": "theirs", "port": {"number": 80}}}
     foreign = {"metadata": {"namespace": namespace, "name": "demo"}, "spec": {"defaultBackend": backend}}
     before = await admin.client.create(INGRESS, foreign)
-    async with running(operator_kubeconfig, [namespace], setup.build):
+    async with running(operator_kubeconfig, [namespace], wiring.build):
         await admin.make(namespace, expose=BY_INGRESS)
         stalled = await admin.told(key, "Stalled", "NameTaken")
         assert f"Ingress {key}" in stalled.message
@@ -216,7 +216,7 @@ async def test_gateway_api_is_picked_up_and_missed_without_a_restart(
 ) -> None:
     await lose_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
-    async with running(operator_of(gateway_cluster), [namespace], setup.build):
+    async with running(operator_of(gateway_cluster), [namespace], wiring.build):
         key = await gateway_admin.make(namespace, expose=BY_GATEWAY)
         missing = await gateway_admin.told(key, "Exposed", "GatewayAPIMissing")
         assert missing.status == "False"
@@ -235,7 +235,7 @@ async def test_route_is_as_good_as_its_parents_say(gateway_cluster: Cluster, gat
     await have_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     clock = Clock()
-    async with running(operator_of(gateway_cluster), [namespace], setup.build, now=clock) as runtime:
+    async with running(operator_of(gateway_cluster), [namespace], wiring.build, now=clock) as runtime:
         key = await gateway_admin.make(namespace, expose=BY_GATEWAY)
         assert (await gateway_admin.told(key, "Exposed", "WaitingForGateway")).status == "Unknown"
         await idle(runtime)
@@ -272,7 +272,7 @@ async def test_old_way_in_stays_until_the_new_one_is_accepted(
 ) -> None:
     await have_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
-    async with running(operator_of(gateway_cluster), [namespace], setup.build) as runtime:
+    async with running(operator_of(gateway_cluster), [namespace], wiring.build) as runtime:
         key = await gateway_admin.make(namespace, expose=BY_INGRESS)
         told = await gateway_admin.told(key, "Exposed", "Applied")
         assert told.message == "Ingress demo serves coder.example.com"
@@ -306,7 +306,7 @@ async def test_ingress_stays_where_there_is_no_gateway_api(
 ) -> None:
     await lose_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
-    async with running(operator_of(gateway_cluster), [namespace], setup.build) as runtime:
+    async with running(operator_of(gateway_cluster), [namespace], wiring.build) as runtime:
         key = await gateway_admin.make(namespace, expose=BY_INGRESS)
         await gateway_admin.told(key, "Exposed", "Applied")
         before = await gateway_admin.client.get(INGRESS, key)
@@ -327,7 +327,7 @@ async def test_switching_leaves_a_foreign_route_alone_and_the_ingress_in_place(
         "spec": {"parentRefs": [{"name": "theirs"}]},
     }
     before = await gateway_admin.client.create(HTTP_ROUTE, foreign)
-    async with running(operator_of(gateway_cluster), [namespace], setup.build):
+    async with running(operator_of(gateway_cluster), [namespace], wiring.build):
         await gateway_admin.make(namespace, expose=BY_INGRESS)
         await gateway_admin.told(key, "Exposed", "Applied")
         await gateway_admin.change(key, expose={**BY_GATEWAY, "ingress": None})

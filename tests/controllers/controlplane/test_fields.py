@@ -11,12 +11,12 @@ from typing import Any
 import yaml
 
 from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.dev.cluster import Cluster
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Change
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Child, Manifest
+from coder_k8s.kube.objects import Manifest, Unstructured
 from tests.support import eventually
 from tests.support.children import flat
 from tests.support.controllers import running
@@ -51,7 +51,7 @@ async def test_children_follow_every_field(fresh_cluster: Cluster, tmp_path: Pat
         fresh_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
     async with (
-        running(kubeconfig, [""], setup.build),
+        running(kubeconfig, [""], wiring.build),
         observing(fresh_cluster.kubeconfig, [HOME, AWAY]) as observer,
         rolling_out(observer),
     ):
@@ -132,9 +132,9 @@ def settled(observer: Observer, row: Row, before: set[tuple[str, str]]) -> bool:
 @asynccontextmanager
 async def rolling_out(observer: Observer) -> AsyncIterator[None]:
     """Let every Deployment be rolled out as soon as it changes: no pods run here."""
-    news = asyncio.Queue[Child]()
+    news = asyncio.Queue[Unstructured]()
 
-    def listen(change: Change[Child]) -> None:
+    def listen(change: Change[Unstructured]) -> None:
         if change.new is not None:
             news.put_nowait(change.new)
 

@@ -1,4 +1,4 @@
-"""The licence of a control plane: in coderd once, whatever happens on the way."""
+"""The license of a control plane: in coderd once, whatever happens on the way."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -28,14 +28,14 @@ async def demo(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, na
 async def prepared(
     cluster: ClusterAccess, operator_kubeconfig: Path, namespace: str, version: str = "2.36.1"
 ) -> AsyncIterator[Site]:
-    """A control plane with a token that works and a reference to a licence; its pods are not ready yet."""
+    """A control plane with a token that works and a reference to a license; its pods are not ready yet."""
     async with site(cluster.kubeconfig, operator_kubeconfig, namespace, version=version) as place:
         await place.put_secret("given", token=place.coderd.state.token)
-        await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}}, licenseSecretRef={"name": "licence"})
+        await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}}, licenseSecretRef={"name": "license"})
         yield place
 
 
-def licence(demo: Site, **claims: Any) -> str:
+def license(demo: Site, **claims: Any) -> str:
     return make_license(demo.clock(), **claims)
 
 
@@ -48,11 +48,11 @@ def digest(jwt: str) -> str:
 
 
 async def put(demo: Site, jwt: str) -> None:
-    await demo.put_secret("licence", license=jwt)
+    await demo.put_secret("license", license=jwt)
 
 
 async def applied(demo: Site, jwt: str) -> None:
-    """Wait until the status says that this very licence is in coderd."""
+    """Wait until the status says that this very license is in coderd."""
 
     async def check() -> bool:
         await demo.told("LicenseApplied", "Applied", "True")
@@ -62,7 +62,7 @@ async def applied(demo: Site, jwt: str) -> None:
 
 
 async def test_it_waits_for_a_pod_and_is_uploaded_once(demo: Site) -> None:
-    jwt = licence(demo)
+    jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator() as operator:
         await demo.told("LicenseApplied", "Pending", "False")
@@ -84,7 +84,7 @@ async def test_it_waits_for_a_pod_and_is_uploaded_once(demo: Site) -> None:
 
 
 async def test_a_pause_between_pods_uploads_nothing(demo: Site) -> None:
-    jwt = licence(demo)
+    jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator():
         await demo.serve()
@@ -97,13 +97,13 @@ async def test_a_pause_between_pods_uploads_nothing(demo: Site) -> None:
 
 
 async def test_others_may_write_to_the_object_meanwhile(demo: Site) -> None:
-    jwt = licence(demo)
+    jwt = license(demo)
     await put(demo, jwt)
     demo.coderd.state.set(latency=0.2)
     async with demo.operator() as operator:
         await demo.serve()
         await eventually(lambda: posts(demo))
-        note = {"metadata": {"annotations": {"example.com/note": "while the licence is on its way"}}}
+        note = {"metadata": {"annotations": {"example.com/note": "while the license is on its way"}}}
         await demo.client.merge(CONTROL_PLANE, demo.key, note)
         await applied(demo, jwt)
         await operator.settle()
@@ -111,7 +111,7 @@ async def test_others_may_write_to_the_object_meanwhile(demo: Site) -> None:
 
 
 async def test_a_crash_after_the_upload_uploads_nothing_again(demo: Site) -> None:
-    jwt = licence(demo)
+    jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator() as operator:
         await operator.settle()
@@ -127,7 +127,7 @@ async def test_a_crash_after_the_upload_uploads_nothing_again(demo: Site) -> Non
 
 
 async def test_a_status_that_was_lost_uploads_nothing_again(demo: Site) -> None:
-    jwt = licence(demo)
+    jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator() as operator:
         await demo.serve()
@@ -140,7 +140,7 @@ async def test_a_status_that_was_lost_uploads_nothing_again(demo: Site) -> None:
 
 
 async def test_it_is_rotated_back_and_forth(demo: Site) -> None:
-    first, second = licence(demo), licence(demo, feature_set="enterprise")
+    first, second = license(demo), license(demo, feature_set="enterprise")
     await put(demo, first)
     async with demo.operator() as operator:
         await demo.serve()
@@ -156,8 +156,8 @@ async def test_it_is_rotated_back_and_forth(demo: Site) -> None:
 
 
 async def test_a_duplicate_counts_as_applied(demo: Site) -> None:
-    """Somebody else uploads the same licence between our look and our upload."""
-    jwt = licence(demo)
+    """Somebody else uploads the same license between our look and our upload."""
+    jwt = license(demo)
     await put(demo, jwt)
     demo.coderd.state.set(latency=0.2)
     async with demo.operator() as operator:
@@ -171,7 +171,7 @@ async def test_a_duplicate_counts_as_applied(demo: Site) -> None:
 
 
 async def test_coderd_that_lost_it_gets_it_again(demo: Site) -> None:
-    jwt = licence(demo)
+    jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator() as operator:
         await demo.serve()
@@ -187,7 +187,7 @@ async def test_coderd_that_lost_it_gets_it_again(demo: Site) -> None:
 
 
 async def test_whitespace_around_it_does_not_count(demo: Site) -> None:
-    jwt = licence(demo)
+    jwt = license(demo)
     await put(demo, f"\n  {jwt}\r\n")
     async with demo.operator() as operator:
         await demo.serve()
@@ -202,27 +202,27 @@ async def test_whitespace_around_it_does_not_count(demo: Site) -> None:
 @pytest.mark.parametrize("content", [None, {}, {"other": "x"}, {"license": ""}, {"license": " \n"}])
 async def test_it_waits_for_its_secret(demo: Site, content: dict[str, str] | None) -> None:
     if content is not None:
-        await demo.put_secret("licence", **content)
+        await demo.put_secret("license", **content)
     async with demo.operator():
         await demo.serve()
         condition = await demo.told("LicenseApplied", "SecretMissing", "False")
-        assert "key license in Secret licence" in condition.message
+        assert "key license in Secret license" in condition.message
         await demo.told("Stalled", "SecretMissing", "True")
         await demo.told("EntitlementsKnown", "Checked", "True")
         assert posts(demo) == 0
-        jwt = licence(demo)
+        jwt = license(demo)
         await put(demo, jwt)
         await applied(demo, jwt)
         await demo.told("Ready", "AllPartsReady", "True")
 
 
 async def test_a_secret_that_goes_is_told(demo: Site) -> None:
-    jwt = licence(demo)
+    jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator():
         await demo.serve()
         await applied(demo, jwt)
-        await demo.delete(SECRET, "licence")
+        await demo.delete(SECRET, "license")
         await demo.told("LicenseApplied", "SecretMissing", "False")
         await put(demo, jwt)
         await applied(demo, jwt)
@@ -237,7 +237,7 @@ async def test_what_coderd_refuses_is_tried_again_after_an_hour(demo: Site, cont
         condition = await demo.told("LicenseApplied", "LicenseInvalid", "False")
         for part in (
             "Invalid license: ",
-            "Secret licence",
+            "Secret license",
             digest(content.strip())[:12],
             demo.coderd.state.deployment_id,
         ):
@@ -258,7 +258,7 @@ async def test_what_coderd_refuses_is_tried_again_after_an_hour(demo: Site, cont
     async with demo.operator() as operator:
         await operator.look()
         assert posts(demo) == 2, "the status remembers it through a restart"
-        jwt = licence(demo)
+        jwt = license(demo)
         await put(demo, jwt)
         await applied(demo, jwt)
         await demo.told("Ready", "AllPartsReady", "True")
@@ -281,7 +281,7 @@ async def test_another_bad_one_is_tried(demo: Site) -> None:
 async def test_another_coderd_is_offered_what_the_last_one_refused(demo: Site, change: str, restarted: bool) -> None:
     """As when a database is restored, or coderd upgraded."""
     state = demo.coderd.state
-    jwt = licence(demo, deployment_ids=["restored"] if change == "deployment" else [])
+    jwt = license(demo, deployment_ids=["restored"] if change == "deployment" else [])
     await put(demo, jwt if change == "deployment" else "garbage")
     async with demo.operator() as operator:
         await demo.serve()
@@ -319,14 +319,14 @@ async def offered(demo: Site, change: str, before: str, jwt: str) -> None:
 
 
 async def test_what_holds_is_said(demo: Site) -> None:
-    jwt = licence(demo)
+    jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator() as operator:
         await demo.serve()
         await applied(demo, jwt)
         await operator.settle()
         said = (await demo.told("LicenseApplied", "Applied")).message
-        assert said == "The license of Secret licence is in Coder and expires on 2027-03-01"
+        assert said == "The license of Secret license is in Coder and expires on 2027-03-01"
         said = (await demo.told("EntitlementsKnown", "Checked", "True")).message
         assert said == "License tier premium; external provisioners are entitled"
         said = (await demo.told("OperatorAccessReady", "TokenReady", "True")).message
@@ -340,7 +340,7 @@ async def test_what_holds_is_said(demo: Site) -> None:
 
 
 async def test_nothing_is_waited_for_without_pods(demo: Site) -> None:
-    jwt = licence(demo)
+    jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator() as operator:
         await demo.serve()
@@ -371,7 +371,7 @@ async def test_a_build_without_licences_is_not_asked_in_a_loop(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
     async with prepared(cluster, operator_kubeconfig, namespace, version="agpl") as demo, demo.operator() as operator:
-        await put(demo, licence(demo))
+        await put(demo, license(demo))
         await demo.serve()
         await demo.told("LicenseApplied", "NotSupported", "False")
         await demo.told("Stalled", "NotSupported", "True")
@@ -392,7 +392,7 @@ async def test_a_build_without_licences_is_not_asked_in_a_loop(
 
 @asynccontextmanager
 async def in_trouble(demo: Site, **switches: Any) -> AsyncIterator[Operator]:
-    """The token works, then something is wrong when the licence is to be uploaded."""
+    """The token works, then something is wrong when the license is to be uploaded."""
     async with demo.operator(limits=Limits(total=0.5)) as operator:
         await demo.serve()
         await demo.told("LicenseApplied", "SecretMissing")
@@ -414,7 +414,7 @@ async def in_trouble(demo: Site, **switches: Any) -> AsyncIterator[Operator]:
 async def test_trouble_is_told_and_tried_again(
     demo: Site, switches: dict[str, Any], said: str, patience: float
 ) -> None:
-    jwt = licence(demo)
+    jwt = license(demo)
     async with in_trouble(demo, **switches) as operator:
         await put(demo, jwt)
         condition = await demo.told("LicenseApplied", "Error", "False")
@@ -431,7 +431,7 @@ async def test_trouble_is_told_and_tried_again(
 
 
 async def test_a_dead_token_is_told(demo: Site) -> None:
-    jwt = licence(demo)
+    jwt = license(demo)
     async with in_trouble(demo) as operator:
         demo.coderd.state.revoke_token(demo.coderd.state.token)
         asked = sum(demo.coderd.state.requests.values())
@@ -446,7 +446,7 @@ async def test_a_dead_token_is_told(demo: Site) -> None:
 
 
 async def test_a_user_without_the_right_is_told(demo: Site) -> None:
-    jwt = licence(demo)
+    jwt = license(demo)
     await demo.put_secret("given", token=demo.coderd.state.add_token(User("member")))
     await put(demo, jwt)
     async with demo.operator() as operator:

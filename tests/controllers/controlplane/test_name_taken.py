@@ -5,7 +5,7 @@ import pytest
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.dev.coderd_server import make_license
 from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, SERVICE
-from coder_k8s.kube.objects import Child, Kind, Manifest
+from coder_k8s.kube.objects import Kind, Manifest, Unstructured
 from tests.support.coderd import Site, env, operator_tokens
 from tests.support.databases import CoderdDatabase
 from tests.support.kstatus import kstatus
@@ -13,7 +13,7 @@ from tests.support.kstatus import kstatus
 LABELS = {"app.kubernetes.io/name": "coder", "app.kubernetes.io/managed-by": "Helm"}
 
 
-async def put_release(demo: Site, *kinds: Kind[Child]) -> list[Child]:
+async def put_release(demo: Site, *kinds: Kind[Unstructured]) -> list[Unstructured]:
     """What a Helm release has under the name of the control plane; its pods are ready."""
     container = {"name": "coder", "image": "ghcr.io/coder/coder:v2.36.1"}
     template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}}
@@ -43,7 +43,7 @@ async def make(demo: Site, database: CoderdDatabase) -> None:
     ],
 )
 async def test_coderd_of_another_owner_hears_nothing(
-    demo: Site, database: CoderdDatabase, kinds: tuple[Kind[Child], ...]
+    demo: Site, database: CoderdDatabase, kinds: tuple[Kind[Unstructured], ...]
 ) -> None:
     before = await put_release(demo, *kinds)
     await make(demo, database)

@@ -12,7 +12,7 @@ from coder_k8s.controllers.controlplane.objects import (
     service,
     service_account,
 )
-from coder_k8s.kube.objects import Child, Manifest
+from coder_k8s.kube.objects import Manifest, Unstructured
 
 from .planes import plane
 
@@ -88,7 +88,7 @@ def test_whose_account_it_is(owners: list[str], marks: dict[str, str], expected:
         {"apiVersion": "v1", "kind": "Owner", "name": "owner", "uid": uid, "controller": True} for uid in owners
     ]
     metadata = {"name": "demo", "namespace": "golden", "labels": marks, "ownerReferences": references}
-    live = Child.decode(json.dumps({"metadata": metadata}).encode())
+    live = Unstructured.decode(json.dumps({"metadata": metadata}).encode())
     assert is_account(plane(), live) == expected
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.controllers.labels import PAUSED
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.conditions import find
@@ -46,7 +46,7 @@ async def test_paused_from_the_start_nothing_is_made(
     key = Key(namespace, "demo")
     written = manifest(namespace)
     written["metadata"]["annotations"] = {PAUSED: "true"}
-    async with running(operator_kubeconfig, [namespace], setup.build) as runtime:
+    async with running(operator_kubeconfig, [namespace], wiring.build) as runtime:
         await admin.client.create(CONTROL_PLANE, written)
         await is_paused(admin, key)
         await idle(runtime)
@@ -61,7 +61,7 @@ async def test_paused_from_the_start_nothing_is_made(
 async def test_nothing_is_written_while_paused_and_everything_at_once_after(
     admin: Administrator, operator_kubeconfig: Path, namespace: str
 ) -> None:
-    async with running(operator_kubeconfig, [namespace], setup.build) as runtime:
+    async with running(operator_kubeconfig, [namespace], wiring.build) as runtime:
         key = await admin.make(namespace, image="coder:first")
         await admin.told(key, "WorkspaceRBACReady", "Applied")
         async with one_more_pass(runtime):
@@ -93,13 +93,13 @@ async def test_nothing_is_written_while_paused_and_everything_at_once_after(
 async def test_restarted_operator_writes_nothing_about_what_is_paused(
     admin: Administrator, operator_kubeconfig: Path, namespace: str
 ) -> None:
-    async with running(operator_kubeconfig, [namespace], setup.build):
+    async with running(operator_kubeconfig, [namespace], wiring.build):
         key = await admin.make(namespace)
         await admin.told(key, "WorkspaceRBACReady", "Applied")
         await admin.annotate(key, {PAUSED: "true"})
         await is_paused(admin, key)
     await admin.delete(SERVICE, key)
-    async with running(operator_kubeconfig, [namespace], setup.build) as runtime:
+    async with running(operator_kubeconfig, [namespace], wiring.build) as runtime:
         await eventually(lambda: passes(runtime) > 0)
         await idle(runtime)
         assert writes(runtime) == 0

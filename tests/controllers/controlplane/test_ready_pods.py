@@ -10,7 +10,7 @@ import pytest
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, POD, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Child, Kind, Manifest
+from coder_k8s.kube.objects import Kind, Manifest, Unstructured
 from tests.support import eventually
 from tests.support.kstatus import condition, kstatus
 from tests.support.operator import write_operator_kubeconfig
@@ -18,7 +18,7 @@ from tests.support.operator import write_operator_kubeconfig
 from .truth import check_every_state
 from .world import CHECKSUM, World, made
 
-REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", Child)
+REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", Unstructured)
 KINDS = (DEPLOYMENT, REPLICA_SET, POD, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS)
 
 
@@ -36,7 +36,7 @@ async def world(full_cluster: FullCluster, operator: Path) -> AsyncIterator[Worl
     full_cluster.request("DELETE", f"/api/v1/namespaces/{namespace}")
 
 
-async def find(world: World, kind: Kind[Child]) -> list[Manifest]:
+async def find(world: World, kind: Kind[Unstructured]) -> list[Manifest]:
     """What there is of a kind that is not on its way out; the account of every namespace does not count."""
     pages = world.client.list(kind, world.namespace)
     found = [msgspec.json.decode(item) async for page in pages for item in page.items]

@@ -10,12 +10,12 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.controllers.names import hashed
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest, newer
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, newer
 from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.idle import idle, one_more_pass
@@ -27,7 +27,7 @@ from .planes import Observer, manifest, observing, writes
 NAME = "demo"
 WITHIN = 1.0
 TRIES = 3
-AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", Child)
+AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", Unstructured)
 
 
 class Setting(NamedTuple):
@@ -39,18 +39,18 @@ class Setting(NamedTuple):
     away: str = ""
     """Another namespace to look at."""
 
-    def key(self, kind: Kind[Child]) -> Key:
+    def key(self, kind: Kind[Unstructured]) -> Key:
         grant = f"{NAME}-{hashed(self.home, NAME)}"
         names = {ROLE: f"{grant}-workspace-perms", ROLE_BINDING: grant}
         return Key(self.away or self.home, names.get(kind, NAME))
 
-    def get(self, kind: Kind[Child]) -> Child:
+    def get(self, kind: Kind[Unstructured]) -> Unstructured:
         return self.observer.get(kind, *self.key(kind))
 
-    async def complete(self, kinds: Iterable[Kind[Child]]) -> None:
+    async def complete(self, kinds: Iterable[Kind[Unstructured]]) -> None:
         await eventually(lambda: all(self.get(kind) for kind in kinds))
 
-    async def edit(self, kind: Kind[Child], patch: Manifest) -> Child:
+    async def edit(self, kind: Kind[Unstructured], patch: Manifest) -> Unstructured:
         return await self.observer.client.merge(kind, self.key(kind), patch)
 
 
@@ -59,7 +59,7 @@ async def at_rest(
     cluster: ClusterAccess, kubeconfig: Path, namespace: str, *, everywhere: bool = False, **spec: Any
 ) -> AsyncIterator[Setting]:
     async with (
-        running(kubeconfig, [""] if everywhere else [namespace], setup.build) as runtime,
+        running(kubeconfig, [""] if everywhere else [namespace], wiring.build) as runtime,
         observing(cluster.kubeconfig, [""] if everywhere else [namespace]) as observer,
     ):
         ingress = {"ingress": {"host": "coder.example.com", **MARKS}}
@@ -71,7 +71,7 @@ async def at_rest(
         yield setting
 
 
-def content(child: Child) -> Manifest:
+def content(child: Unstructured) -> Manifest:
     """What the operator decides about a child."""
     whole = child.manifest
     metadata = {name: whole["metadata"].get(name) for name in ("labels", "annotations", "ownerReferences")}
@@ -87,7 +87,7 @@ NOBODYS = {"metadata": {"labels": {"coder.com/control-plane": None}}}
 ANYBODYS = {"metadata": {"annotations": {"coder.com/workspace-rbac-owner-uid": None}}}
 NO_ANNOTATION = {"metadata": {"annotations": {"a": None}}}
 OTHER_ACCOUNT = {"serviceAccountName": "default", "serviceAccount": "default"}
-HARM: dict[Kind[Child], list[Manifest]] = {
+HARM: dict[Kind[Unstructured], list[Manifest]] = {
     DEPLOYMENT: [
         {"spec": {"replicas": 7}},
         {"spec": {"template": {"spec": {"containers": [{"name": "coder", "image": "evil:1"}]}}}},
@@ -133,7 +133,7 @@ async def test_what_somebody_does_is_mended(
 
 
 ELSEWHERE = {kind: HARM[kind] for kind in (ROLE, ROLE_BINDING)}
-ROUTE: dict[Kind[Child], list[Manifest]] = {
+ROUTE: dict[Kind[Unstructured], list[Manifest]] = {
     HTTP_ROUTE: [{"spec": {"hostnames": ["evil.example.com"]}}, {"spec": {"rules": None}}, NO_LABEL, NOT_MANAGED]
 }
 
@@ -153,7 +153,7 @@ async def test_also_in_other_namespaces_and_of_kinds_that_are_installed(fresh_cl
             await do_harm(setting, harm)
 
 
-async def do_harm(setting: Setting, harm: Mapping[Kind[Child], list[Manifest]]) -> None:
+async def do_harm(setting: Setting, harm: Mapping[Kind[Unstructured], list[Manifest]]) -> None:
     """Edit and delete children, one at a time; each is back within a second."""
     seconds, before = {}, retries(setting.runtime)
     for kind, edits in harm.items():
@@ -168,7 +168,9 @@ async def do_harm(setting: Setting, harm: Mapping[Kind[Child], list[Manifest]]) 
     assert retries(setting.runtime) == before
 
 
-async def quickest(setting: Setting, kind: Kind[Child], harm: Callable[[Child], Awaitable[Child]]) -> float:
+async def quickest(
+    setting: Setting, kind: Kind[Unstructured], harm: Callable[[Unstructured], Awaitable[Unstructured]]
+) -> float:
     """How long a repair takes. A machine that is busy delays one or two, but not three times the same one."""
     seconds = []
     for _ in range(TRIES):
@@ -182,18 +184,18 @@ async def quickest(setting: Setting, kind: Kind[Child], harm: Callable[[Child], 
     return min(seconds)
 
 
-async def do_edit(setting: Setting, kind: Kind[Child], edit: Manifest, before: Child) -> Child:
+async def do_edit(setting: Setting, kind: Kind[Unstructured], edit: Manifest, before: Unstructured) -> Unstructured:
     harmed = await setting.edit(kind, edit)
     assert content(harmed) != content(before)
     return harmed
 
 
-async def do_away_with(setting: Setting, kind: Kind[Child], before: Child) -> Child:
+async def do_away_with(setting: Setting, kind: Kind[Unstructured], before: Unstructured) -> Unstructured:
     await setting.observer.client.delete(kind, before, unchanged=False)
     return before
 
 
-def is_whole(setting: Setting, kind: Kind[Child], before: Child, harmed: Child) -> bool:
+def is_whole(setting: Setting, kind: Kind[Unstructured], before: Unstructured, harmed: Unstructured) -> bool:
     """Whether a child is again what it was: the same one if it was edited, another if it was deleted."""
     now = setting.get(kind)
     assert newer(now.metadata.resource_version, harmed.metadata.resource_version)

@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 from coder_k8s.controllers.controlplane.rollout import judge
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.rollout import Rollout, explain, progress, rollout, tell_counts
-from coder_k8s.kube.objects import Child
+from coder_k8s.kube.objects import Unstructured
 
 IMAGE = "coder:v2"
 DEADLINE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "took too long"}
 
 
-def deployment(generation: int, wanted: int | None = None, **status: Any) -> Child:
+def deployment(generation: int, wanted: int | None = None, **status: Any) -> Unstructured:
     template = {"spec": {"containers": [{"name": "other", "image": "other"}, {"name": "coder", "image": IMAGE}]}}
     spec = {"template": template} | ({} if wanted is None else {"replicas": wanted})
     manifest = {"metadata": {"name": "demo", "generation": generation}, "spec": spec, "status": status}
-    return Child.decode(msgspec.json.encode(manifest))
+    return Unstructured.decode(msgspec.json.encode(manifest))
 
 
 def counts(number: int, updated: int | None = None, **more: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def found(wanted: int, replicas: int = 0, updated: int = 0, ready: int = 0, **mo
         pytest.param(None, Rollout(7), id="no Deployment"),
     ],
 )
-def test_reads_a_deployment(live: Child | None, expected: Rollout) -> None:
+def test_reads_a_deployment(live: Unstructured | None, expected: Rollout) -> None:
     assert rollout(live, 7, "coder") == expected
 
 

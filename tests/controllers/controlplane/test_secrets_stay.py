@@ -1,4 +1,4 @@
-"""No token, licence or password is told to anybody: not in a log, event, condition, metric or child."""
+"""No token, license or password is told to anybody: not in a log, event, condition, metric or child."""
 
 import json
 import logging
@@ -6,17 +6,17 @@ import logging
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.controllers.controlplane.setup import CHILDREN
+from coder_k8s.controllers.controlplane.wiring import CHILDREN
 from coder_k8s.dev.coderd_server import make_license
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Child
+from coder_k8s.kube.objects import Unstructured
 from tests.support.coderd import Operator, Site
 from tests.support.databases import CoderdDatabase
 
 PASSWORD = "correct-horse-battery"
 WRONG_PASSWORD = "staple-of-the-horse"
-GARBAGE = "not-a-licence-but-secret"
+GARBAGE = "not-a-license-but-secret"
 REJECTED = "AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB"
 
 
@@ -31,7 +31,7 @@ async def told(demo: Site, operator: Operator, caplog: pytest.LogCaptureFixture)
     for kind in CHILDREN:
         try:
             pages = demo.client.list(kind, demo.key.namespace)
-            children = [Child.decode(item).manifest async for page in pages for item in page.items]
+            children = [Unstructured.decode(item).manifest async for page in pages for item in page.items]
         except errors.NotFound:
             continue
         for child in children:
@@ -53,13 +53,13 @@ async def test_nothing_is_told_when_all_goes_well(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     jwt = make_license(demo.clock())
-    await demo.put_secret("licence", license=jwt)
+    await demo.put_secret("license", license=jwt)
     await demo.put_secret("database", url=database.server.url(database.name, "admin", PASSWORD))
     reference = {"secretKeyRef": {"name": "database", "key": "url"}}
     async with demo.operator() as operator:
         await demo.make(
             extraEnv=[{"name": "CODER_PG_CONNECTION_URL", "valueFrom": reference}],
-            licenseSecretRef={"name": "licence"},
+            licenseSecretRef={"name": "license"},
         )
         await demo.serve()
         await demo.told("Ready", "AllPartsReady", "True")
@@ -80,13 +80,13 @@ async def test_nothing_is_told_when_all_goes_wrong(
     caplog.set_level(logging.DEBUG)
     url = database.server.url(database.name, "coder", WRONG_PASSWORD)
     await demo.put_secret("database", url=url)
-    await demo.put_secret("licence", license=GARBAGE)
+    await demo.put_secret("license", license=GARBAGE)
     await demo.put_secret("given", token=REJECTED)
     reference = {"secretKeyRef": {"name": "database", "key": "url"}}
     async with demo.operator() as operator:
         await demo.make(
             extraEnv=[{"name": "CODER_PG_CONNECTION_URL", "valueFrom": reference}],
-            licenseSecretRef={"name": "licence"},
+            licenseSecretRef={"name": "license"},
         )
         await demo.serve()
         await demo.told("OperatorAccessReady", "DatabaseUnreachable", "False")

@@ -13,7 +13,7 @@ from coder_k8s.controllers.controlplane.sources import Environment, Source, judg
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.events import EVENT
 from coder_k8s.kube.kinds import CONFIG_MAP, DEPLOYMENT, SECRET
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.support.idle import idle, one_more_pass
 from tests.support.kstatus import condition
 
@@ -107,7 +107,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("kind", "spec"), WAYS)
-async def test_changed_source_rolls_the_pods(world: World, kind: Kind[Child], spec: Manifest) -> None:
+async def test_changed_source_rolls_the_pods(world: World, kind: Kind[Unstructured], spec: Manifest) -> None:
     await world.put(kind, "it", K="one")
     async with world.running():
         assert checksum(await world.make(**spec)) == ""
@@ -119,7 +119,9 @@ async def test_changed_source_rolls_the_pods(world: World, kind: Kind[Child], sp
 
 
 @pytest.mark.parametrize(("kind", "spec"), WAYS)
-async def test_what_is_no_change_of_content_rolls_nothing(world: World, kind: Kind[Child], spec: Manifest) -> None:
+async def test_what_is_no_change_of_content_rolls_nothing(
+    world: World, kind: Kind[Unstructured], spec: Manifest
+) -> None:
     """A source appears, gets a label, goes and comes back as it was; and comes back as another."""
     async with world.running() as runtime:
         await world.make(**spec)

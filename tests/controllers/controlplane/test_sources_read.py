@@ -16,7 +16,7 @@ from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Glimpse, Meta
+from coder_k8s.kube.objects import ObjectMeta, PartialObject
 from tests.support.api import Answer, Api, refuse, say
 
 from .planes import plane
@@ -47,21 +47,21 @@ class Reader(NamedTuple):
     """Sources on a scripted API server, and the metadata that a watch has shown."""
 
     sources: Sources
-    secrets: Cache[Glimpse]
-    config_maps: Cache[Glimpse]
+    secrets: Cache[PartialObject]
+    config_maps: Cache[PartialObject]
     api: Api
 
     async def read(self, **spec: Any) -> Environment:
         return await self.sources.environment(plane(**spec))
 
 
-def glimpse(version: str = "1") -> Glimpse:
-    return Glimpse(metadata=Meta(name="it", namespace="golden", resource_version=version))
+def glimpse(version: str = "1") -> PartialObject:
+    return PartialObject(metadata=ObjectMeta(name="it", namespace="golden", resource_version=version))
 
 
 @asynccontextmanager
 async def reader(*answers: Answer) -> AsyncIterator[Reader]:
-    secrets, config_maps = Cache[Glimpse](), Cache[Glimpse]()
+    secrets, config_maps = Cache[PartialObject](), Cache[PartialObject]()
     async with Api(*answers) as api, Http(api.config, "test", Metrics()) as http:
         yield Reader(Sources(Client(http, "test"), secrets, config_maps), secrets, config_maps, api)
 

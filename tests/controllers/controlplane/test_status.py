@@ -13,7 +13,7 @@ from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.dev.cluster import ClusterAccess, KubectlFailed
 from coder_k8s.kube.events import EVENT
 from coder_k8s.kube.kinds import POD, SERVICE
-from coder_k8s.kube.objects import Child, Kind, Manifest
+from coder_k8s.kube.objects import Kind, Manifest, Unstructured
 from tests.support import eventually
 from tests.support.history import version_of
 from tests.support.idle import idle, one_more_pass
@@ -28,7 +28,7 @@ WEBHOOK = Kind(
     "v1",
     "ValidatingWebhookConfiguration",
     "validatingwebhookconfigurations",
-    Child,
+    Unstructured,
     namespaced=False,
 )
 DEADLINE = {
@@ -199,7 +199,7 @@ async def test_stuck_without_a_pod_has_the_words_of_the_deployment(world: World)
         pytest.param({"replicas": 0}, id="no replicas"),
         pytest.param({"envFrom": [{"secretRef": {"name": "absent"}}]}, id="source missing"),
         pytest.param({"operatorAccess": {}}, id="with operator access"),
-        pytest.param({"licenseSecretRef": {"name": "absent"}, "operatorAccess": {}}, id="with a licence"),
+        pytest.param({"licenseSecretRef": {"name": "absent"}, "operatorAccess": {}}, id="with a license"),
         pytest.param({"nodeSelector": {"a": "no label!"}}, id="Deployment refused"),
     ],
 )

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from coder_k8s.api import CoderControlPlane
-from coder_k8s.controllers.controlplane.deployment import Surroundings, deployment, volume_name
+from coder_k8s.controllers.controlplane.deployment import PodInputs, deployment, volume_name
 from coder_k8s.controllers.controlplane.objects import ingress, service, service_account
 from coder_k8s.controllers.controlplane.rbac import role, role_binding
 from coder_k8s.kube.objects import Manifest, key_of
@@ -64,7 +64,7 @@ def ours(of: Manifest) -> Iterator[tuple[str, Manifest]]:
     plane = msgspec.convert(of, CoderControlPlane)
     spec = plane.spec
     # The sources of environment variables did not exist where this was recorded, so nobody knew what they define.
-    yield "Deployment", deployment(plane, Surroundings(spec.env_use_cluster_access_url and not spec.env_from))
+    yield "Deployment", deployment(plane, PodInputs(spec.env_use_cluster_access_url and not spec.env_from))
     yield "Service", service(plane)
     if not spec.service_account.disable_create:
         yield "ServiceAccount", service_account(plane)
@@ -108,7 +108,7 @@ def test_same_files_for_certificates_that_are_called_crt(renamed: dict[str, str]
         assert old in text
         text = text.replace(old, new)
     plane, theirs = json.loads(text)
-    made = deployment(msgspec.convert(plane, CoderControlPlane), Surroundings())
+    made = deployment(msgspec.convert(plane, CoderControlPlane), PodInputs())
     assert meaning(_body(made)) == meaning(set_by("coder-k8s", theirs))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.controllers.labels import DIGEST
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.client import Client
@@ -15,7 +15,7 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest, key_of
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, key_of
 from tests.support import eventually
 from tests.support.controllers import running
 from tests.support.idle import idle
@@ -46,7 +46,7 @@ def taken(fresh_cluster: Cluster) -> Cluster:
 
 async def load_record(cluster: ClusterAccess) -> None:
     """The recorded objects, owned by the new control planes and written by the same manager in the same way."""
-    kinds = {kind.name: kind for kind in (*setup.CHILDREN, SECRET)}
+    kinds = {kind.name: kind for kind in (*wiring.CHILDREN, SECRET)}
     text = json.dumps([item for item in RECORDED if item["kind"] != CONTROL_PLANE.name])
     async with Http(load(cluster.kubeconfig), "test", Metrics()) as http:
         user, operator = Client(http, "kubectl-client-side-apply"), Client(http, "coder-k8s")
@@ -66,7 +66,7 @@ async def load_record(cluster: ClusterAccess) -> None:
             assert set_by("coder-k8s", await operator.get_manifest(kind, key)) == given
 
 
-def identity(children: dict[tuple[str, Key], Child]) -> dict[tuple[str, Key], Manifest]:
+def identity(children: dict[tuple[str, Key], Unstructured]) -> dict[tuple[str, Key], Manifest]:
     """All that must stay, uid and generation included: everything but the mark that we leave."""
     return {name: _unmarked(child.manifest) for name, child in children.items()}
 
@@ -79,7 +79,7 @@ def _unmarked(manifest: Manifest) -> Manifest:
     return {**content, "metadata": metadata}
 
 
-def marked(child: Child) -> bool:
+def marked(child: Unstructured) -> bool:
     """Whether our own applier has taken it over; it leaves a mark by which it knows its own work."""
     return DIGEST in {**child.metadata.annotations, **child.metadata.labels}
 
@@ -96,7 +96,7 @@ async def settled(observer: Observer) -> bool:
 
 async def versions(observer: Observer) -> dict[tuple[str, Key], str]:
     """How often every child was written, as the API server has it."""
-    kinds = {kind.name: kind for kind in setup.CHILDREN}
+    kinds = {kind.name: kind for kind in wiring.CHILDREN}
     return {
         (name, key): (await observer.client.get(kinds[name], key)).metadata.resource_version
         for name, key in observer.children()
@@ -114,7 +114,7 @@ async def test_takeover(taken: Cluster, tmp_path: Path) -> None:
     kubeconfig = write_operator_kubeconfig(taken, tmp_path / "kubeconfig")
     async with observing(taken.kubeconfig, ["golden", "golden-workspaces"]) as observer:
         before = identity(observer.children())
-        async with running(kubeconfig, [""], setup.build) as runtime:
+        async with running(kubeconfig, [""], wiring.build) as runtime:
             await eventually(lambda: settled(observer), timeout=30)
             await eventually(lambda: all_marked(observer))
             assert identity(observer.children()) == before
@@ -124,7 +124,7 @@ async def test_takeover(taken: Cluster, tmp_path: Path) -> None:
             await what_was_theirs_follows_the_spec(observer)
             await idle(runtime)
         seen = await versions(observer)
-        async with running(kubeconfig, [""], setup.build) as again:
+        async with running(kubeconfig, [""], wiring.build) as again:
             await idle(again)
             assert await versions(observer) == seen
 
@@ -167,7 +167,7 @@ async def what_was_theirs_follows_the_spec(observer: Observer) -> None:
     assert not container.keys() & {"volumeMounts", "livenessProbe"}
     assert container["resources"] == {"requests": {"memory": "4Gi"}}
 
-    def follows(kind: Kind[Child], name: str, *gone: str) -> Any:
+    def follows(kind: Kind[Unstructured], name: str, *gone: str) -> Any:
         child = observer.get(kind, "golden", name)
         assert not {*gone} & {*child.metadata.annotations, *child.metadata.labels}
         return child.manifest

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.controllers.controlplane import setup
+from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
@@ -16,7 +16,7 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.support.controllers import running
 from tests.support.history import History, recording
 from tests.support.idle import idle
@@ -52,7 +52,7 @@ class World:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Runtime]:
         """The operator, at rest when the block begins."""
-        async with running(self.operator, [self.namespace], setup.build) as runtime:
+        async with running(self.operator, [self.namespace], wiring.build) as runtime:
             await idle(runtime)
             yield runtime
 
@@ -81,7 +81,7 @@ class World:
         state = await self.told(lambda plane: "configChecksum" in plane.get("status", {}))
         return str(state["status"]["configChecksum"])
 
-    async def put(self, kind: Kind[Child], name: str, **data: str) -> None:
+    async def put(self, kind: Kind[Unstructured], name: str, **data: str) -> None:
         """Write a Secret or ConfigMap with exactly this content."""
         encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
         content = encoded if kind is SECRET else data

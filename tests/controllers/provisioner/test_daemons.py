@@ -12,7 +12,7 @@ from coder_k8s.coderd.types import DaemonJob, ProvisionerDaemon
 from coder_k8s.controllers.provisioner import daemons
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube.kinds import POD, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Child, Manifest, timestamp
+from coder_k8s.kube.objects import Manifest, Unstructured, timestamp
 from tests.support import eventually
 from tests.support.kstatus import kstatus
 from tests.support.provisioners import Operator, Yard
@@ -36,14 +36,14 @@ def daemon(name: str, status: str = "idle", *, unseen: float = 0, **fields: Any)
     )
 
 
-def pod(name: str, *, ready: float | None = 10, deleting: bool = False) -> Child:
+def pod(name: str, *, ready: float | None = 10, deleting: bool = False) -> Unstructured:
     """A pod that has been ready for so many minutes."""
     since = timestamp(NOW - timedelta(minutes=ready or 0))
     condition = {"type": "Ready", "status": "False" if ready is None else "True", "lastTransitionTime": since}
     metadata: Manifest = {"name": name, "namespace": "test"}
     if deleting:
         metadata["deletionTimestamp"] = timestamp(NOW)
-    return Child.decode(msgspec.json.encode({"metadata": metadata, "status": {"conditions": [condition]}}))
+    return Unstructured.decode(msgspec.json.encode({"metadata": metadata, "status": {"conditions": [condition]}}))
 
 
 def provisioner(**spec: Any) -> CoderProvisioner:
@@ -59,7 +59,7 @@ def provisioner(**spec: Any) -> CoderProvisioner:
     return msgspec.convert(content, CoderProvisioner)
 
 
-LOST: list[tuple[str, list[Child], list[ProvisionerDaemon], str | None]] = [
+LOST: list[tuple[str, list[Unstructured], list[ProvisionerDaemon], str | None]] = [
     ("all is well", [pod("a"), pod("b")], [daemon("a"), daemon("b", "busy")], None),
     ("offline", [pod("a"), pod("b")], [daemon("a"), daemon("b", "offline", unseen=3)], "b"),
     ("never seen", [pod("a"), pod("b")], [daemon("a")], "b"),
@@ -79,7 +79,7 @@ LOST: list[tuple[str, list[Child], list[ProvisionerDaemon], str | None]] = [
 
 
 @pytest.mark.parametrize("row", LOST, ids=lambda row: row[0])
-def test_lost(row: tuple[str, list[Child], list[ProvisionerDaemon], str | None]) -> None:
+def test_lost(row: tuple[str, list[Unstructured], list[ProvisionerDaemon], str | None]) -> None:
     _, pods, seen, expected = row
     found = daemons.lost(pods, seen, NOW)
     assert (found.metadata.name if found else None) == expected

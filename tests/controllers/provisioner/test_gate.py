@@ -1,4 +1,4 @@
-"""Who may pass: a control plane that is there, credentials for it, and a licence that covers provisioners."""
+"""Who may pass: a control plane that is there, credentials for it, and a license that covers provisioners."""
 
 import pytest
 
@@ -219,7 +219,7 @@ async def test_question_is_forbidden(place: Yard) -> None:
 
 
 async def test_entitled_says_the_status_but_not_coderd(place: Yard) -> None:
-    """The licence ended since the control plane looked."""
+    """The license ended since the control plane looked."""
     place.plane.coderd.state.remove_licenses()
     async with place.operator() as operator:
         await place.make()

@@ -18,9 +18,9 @@ from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers.provisioner import keys
 from coder_k8s.controllers.provisioner.keys import Recorded, Wanted, is_requested, next_step, tags_hash
 
-Place = tuple[str, str]
+CoderdTarget = tuple[str, str]
 PLANES, ORGANIZATIONS, BASES, TAGS = ("a", "b"), ("one", "two"), ("build", "other"), ("", "gpu")
-PLACES: list[Place] = [(plane, organization) for plane in PLANES for organization in ORGANIZATIONS]
+PLACES: list[CoderdTarget] = [(plane, organization) for plane in PLANES for organization in ORGANIZATIONS]
 THEIRS = "theirs"
 """A tag that no spec asks for."""
 
@@ -55,7 +55,7 @@ class Key:
 class Retiring(NamedTuple):
     """A key that was replaced; without an ID it may not exist."""
 
-    place: Place
+    place: CoderdTarget
     name: str
     id: str
     tags_hash: str
@@ -66,7 +66,7 @@ class Retiring(NamedTuple):
 class World:
     """What survives."""
 
-    coderd: dict[Place, dict[str, Key]] = field(default_factory=lambda: {place: {} for place in PLACES})
+    coderd: dict[CoderdTarget, dict[str, Key]] = field(default_factory=lambda: {place: {} for place in PLACES})
     wanted: Wanted = field(default_factory=lambda: Wanted("build", "one", {}, "a", "http://a"))
     asked: int = 0
     recorded: Recorded = field(default_factory=Recorded)
@@ -79,7 +79,7 @@ class World:
     now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CoderdTarget:
         return self.wanted.plane, self.wanted.organization
 
     @property
@@ -87,7 +87,7 @@ class World:
         """The keys that pods use or other objects record."""
         return {self.pods, *(key.id for found in self.coderd.values() for key in found.values() if key.claimed)}
 
-    def make(self, place: Place, name: str, tags: str, *, ours: bool, claimed: bool = False) -> Key:
+    def make(self, place: CoderdTarget, name: str, tags: str, *, ours: bool, claimed: bool = False) -> Key:
         self.now += timedelta(seconds=1)
         self.coderd[place][name] = made = Key(name, f"id-{next(self.ids)}", tags, self.now, ours, claimed)
         return made
@@ -217,7 +217,7 @@ class Operator:
         seen, tags = namesake.seen(""), self.world.wanted.tags
         return namesake if is_requested(seen, retiring.tags_hash, retiring.since, tags, self.world.spared) else None
 
-    def delete(self, place: Place, name: str) -> None:
+    def delete(self, place: CoderdTarget, name: str) -> None:
         self.effect()
         gone = self.world.coderd[place].pop(name, None)
         assert gone is None or gone.ours, "a key that is not ours was deleted"
@@ -277,12 +277,12 @@ class Keys(RuleBasedStateMachine):
         self.world.secret = data.draw(st.sampled_from(self.backups))
 
     @rule(data=st.data(), place=st.sampled_from(PLACES))
-    def delete_in_coderd(self, data: st.DataObject, place: Place) -> None:
+    def delete_in_coderd(self, data: st.DataObject, place: CoderdTarget) -> None:
         assume(self.world.coderd[place])
         del self.world.coderd[place][data.draw(st.sampled_from(sorted(self.world.coderd[place])))]
 
     @rule(place=st.sampled_from(PLACES), base=st.sampled_from(BASES), digits=st.integers(-1, 15))
-    def make_in_coderd(self, place: Place, base: str, digits: int) -> None:
+    def make_in_coderd(self, place: CoderdTarget, base: str, digits: int) -> None:
         """Somebody takes a name, also one that we are about to ask for."""
         name = base if digits < 0 else f"{base}-{digits:04x}"
         if name not in self.world.coderd[place]:

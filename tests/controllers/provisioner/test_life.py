@@ -11,13 +11,13 @@ from coder_k8s.api import CONTROL_PLANE, PROVISIONER
 from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Child, Key, Kind
+from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import eventually
 from tests.support.history import recording
 from tests.support.kstatus import kstatus
 from tests.support.provisioners import Yard
 
-QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Child)
+QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Unstructured)
 
 FINALIZER = "coder.com/provisioner-key-cleanup"
 SECRET_NAME = "build-provisioner-key"
@@ -236,7 +236,7 @@ async def test_the_old_key_stays_while_a_new_one_cannot_be_kept(place: Yard) -> 
     assert await place.stored() == key.secret
 
 
-async def fill_quota(place: Yard) -> Child:
+async def fill_quota(place: Yard) -> Unstructured:
     """Let the namespace have no room for another Secret."""
     full = {"count/secrets": "0"}
     metadata = {"namespace": place.namespace, "name": "none"}

@@ -9,7 +9,7 @@ import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT
-from coder_k8s.kube.objects import Child, Key
+from coder_k8s.kube.objects import Key, Unstructured
 from tests.support import eventually
 from tests.support.provisioners import EVENT, Operator, Plane, Yard, yard
 
@@ -34,13 +34,15 @@ async def serve(place: Yard, name: str, plane: str) -> None:
 
 async def is_told(place: Yard, number: int) -> bool:
     """Whether the last event is written: that each provisioner is ready."""
-    found = [Child.decode(item) async for page in place.client.list(EVENT, place.namespace) for item in page.items]
+    found = [
+        Unstructured.decode(item) async for page in place.client.list(EVENT, place.namespace) for item in page.items
+    ]
     reasons = [event.manifest["reason"] for event in found]
     return reasons.count("Ready") == number
 
 
 async def pass_time(place: Yard, operator: Operator, names: Iterable[str], minutes: int, *, fresh: bool) -> None:
-    """Wake every provisioner when its time has come; the control planes look at their licences meanwhile."""
+    """Wake every provisioner when its time has come; the control planes look at their licenses meanwhile."""
     keys = [Key(place.namespace, name) for name in names]
     for round_ in range(minutes * 60 // STEP):
         place.clock.advance(seconds=STEP)

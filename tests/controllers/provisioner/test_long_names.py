@@ -32,7 +32,7 @@ def renamed(name: str) -> list[Manifest]:
 
 
 def names_by_kind(provisioner: CoderProvisioner) -> dict[str, str]:
-    name = objects.prefixed(provisioner)
+    name = objects.deployment_name(provisioner)
     return {
         "Deployment": name,
         "Role": name,

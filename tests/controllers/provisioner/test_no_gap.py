@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from coder_k8s.controllers.provisioner import setup
+from coder_k8s.controllers.provisioner import wiring
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.kube.client import Client
@@ -60,7 +60,7 @@ class Stage:
         while True:
             self._again.clear()
             namespaces, routes = [self.site.namespace], self.site.routes
-            async with running(self._operator, namespaces, setup.build, connect_to=routes, now=now):
+            async with running(self._operator, namespaces, wiring.build, connect_to=routes, now=now):
                 await self._again.wait()
 
     async def rotate(self, times: int) -> None:

@@ -28,7 +28,7 @@ class Always(Random):
 
 
 async def entitled_for_long(place: Yard) -> None:
-    """Let the control plane answer for the licence, however far the time moves."""
+    """Let the control plane answer for the license, however far the time moves."""
     later = timestamp(place.clock() + timedelta(days=1))
     await place.say("demo", entitlementsLastChecked=later)
 

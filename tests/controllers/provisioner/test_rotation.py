@@ -13,7 +13,7 @@ from aiohttp import web
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER
 from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.provisioner import records
-from coder_k8s.controllers.provisioner.setup import CHILDREN
+from coder_k8s.controllers.provisioner.wiring import CHILDREN
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Manifest
 from tests.support import eventually

@@ -6,11 +6,11 @@ import pytest
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Child, Key, Kind
+from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import eventually
 from tests.support.provisioners import Operator, Yard
 
-NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Child, namespaced=False)
+NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=False)
 KEY_SECRET = "build-provisioner-key"
 
 
@@ -24,7 +24,7 @@ async def remove(place: Yard, operator: Operator, *kinds: Kind[Any]) -> None:
     """Delete all objects of these kinds, and let the operator think about it."""
     for kind in kinds:
         names = [
-            Child.decode(raw).metadata.name
+            Unstructured.decode(raw).metadata.name
             async for page in place.client.list(kind, place.namespace)
             for raw in page.items
         ]

@@ -10,14 +10,14 @@ from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY, CoderWorkspaceProxy
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.labels import PAUSED
 from coder_k8s.controllers.names import fnv1a32
-from coder_k8s.controllers.workspaceproxy import setup
+from coder_k8s.controllers.workspaceproxy import wiring
 from coder_k8s.controllers.workspaceproxy.objects import checksum_of
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
-from coder_k8s.kube.objects import Child, Key
+from coder_k8s.kube.objects import Key, Unstructured
 from tests.support.children import Children, collect_garbage, lines, managed
 from tests.support.crashes import is_rolled_out
-from tests.support.drills import Drill, Event, Ground, State
+from tests.support.drills import CrashScenario, Event, Ground, State
 
 from .world import CREDENTIALS, NAME, PLANE, World, strangers
 
@@ -27,7 +27,7 @@ NAMES = {"displayName": "Sydney", "icon": "/1.png"}
 SECRET_NAME = f"{NAME}-proxy-token"
 
 
-class ProxyDrill(Drill):
+class ProxyDrill(CrashScenario):
     """One workspace proxy."""
 
     late = frozenset(("Ready", "Reconciling", "Stalled", "ProxyHealthy"))
@@ -75,7 +75,7 @@ class ProxyDrill(Drill):
         new = [(state, name) for state in states for name, proxy in state.proxies.items() if proxy.status != "ok"]
         for state, name in new:
             state.set_proxy(name, "ok")
-        live: Child | None = await self.place.find(DEPLOYMENT, f"wsproxy-{NAME}")
+        live: Unstructured | None = await self.place.find(DEPLOYMENT, f"wsproxy-{NAME}")
         if live is None or is_rolled_out(live):
             return bool(new)
         await self.place.roll_out(ready=live.manifest["spec"]["replicas"])
@@ -85,7 +85,7 @@ class ProxyDrill(Drill):
         self.place.clock.time += timedelta(seconds=61)
 
     async def _children(self) -> Children:
-        return await managed(self.place.client, setup.CHILDREN, [self.place.namespace])
+        return await managed(self.place.client, wiring.CHILDREN, [self.place.namespace])
 
     def _recorded(self, proxy: CoderWorkspaceProxy) -> tuple[object, ...]:
         status = proxy.status
@@ -103,12 +103,12 @@ class ProxyDrill(Drill):
     async def _pods(self, proxy: CoderWorkspaceProxy) -> bool:
         """Whether the pods run with the token that they are to run with."""
         reference = proxy.status.proxy_token_secret_ref
-        secret: Child | None = await self.place.find(SECRET, reference.name) if reference else None
-        live: Child | None = await self.place.find(DEPLOYMENT, f"wsproxy-{NAME}")
+        secret: Unstructured | None = await self.place.find(SECRET, reference.name) if reference else None
+        live: Unstructured | None = await self.place.find(DEPLOYMENT, f"wsproxy-{NAME}")
         return secret is not None and live is not None and checksum_of(live) == fnv1a32(_token(secret).encode())
 
 
-def _token(secret: Child) -> str:
+def _token(secret: Unstructured) -> str:
     return base64.b64decode((secret.manifest.get("data") or {}).get("token", "")).decode()
 
 
@@ -124,7 +124,7 @@ async def drilling(place: World) -> AsyncIterator[ProxyDrill]:
             namespaces=[place.namespace],
             routes={Endpoint(host, 80): Endpoint("127.0.0.1", port) for host, port in ports.items()},
             now=place.clock,
-            build=setup.build,
+            build=wiring.build,
             key=place.key,
         )
         await place.make_plane()

@@ -7,7 +7,7 @@ import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
 from tests.support.drills import crash_everywhere, execute_everywhere
-from tests.support.executions import BESIDE, Executioner
+from tests.support.executions import BESIDE, CrashInjector
 
 from .drill import EVENTS, ProxyDrill, drilling
 from .world import World
@@ -35,19 +35,21 @@ async def test_every_crash_is_survived(drill: ProxyDrill, event: str) -> None:
 
 
 @pytest.fixture
-async def executioner(drill: ProxyDrill, cluster: ClusterAccess, tmp_path: Path) -> AsyncIterator[Executioner]:
+async def executioner(drill: ProxyDrill, cluster: ClusterAccess, tmp_path: Path) -> AsyncIterator[CrashInjector]:
     ground, watched = drill.ground, f"--watch-namespaces={drill.ground.key.namespace}"
     beside = (*BESIDE, "POST events")
-    async with Executioner(cluster, ground.kubeconfig, tmp_path, ground.routes, beside, watched).ready() as made:
+    async with CrashInjector(cluster, ground.kubeconfig, tmp_path, ground.routes, beside, watched).ready() as made:
         yield made
 
 
-async def test_sigkill_is_survived(drill: ProxyDrill, executioner: Executioner) -> None:
+async def test_sigkill_is_survived(drill: ProxyDrill, executioner: CrashInjector) -> None:
     assert await execute_everywhere(drill, executioner, EVENTS["life"], most=1) == 2
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("event", ["life", "moved to a control plane"])
-async def test_sigkill_after_every_request_is_survived(drill: ProxyDrill, executioner: Executioner, event: str) -> None:
+async def test_sigkill_after_every_request_is_survived(
+    drill: ProxyDrill, executioner: CrashInjector, event: str
+) -> None:
     print(f"{event}: {await execute_everywhere(drill, executioner, EVENTS[event])} kills")  # noqa: T201

@@ -10,11 +10,11 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server.proxies import register
 from coder_k8s.dev.coderd_server.records import Proxy
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Child, Key, Kind
+from coder_k8s.kube.objects import Key, Kind, Unstructured
 
 from .world import CREDENTIALS, FINALIZER, NAME, ONE, PLANE, World
 
-NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Child, namespaced=False)
+NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=False)
 RBAC = Path(__file__).parents[3] / "config" / "rbac"
 
 

@@ -2,13 +2,13 @@
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.kube.kinds import DEPLOYMENT
-from coder_k8s.kube.objects import Child, Key
+from coder_k8s.kube.objects import Key, Unstructured
 from tests.support import eventually
 
 from .world import NAME, PLANE, World
 
 
-def image(deployment: Child) -> str:
+def image(deployment: Unstructured) -> str:
     [container] = deployment.manifest["spec"]["template"]["spec"]["containers"]
     return str(container["image"])
 

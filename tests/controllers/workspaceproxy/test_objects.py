@@ -7,7 +7,7 @@ import pytest
 
 from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy
 from coder_k8s.controllers.workspaceproxy import objects
-from coder_k8s.kube.objects import Child, Manifest
+from coder_k8s.kube.objects import Manifest, Unstructured
 
 LONG = "a-workspace-proxy-with-a-name-that-is-long-enough-to-be-cut-short-by-all-limits"
 LONGEST = "x" * 253
@@ -40,27 +40,27 @@ def container(of: CoderWorkspaceProxy, image: str = "coder:v1") -> Manifest:
     return found
 
 
-def live(image: str) -> Child:
+def live(image: str) -> Unstructured:
     """A Deployment that runs this image beside an injected container."""
     found = deployment(proxy(), image)
     found["spec"]["template"]["spec"]["containers"].insert(0, {"name": "sidecar", "image": "sidecar"})
-    return Child.decode(msgspec.json.encode({**found, "kind": "Deployment"}))
+    return Unstructured.decode(msgspec.json.encode({**found, "kind": "Deployment"}))
 
 
 @pytest.mark.parametrize(
-    ("name", "prefixed", "secret"),
+    ("name", "deployment_name", "secret"),
     [
         ("sydney", "wsproxy-sydney", "sydney-proxy-token"),
         (LONG, "wsproxy-a-workspace-proxy-with-a-name-that-is-long-eno-2c83fc2a", f"{LONG}-proxy-token"),
         (LONGEST, f"wsproxy-{'x' * 46}-ed76e837", f"{'x' * 232}-ed76e837-proxy-token"),
     ],
 )
-def test_names(name: str, prefixed: str, secret: str) -> None:
+def test_names(name: str, deployment_name: str, secret: str) -> None:
     """They stand for ever, and no limit is exceeded."""
     made = proxy(name)
-    assert objects.prefixed(made) == prefixed
+    assert objects.deployment_name(made) == deployment_name
     assert objects.secret_name(made) == secret
-    assert len(prefixed) <= 63
+    assert len(deployment_name) <= 63
     assert len(secret) <= 253
     for child in (objects.service(made), deployment(made), objects.secret(made, "t")):
         assert all(len(value) <= 63 for value in child["metadata"]["labels"].values())

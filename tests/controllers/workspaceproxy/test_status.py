@@ -7,13 +7,13 @@ import pytest
 from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.controllers.workspaceproxy import objects
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
-from coder_k8s.kube.objects import Child, Key, Kind
+from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support.history import recording
 from tests.support.kstatus import kstatus, kubectl_waits
 
 from .world import NAME, World
 
-QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Child)
+QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Unstructured)
 LONG = f"{'a-workspace-proxy-with-a-name-' * 8}that-is-long"
 
 
@@ -66,7 +66,7 @@ async def test_no_token_is_made_that_cannot_be_kept(place: World) -> None:
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENT, SERVICE], ids=str)
-async def test_a_child_whose_name_is_taken(place: World, kind: Kind[Child]) -> None:
+async def test_a_child_whose_name_is_taken(place: World, kind: Kind[Unstructured]) -> None:
     """It is not touched, and who is in the way is named."""
     labels = {"app": "theirs"}
     spec: dict[str, Any] = {"selector": labels, "ports": [{"port": 80}]}

@@ -9,7 +9,7 @@ from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
-from coder_k8s.kube.objects import Child, Kind
+from coder_k8s.kube.objects import Kind, Unstructured
 from tests.support import eventually
 
 from .world import CREDENTIALS, FINALIZER, NAME, PLANE, World, strangers
@@ -26,17 +26,17 @@ def no_strangers(place: World) -> Iterator[None]:
     assert not strangers(place.coderd)
 
 
-def container(deployment: Child) -> dict[str, Any]:
+def container(deployment: Unstructured) -> dict[str, Any]:
     [found] = deployment.manifest["spec"]["template"]["spec"]["containers"]
     assert isinstance(found, dict)
     return found
 
 
-def environment(deployment: Child) -> dict[str, Any]:
+def environment(deployment: Unstructured) -> dict[str, Any]:
     return {entry["name"]: entry.get("value") or entry["valueFrom"] for entry in container(deployment)["env"]}
 
 
-def checksum(deployment: Child) -> str | None:
+def checksum(deployment: Unstructured) -> str | None:
     annotations: dict[str, str] = deployment.manifest["spec"]["template"]["metadata"].get("annotations", {})
     return annotations.get(CHECKSUM)
 
@@ -285,7 +285,7 @@ async def test_another_secret_for_the_token(place: World) -> None:
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENT, SERVICE], ids=str)
-async def test_a_child_that_is_deleted_comes_back(place: World, kind: Kind[Child]) -> None:
+async def test_a_child_that_is_deleted_comes_back(place: World, kind: Kind[Unstructured]) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)

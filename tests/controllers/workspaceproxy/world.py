@@ -13,7 +13,7 @@ from prometheus_client import generate_latest
 from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY, CoderWorkspaceProxy
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.runtime import Runtime
-from coder_k8s.controllers.workspaceproxy import setup
+from coder_k8s.controllers.workspaceproxy import wiring
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.dev.coderd_server.records import Proxy
 from coder_k8s.kube import errors
@@ -24,11 +24,11 @@ from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Child, Key, Kind, Manifest
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.support import eventually
 from tests.support.controllers import running
 
-EVENT = Kind("events.k8s.io", "v1", "Event", "events", Child)
+EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 FINALIZER = "coder.com/workspace-proxy-cleanup"
 NAME = "sydney"
 PLANE = "demo"
@@ -88,7 +88,7 @@ class Operator:
 
 
 class World:
-    """A namespace, a Coder with a licence, and credentials for it in a Secret."""
+    """A namespace, a Coder with a license, and credentials for it in a Secret."""
 
     def __init__(self, client: Client, kubeconfig: Path, namespace: str, coderd: CoderdServer, clock: Clock) -> None:
         self.client = client
@@ -121,7 +121,7 @@ class World:
         built: list[Controller] = []
 
         def build(runtime: Runtime) -> Controller:
-            built.append(setup.build(runtime))
+            built.append(wiring.build(runtime))
             return built[0]
 
         options = {"connect_to": self.routes, "now": self.clock, **options}
@@ -189,9 +189,9 @@ class World:
         data = found.manifest.get("data", {}) if found else {}
         return base64.b64decode(data.get("token", "")).decode()
 
-    async def deployment(self, name: str = f"wsproxy-{NAME}") -> Child:
-        async def check() -> Child | None:
-            found: Child | None = await self.find(DEPLOYMENT, name)
+    async def deployment(self, name: str = f"wsproxy-{NAME}") -> Unstructured:
+        async def check() -> Unstructured | None:
+            found: Unstructured | None = await self.find(DEPLOYMENT, name)
             return found
 
         found = await eventually(check)
@@ -225,7 +225,7 @@ class World:
     async def events(self, reason: str = "", name: str = NAME) -> list[Manifest]:
         """What was told about a workspace proxy, oldest first."""
         pages = self.client.list(EVENT, self.namespace)
-        found = [Child.decode(item).manifest async for page in pages for item in page.items]
+        found = [Unstructured.decode(item).manifest async for page in pages for item in page.items]
         about = [each for each in found if each["regarding"]["name"] == name and reason in ("", each["reason"])]
         return sorted(about, key=lambda each: str(each["eventTime"]))
 

@@ -15,14 +15,14 @@ from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube import errors
-from coder_k8s.kube.apply import NotOurs
+from coder_k8s.kube.apply import OwnedByOther
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.finalizers import FinalizerRefused
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Child, Glimpse, Key
+from coder_k8s.kube.objects import Key, PartialObject, Unstructured
 
 from .database import URLMissing, connection_url
 from .revocation import Revocation, SecretLeft, TokenLeft
@@ -41,7 +41,7 @@ class OperatorAccess:
         self,
         client: Client,
         children: Children,
-        secrets: Cache[Glimpse],
+        secrets: Cache[PartialObject],
         connections: Connections,
         revocation: Revocation,
         recorder: Recorder,
@@ -83,7 +83,7 @@ class OperatorAccess:
         report.fields["operator_access_ready"] = True
         return Coderd(self._connections, api_url(plane), token)
 
-    def distrust(self, key: Key) -> None:
+    def invalidate(self, key: Key) -> None:
         """coderd said that the token is bad, or the control plane is gone: what worked proves nothing any more."""
         self._standing.forget(key)
         self._answers.forget(key)
@@ -158,7 +158,7 @@ class OperatorAccess:
         except coderd_errors.AccessError as trouble:
             stalled = not isinstance(trouble, coderd_errors.DatabaseUnreachable)
             verdict = Verdict(False, trouble.reason, str(trouble), stalled)
-        except NotOurs as taken:
+        except OwnedByOther as taken:
             return "", Verdict(False, "SecretUnavailable", str(taken), stalled=True)
         except FinalizerRefused as refusal:
             verdict = Verdict(None, "Forbidden", refusal.message, stalled=True)
@@ -166,7 +166,7 @@ class OperatorAccess:
             verdict = Verdict(False, "SecretUnavailable", refusal.message, stalled=True)
         return current, self._standing.keep(plane.key, about, verdict, RETRY)
 
-    async def _made(self, plane: CoderControlPlane) -> list[Child]:
+    async def _made(self, plane: CoderControlPlane) -> list[Unstructured]:
         """The Secrets with tokens of ours. One that no cache of ours shows, but the status or the watch of all Secrets
         knows, is looked for: another token would end the one in it."""
         made = self._children.owned(SECRET, plane)
@@ -179,7 +179,9 @@ class OperatorAccess:
         found = [await self._children.look(SECRET, Key(namespace, name), expected=True) for name in hidden]
         return made + [each for each in found if each and each.controller and each.controller.uid == plane.metadata.uid]
 
-    async def _issue(self, plane: CoderControlPlane, url: str, current: str, made: list[Child]) -> tuple[str, Verdict]:
+    async def _issue(
+        self, plane: CoderControlPlane, url: str, current: str, made: list[Unstructured]
+    ) -> tuple[str, Verdict]:
         """Keep, renew or make the token."""
         name = access_db.token_name(plane.metadata.namespace, plane.metadata.name)
         grant = await access_db.keep_token(url, name, current, now=self._now(), rng=self._rng) if current else None
@@ -221,7 +223,7 @@ class OperatorAccess:
     async def _prune(self, plane: CoderControlPlane) -> None:
         await self._children.prune(SECRET, plane, keep=[secret_name(plane)])
 
-    async def _confirm(self, plane: CoderControlPlane, made: list[Child]) -> None:
+    async def _confirm(self, plane: CoderControlPlane, made: list[Unstructured]) -> None:
         """A new token ends the one before, so it is not made on the word of a Secret of the past."""
         seen = {child.key: child for child in made}
         for key in {Key(plane.metadata.namespace, secret_name(plane)), *seen}:
@@ -229,7 +231,7 @@ class OperatorAccess:
 
     async def _disable(self, plane: CoderControlPlane, report: Report) -> None:
         """Revoke what was made. Its Secret goes last, and status names it until then: there is something to revoke."""
-        self.distrust(plane.key)
+        self.invalidate(plane.key)
         try:
             if self._revocation.is_due(plane):
                 await self._revocation.revoke(plane, "operatorAccess.disabled is set")

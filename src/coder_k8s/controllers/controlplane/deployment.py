@@ -8,7 +8,7 @@ from coder_k8s.api import CoderControlPlane
 from coder_k8s.api.controlplane import Probe
 from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
-from coder_k8s.controllers.lists import last_wins
+from coder_k8s.controllers.lists import dedupe_by_name
 from coder_k8s.controllers.names import LABEL_LIMIT, hashed
 from coder_k8s.controllers.urls import access_url, has_tls
 from coder_k8s.kube.objects import Manifest
@@ -22,14 +22,14 @@ TLS_FOLDER = "/etc/ssl/certs/coder"
 CA_FOLDER = "/etc/ssl/certs"
 
 
-class Surroundings(NamedTuple):
+class PodInputs(NamedTuple):
     """What the pod template depends on besides the spec."""
 
     inject_access_url: bool = True
     checksum: str = ""
 
 
-def deployment(plane: CoderControlPlane, around: Surroundings) -> Manifest:
+def deployment(plane: CoderControlPlane, around: PodInputs) -> Manifest:
     template: Manifest = {"metadata": {"labels": labels(NAME, plane)}, "spec": _pod(plane, around)}
     if around.checksum:
         template["metadata"]["annotations"] = {CHECKSUM: around.checksum}
@@ -54,7 +54,7 @@ def has_variable(template: Mapping[str, Any], name: str) -> bool:
     return any(entry["name"] == name for container in containers[:1] for entry in container.get("env", []))
 
 
-def _pod(plane: CoderControlPlane, around: Surroundings) -> Manifest:
+def _pod(plane: CoderControlPlane, around: PodInputs) -> Manifest:
     spec = plane.spec
     volumes = [*_tls_volumes(plane), *_ca_volumes(plane), *spec.volumes]
     return {
@@ -62,7 +62,7 @@ def _pod(plane: CoderControlPlane, around: Surroundings) -> Manifest:
         "containers": [_container(plane, around)],
         **_given(
             volumes=volumes,
-            imagePullSecrets=last_wins(spec.image_pull_secrets),
+            imagePullSecrets=dedupe_by_name(spec.image_pull_secrets),
             nodeSelector=spec.node_selector,
             tolerations=spec.tolerations,
             affinity=spec.affinity,
@@ -72,7 +72,7 @@ def _pod(plane: CoderControlPlane, around: Surroundings) -> Manifest:
     }
 
 
-def _container(plane: CoderControlPlane, around: Surroundings) -> Manifest:
+def _container(plane: CoderControlPlane, around: PodInputs) -> Manifest:
     spec = plane.spec
     ports = [_port("http", HTTP_PORT), *([_port("https", HTTPS_PORT)] if has_tls(plane) else [])]
     return {
@@ -93,7 +93,7 @@ def _container(plane: CoderControlPlane, around: Surroundings) -> Manifest:
     }
 
 
-def _env(plane: CoderControlPlane, around: Surroundings) -> list[dict[str, Any]]:
+def _env(plane: CoderControlPlane, around: PodInputs) -> list[dict[str, Any]]:
     env: list[dict[str, Any]] = [
         {"name": "KUBE_POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}},
         _variable("CODER_DERP_SERVER_RELAY_URL", f"http://$(KUBE_POD_IP):{HTTP_PORT}"),
@@ -107,7 +107,7 @@ def _env(plane: CoderControlPlane, around: Surroundings) -> list[dict[str, Any]]
             _variable("CODER_TLS_CERT_FILE", ",".join(f"{folder}/tls.crt" for folder in folders)),
             _variable("CODER_TLS_KEY_FILE", ",".join(f"{folder}/tls.key" for folder in folders)),
         ]
-    return last_wins([*env, *plane.spec.extra_env])
+    return dedupe_by_name([*env, *plane.spec.extra_env])
 
 
 def _tls_secrets(plane: CoderControlPlane) -> list[str]:

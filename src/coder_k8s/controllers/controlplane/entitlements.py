@@ -1,4 +1,4 @@
-"""What a control plane's licence allows, told as the condition `EntitlementsKnown` and in the status."""
+"""What a control plane's license allows, told as the condition `EntitlementsKnown` and in the status."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ WARN_DAYS = (3, 14, 30)
 NOTHING = Entitlements(
     {}, has_license=False, trial=False, refreshed_at=datetime.min.replace(tzinfo=UTC), warnings=[], errors=[]
 )
-"""What a build without licences is entitled to."""
+"""What a build without licenses is entitled to."""
 
 
 def tier(found: Entitlements) -> str:
@@ -52,7 +52,7 @@ def describe(found: Entitlements) -> str:
 
 
 def expiry(stored: list[License]) -> datetime | None:
-    """When the last of the licences runs out."""
+    """When the last of the licenses runs out."""
     ends = [moment(each.claims.get("license_expires") or each.claims.get("exp")) for each in stored]
     return max((end for end in ends if end is not None), default=None)
 
@@ -63,7 +63,7 @@ def warning_days(left: timedelta) -> int | None:
 
 
 def is_warning_due(before: ControlPlaneStatus, ends: datetime, now: datetime) -> bool:
-    """Whether one of the three dates has passed since the last check; the dates of a new licence are its own."""
+    """Whether one of the three dates has passed since the last check; the dates of a new license are its own."""
     due = warning_days(ends - now)
     if due is None:
         return False
@@ -73,7 +73,7 @@ def is_warning_due(before: ControlPlaneStatus, ends: datetime, now: datetime) ->
 
 
 class EntitlementWatcher:
-    """Asks coderd every two minutes, and at once after a licence was uploaded."""
+    """Asks coderd every two minutes, and at once after a license was uploaded."""
 
     def __init__(self, recorder: Recorder, metrics: LicenseMetrics, now: Callable[[], datetime]) -> None:
         self._recorder = recorder

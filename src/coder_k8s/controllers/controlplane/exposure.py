@@ -14,10 +14,10 @@ from coder_k8s.api.controlplane import Gateway, Ingress
 from coder_k8s.controllers.children import Children, controlled_by
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube import errors
-from coder_k8s.kube.apply import NotOurs
+from coder_k8s.kube.apply import OwnedByOther
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.kinds import HTTP_ROUTE, INGRESS, SERVICE
-from coder_k8s.kube.objects import Child
+from coder_k8s.kube.objects import Unstructured
 
 from .objects import hosts, http_route, ingress
 
@@ -45,11 +45,11 @@ class Exposure:
         self._children = children
         self._now = now
 
-    async def ensure(self, plane: CoderControlPlane, service: Child | None, report: Report) -> None:
+    async def ensure(self, plane: CoderControlPlane, service: Unstructured | None, report: Report) -> None:
         """Keep what leads to the Service, if this object controls it. Else nothing is written, and nothing removed."""
         expose = plane.spec.expose
         if expose and service and controlled_by(plane, service) is None:
-            raise NotOurs(SERVICE, service)
+            raise OwnedByOther(SERVICE, service)
         if expose and service is None:
             report.add(EXPOSED, False, "Pending", f"Waiting for Service {plane.metadata.name}")
         elif expose and expose.ingress:
@@ -83,7 +83,7 @@ class Exposure:
             await self._children.prune(INGRESS, plane, keep=[])
 
 
-def answers(route: Child) -> Answers:
+def answers(route: Unstructured) -> Answers:
     """What the Gateways say; an answer to an older generation of the route, or to one that goes, says nothing."""
     manifest = route.manifest
     verdicts = [] if route.deleting else _verdicts(manifest.get("status") or {}, route)
@@ -101,7 +101,7 @@ def answers(route: Child) -> Answers:
     )
 
 
-def judge(route: Child, found: Answers, report: Report, now: datetime, *, changed: bool) -> None:
+def judge(route: Unstructured, found: Answers, report: Report, now: datetime, *, changed: bool) -> None:
     """Add `Exposed`. A Gateway has another minute to answer a route that this reconcile changed.
 
     | Gateways                                              | status  | reason              |
@@ -136,7 +136,7 @@ def _left(report: Report, now: datetime) -> float:
     return ANSWER_TIMEOUT - (now - known.last_transition_time).total_seconds() if known.holds is None else 0.0
 
 
-def _verdicts(status: dict[str, Any], route: Child) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+def _verdicts(status: dict[str, Any], route: Unstructured) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     generation = route.metadata.generation
     for parent in status.get("parents") or []:
         for found in parent.get("conditions") or []:
@@ -145,6 +145,6 @@ def _verdicts(status: dict[str, Any], route: Child) -> Iterator[tuple[tuple[str,
                 yield _identity(parent["parentRef"], route), found
 
 
-def _identity(reference: dict[str, Any], route: Child) -> tuple[str, ...]:
+def _identity(reference: dict[str, Any], route: Unstructured) -> tuple[str, ...]:
     namespace = reference.get("namespace", route.metadata.namespace)
     return reference["name"], namespace, reference.get("sectionName", "")

@@ -1,4 +1,4 @@
-"""The licence of the spec, kept in coderd, told as the condition `LicenseApplied`."""
+"""The license of the spec, kept in coderd, told as the condition `LicenseApplied`."""
 
 import base64
 import hashlib
@@ -21,21 +21,21 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Glimpse, Key
+from coder_k8s.kube.objects import Key, PartialObject
 
 from .verdicts import Standing, Verdict, explain
 
 APPLIED = ControlPlaneCondition.LICENSE_APPLIED
 CONFIRM = 120.0
-"""Every how many seconds coderd is asked whether it still has the licence."""
+"""Every how many seconds coderd is asked whether it still has the license."""
 AGAIN = timedelta(hours=1)
 """After what time a license that coderd refused is uploaded again."""
 SHOWN = 12
 """Digits of the digest by which the condition names the license that was refused."""
 
 
-class Licence(NamedTuple):
-    """A licence without its text: what it is known by, and what it says of itself."""
+class License(NamedTuple):
+    """A license without its text: what it is known by, and what it says of itself."""
 
     digest: str
     claims: dict[str, Any]
@@ -46,11 +46,11 @@ class Licence(NamedTuple):
         return moment(self.claims.get("license_expires") or self.claims.get("exp"))
 
 
-class LicenseKeeper:
-    """Uploads a licence when coderd does not have it, and only then."""
+class LicenseApplier:
+    """Uploads a license when coderd does not have it, and only then."""
 
     def __init__(
-        self, client: Client, secrets: Cache[Glimpse], recorder: Recorder, now: Callable[[], datetime]
+        self, client: Client, secrets: Cache[PartialObject], recorder: Recorder, now: Callable[[], datetime]
     ) -> None:
         self._client = client
         self._secrets = secrets
@@ -65,7 +65,7 @@ class LicenseKeeper:
         self._refused.pop(key, None)
 
     async def ensure(self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: Report) -> None:
-        """Keep the licence of the spec in coderd."""
+        """Keep the license of the spec in coderd."""
         reference = plane.spec.license_secret_ref
         if reference is None:
             report.add(APPLIED, None, "NotConfigured", settled=True)
@@ -85,8 +85,8 @@ class LicenseKeeper:
         if not jwt:
             missing = f"there is no license under key {reference.key} in Secret {reference.name}"
             return Verdict(False, "SecretMissing", missing, stalled=True)
-        licence = read(jwt)
-        remembered = _remembered(plane, licence)
+        license = read(jwt)
+        remembered = _remembered(plane, license)
         refused = Verdict(False, "LicenseInvalid", remembered, stalled=True)
         if coderd is None:
             waiting = Verdict(False, "Pending", "waiting for operator access and a pod that is ready")
@@ -95,7 +95,7 @@ class LicenseKeeper:
             if remembered and not self._is_due(plane.key, remembered, await coderd.build_info()):
                 verdict, seconds = refused, CONFIRM
             else:
-                verdict, seconds = await self._keep(plane, coderd, jwt, licence)
+                verdict, seconds = await self._keep(plane, coderd, jwt, license)
         except coderd_errors.CoderdError as trouble:
             verdict, seconds = explain(trouble, "licenses")
             verdict = verdict._replace(stalled=verdict.reason == "NotSupported")
@@ -116,11 +116,11 @@ class LicenseKeeper:
         return _signature(build) not in remembered or self._now() - since >= AGAIN
 
     async def _keep(
-        self, plane: CoderControlPlane, coderd: Coderd, jwt: str, licence: Licence
+        self, plane: CoderControlPlane, coderd: Coderd, jwt: str, license: License
     ) -> tuple[Verdict, float]:
         """coderd's own list decides, also when the status was lost or never written."""
         try:
-            there = any(_same(licence.claims, stored.claims) for stored in await coderd.licenses())
+            there = any(_same(license.claims, stored.claims) for stored in await coderd.licenses())
             if not there:
                 await coderd.add_license(jwt)
         except coderd_errors.Conflict:
@@ -128,21 +128,21 @@ class LicenseKeeper:
         except coderd_errors.Invalid as refusal:
             self._refused[plane.key] = self._now()
             coder = _signature(await coderd.build_info())
-            message = f"Coder {coder} refused license {licence.digest[:SHOWN]}{_source(plane)}: {refusal}"
+            message = f"Coder {coder} refused license {license.digest[:SHOWN]}{_source(plane)}: {refusal}"
             return Verdict(False, "LicenseInvalid", message, stalled=True), CONFIRM
         self._refused.pop(plane.key, None)
         if not there:
             self._recorder.normal(CONTROL_PLANE, plane, "LicenseApplied", "the license was uploaded")
-        fields = self._record(plane, licence, uploaded=not there)
-        return Verdict(True, "Applied", _described(plane, licence), fields=fields), CONFIRM
+        fields = self._record(plane, license, uploaded=not there)
+        return Verdict(True, "Applied", _described(plane, license), fields=fields), CONFIRM
 
-    def _record(self, plane: CoderControlPlane, licence: Licence, *, uploaded: bool) -> dict[str, Any]:
+    def _record(self, plane: CoderControlPlane, license: License, *, uploaded: bool) -> dict[str, Any]:
         last = plane.status.license_last_applied
-        if uploaded or last is None or plane.status.license_last_applied_hash != licence.digest:
+        if uploaded or last is None or plane.status.license_last_applied_hash != license.digest:
             last = self._now().replace(microsecond=0)
-        return {"license_last_applied_hash": licence.digest, "license_last_applied": last}
+        return {"license_last_applied_hash": license.digest, "license_last_applied": last}
 
-    async def _read(self, secret: Glimpse | None, field: str) -> str:
+    async def _read(self, secret: PartialObject | None, field: str) -> str:
         if secret is None:
             return ""
         try:
@@ -152,8 +152,8 @@ class LicenseKeeper:
         return base64.b64decode(data.get(field, "")).decode(errors="replace").strip()
 
 
-def _described(plane: CoderControlPlane, licence: Licence) -> str:
-    until = f" and expires on {licence.expires.date().isoformat()}" if licence.expires else ""
+def _described(plane: CoderControlPlane, license: License) -> str:
+    until = f" and expires on {license.expires.date().isoformat()}" if license.expires else ""
     return f"The license{_source(plane)} is in Coder{until}"
 
 
@@ -167,16 +167,16 @@ def _signature(build: BuildInfo) -> str:
     return f"{build.version} (deployment {build.deployment_id})"
 
 
-def _remembered(plane: CoderControlPlane, licence: Licence) -> str:
+def _remembered(plane: CoderControlPlane, license: License) -> str:
     """What coderd said when it refused this very license; the condition keeps it through a restart."""
     told = find(plane.status.conditions, APPLIED)
-    if told is None or told.reason != "LicenseInvalid" or licence.digest[:SHOWN] not in told.message:
+    if told is None or told.reason != "LicenseInvalid" or license.digest[:SHOWN] not in told.message:
         return ""
     return told.message
 
 
-def read(jwt: str) -> Licence:
-    """What a licence says of itself; nothing if it is not a JWT, which coderd will tell the user."""
+def read(jwt: str) -> License:
+    """What a license says of itself; nothing if it is not a JWT, which coderd will tell the user."""
     parts = jwt.split(".")
     claims: Any = {}
     if len(parts) == 3:
@@ -185,7 +185,7 @@ def read(jwt: str) -> Licence:
         except (ValueError, msgspec.DecodeError):
             claims = {}
     digest = hashlib.sha256(jwt.encode()).hexdigest()
-    return Licence(digest, claims if isinstance(claims, dict) else {})
+    return License(digest, claims if isinstance(claims, dict) else {})
 
 
 def moment(seconds: Any) -> datetime | None:

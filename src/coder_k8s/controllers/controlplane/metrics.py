@@ -1,4 +1,4 @@
-"""What a control plane's licence is worth, for dashboards and alerts."""
+"""What a control plane's license is worth, for dashboards and alerts."""
 
 from datetime import datetime
 

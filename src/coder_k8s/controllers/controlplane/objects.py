@@ -7,7 +7,7 @@ from coder_k8s.api.controlplane import Gateway, Ingress
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.labels import metadata as owned
 from coder_k8s.controllers.urls import has_tls, http_port
-from coder_k8s.kube.objects import Child, Manifest
+from coder_k8s.kube.objects import Manifest, Unstructured
 
 NAME = "coder-control-plane"
 HTTP_PORT = 8080
@@ -32,7 +32,7 @@ def service_account(plane: CoderControlPlane) -> Manifest:
     }
 
 
-def is_account(plane: CoderControlPlane, live: Child) -> bool:
+def is_account(plane: CoderControlPlane, live: Unstructured) -> bool:
     """Whether a ServiceAccount is this control plane's: owned by it, or released before and claimed by nobody since."""
     if live.controller is not None:
         return live.controller.uid == plane.metadata.uid

@@ -14,14 +14,14 @@ from coder_k8s.api import CoderControlPlane
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.names import derived, hashed
-from coder_k8s.controllers.permissions import everything
+from coder_k8s.controllers.permissions import full_access
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube import errors
-from coder_k8s.kube.apply import NotOurs
+from coder_k8s.kube.apply import OwnedByOther
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import NAMESPACE_METADATA, ROLE, ROLE_BINDING
-from coder_k8s.kube.objects import Child, Glimpse, Key, Kind, Manifest
+from coder_k8s.kube.objects import Key, Kind, Manifest, PartialObject, Unstructured
 
 from .objects import metadata, service_account_name
 
@@ -53,9 +53,9 @@ def binding_name(plane: CoderControlPlane) -> str:
 
 
 def role(plane: CoderControlPlane, namespace: str) -> Manifest:
-    rules = [everything("", "pods"), everything("", "persistentvolumeclaims")]
+    rules = [full_access("", "pods"), full_access("", "persistentvolumeclaims")]
     if plane.spec.rbac.enable_deployments:
-        rules.append(everything("apps", "deployments"))
+        rules.append(full_access("apps", "deployments"))
     return {"metadata": _metadata(plane, role_name(plane), namespace), "rules": [*rules, *plane.spec.rbac.extra_rules]}
 
 
@@ -75,7 +75,7 @@ class WorkspaceRBAC:
         self,
         client: Client,
         children: Children,
-        namespaces: Cache[Glimpse] | None,
+        namespaces: Cache[PartialObject] | None,
         watched: Sequence[str],
         allowed: Sequence[str],
     ) -> None:
@@ -100,7 +100,7 @@ class WorkspaceRBAC:
         """The other namespaces of the spec that agree."""
         return [namespace for namespace in wanted_elsewhere(plane) if self._refusal(plane, namespace) is None]
 
-    def elsewhere(self, plane: Key) -> list[tuple[Kind[Child], Child]]:
+    def elsewhere(self, plane: Key) -> list[tuple[Kind[Unstructured], Unstructured]]:
         """What a control plane has in other namespaces, where no garbage collection reaches."""
         return [(kind, child) for kind, child in self._all(plane) if child.metadata.namespace != plane.namespace]
 
@@ -114,7 +114,7 @@ class WorkspaceRBAC:
                 left[f"{kind.name} {child.key}"] = trouble
         return left
 
-    def _all(self, plane: Key) -> list[tuple[Kind[Child], Child]]:
+    def _all(self, plane: Key) -> list[tuple[Kind[Unstructured], Unstructured]]:
         return [
             (kind, child)
             for kind in (ROLE_BINDING, ROLE)  # a Role without a binding grants nothing, so the binding goes first
@@ -140,14 +140,14 @@ class WorkspaceRBAC:
         )
 
     async def _grant(self, plane: CoderControlPlane, namespace: str) -> Refusal | None:
-        def ours(live: Child) -> bool:
+        def ours(live: Unstructured) -> bool:
             known = identity(plane.key).items() <= live.metadata.labels.items()
             return known or live.metadata.annotations.get(OWNER_UID) == plane.metadata.uid
 
         try:
             await self._children.apply(ROLE, role(plane, namespace), ours)
             await self._children.apply(ROLE_BINDING, role_binding(plane, namespace), ours)
-        except NotOurs as taken:
+        except OwnedByOther as taken:
             return Refusal("NameTaken", str(taken))
         except errors.Forbidden as refusal:
             return Refusal("Forbidden", refusal.message)
@@ -157,14 +157,14 @@ class WorkspaceRBAC:
             return Refusal("NamespaceMissing", refusal.message)
         return None
 
-    def _seen(self, plane: CoderControlPlane) -> dict[str, Glimpse | None]:
+    def _seen(self, plane: CoderControlPlane) -> dict[str, PartialObject | None]:
         """The other namespaces of the spec as they are known now, which decides whether they agree."""
         if self._namespaces is None:
             return {}
         return {name: self._namespaces.get(Key("", name)) for name in wanted_elsewhere(plane)}
 
     async def _withdraw(
-        self, plane: CoderControlPlane, keep: Iterable[str], seen: Mapping[str, Glimpse | None]
+        self, plane: CoderControlPlane, keep: Iterable[str], seen: Mapping[str, PartialObject | None]
     ) -> None:
         names = {role_name(plane), binding_name(plane)}
         places = set(keep)
@@ -179,7 +179,7 @@ class WorkspaceRBAC:
         for kind, child in left:
             await self._children.delete(kind, child)
 
-    async def _confirm(self, plane: CoderControlPlane, seen: Mapping[str, Glimpse | None]) -> None:
+    async def _confirm(self, plane: CoderControlPlane, seen: Mapping[str, PartialObject | None]) -> None:
         """Nothing is withdrawn on the word of the past: neither of the spec nor of a namespace that did not agree."""
         await self._children.confirm(plane)
         for name, namespace in seen.items():

@@ -18,15 +18,15 @@ from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Child, Key, Manifest
+from coder_k8s.kube.objects import Key, Manifest, Unstructured
 
 from . import sources
 from .access import OperatorAccess
 from .deletion import Deletion
-from .deployment import ACCESS_URL, CHECKSUM, CONTAINER, Surroundings, defines, deployment, has_variable
+from .deployment import ACCESS_URL, CHECKSUM, CONTAINER, PodInputs, defines, deployment, has_variable
 from .entitlements import EntitlementWatcher
 from .exposure import Exposure
-from .license import LicenseKeeper
+from .license import LicenseApplier
 from .objects import NAME, is_account, service, service_account, service_account_name
 from .rbac import FINALIZER, WorkspaceRBAC
 from .rollout import judge
@@ -50,7 +50,7 @@ class Reconciler:
         rbac: WorkspaceRBAC,
         exposure: Exposure,
         access: OperatorAccess,
-        license: LicenseKeeper,  # noqa: A002 - the step of that name
+        license: LicenseApplier,
         entitlements: EntitlementWatcher,
         deletion: Deletion,
         status: StatusWriter[CoderControlPlane],
@@ -84,10 +84,10 @@ class Reconciler:
             return await self._finalize(plane)
 
         report = Report(plane.status.conditions)
-        async with self._status.also_of_failure(plane, report):
+        async with self._status.report_failure(plane, report):
             environment = await self._sources.environment(plane)
             plane = await self._hold(plane, report)  # before the first Role in another namespace
-            await self._identify(plane, report)
+            await self._ensure_service_account(plane, report)
             await self._rbac.ensure(plane, report)
             checksum, live = await self._deploy(plane, environment, report)
             backend = await self._serve(plane, report)
@@ -131,7 +131,7 @@ class Reconciler:
         await self._license.ensure(plane, coderd, serving, report)
         await self._entitlements.check(plane, coderd, serving, report)
         if report.says("Forbidden", ControlPlaneCondition.LICENSE_APPLIED, ControlPlaneCondition.ENTITLEMENTS_KNOWN):
-            self._access.distrust(plane.key)
+            self._access.invalidate(plane.key)
 
     async def _retain(self, plane: CoderControlPlane, reason: str, message: str, report: Report) -> None:
         """What needs a coderd that is not asked stays as it was last known."""
@@ -145,7 +145,7 @@ class Reconciler:
             report.retain(ControlPlaneCondition.LICENSE_APPLIED, reason, message)
         report.retain(ControlPlaneCondition.ENTITLEMENTS_KNOWN, reason, message)
 
-    async def _serve(self, plane: CoderControlPlane, report: Report) -> Child | None:
+    async def _serve(self, plane: CoderControlPlane, report: Report) -> Unstructured | None:
         """The Service of that name, which may belong to another owner: whether it is ours decides what may use it."""
         with refusals.told(report):
             await self._children.apply(SERVICE, service(plane))
@@ -153,7 +153,7 @@ class Reconciler:
 
     async def _forget(self, key: Key) -> None:
         """The object is gone; a finalizer that was added while it went did not hold it."""
-        self._access.distrust(key)
+        self._access.invalidate(key)
         self._license.forget(key)
         self._entitlements.forget(key)
         if self._rbac.elsewhere(key):
@@ -162,7 +162,7 @@ class Reconciler:
         if left:
             raise next(iter(left.values()))
 
-    async def _identify(self, plane: CoderControlPlane, report: Report) -> None:
+    async def _ensure_service_account(self, plane: CoderControlPlane, report: Report) -> None:
         """The ServiceAccount; one that exists already is the user's own, unless it was ours and was released."""
         if plane.spec.service_account.disable_create:
             for account in self._children.owned(SERVICE_ACCOUNT, plane):
@@ -173,14 +173,14 @@ class Reconciler:
 
     async def _deploy(
         self, plane: CoderControlPlane, environment: sources.Environment, report: Report
-    ) -> tuple[str, Child | None]:
+    ) -> tuple[str, Unstructured | None]:
         """The Deployment, and the checksum of its environment to remember: the old one while the new is refused."""
         known = await self._children.look(DEPLOYMENT, plane.key, expected=bool(plane.status.observed_generation))
         live = controlled_by(plane, known)
         template = live.manifest["spec"]["template"] if live else {}
         annotation = template.get("metadata", {}).get("annotations", {}).get(CHECKSUM, "")
         checksum = sources.judge(plane.status.config_checksum, environment, annotation)
-        around = Surroundings(_injects_access_url(plane, environment, template), checksum.annotation)
+        around = PodInputs(_injects_access_url(plane, environment, template), checksum.annotation)
         remembered = plane.status.config_checksum
         with refusals.told(report):
             live = await self._children.apply(DEPLOYMENT, deployment(plane, around))
@@ -188,7 +188,7 @@ class Reconciler:
         return remembered, live
 
     def _look(
-        self, plane: CoderControlPlane, live: Child | None, environment: sources.Environment, report: Report
+        self, plane: CoderControlPlane, live: Unstructured | None, environment: sources.Environment, report: Report
     ) -> Rollout:
         found, own = rollout(live, plane.spec.replicas, CONTAINER), labels(NAME, plane)
         pods = self._children.labelled(POD, own, plane.metadata.namespace)

@@ -17,7 +17,7 @@ from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import SECRET, SERVICE
-from coder_k8s.kube.objects import Child, Glimpse, Key
+from coder_k8s.kube.objects import Key, PartialObject, Unstructured
 
 from .database import URLMissing, connection_url
 from .tokens import secret_name, token_in
@@ -43,7 +43,7 @@ class Revocation:
         self,
         client: Client,
         children: Children,
-        secrets: Cache[Glimpse],
+        secrets: Cache[PartialObject],
         connections: Connections,
         recorder: Recorder,
         planes: Cache[CoderControlPlane],
@@ -98,7 +98,7 @@ class Revocation:
         await self._children.confirm(plane)
         await access_db.revoke(url, access_db.token_name(plane.metadata.namespace, plane.metadata.name))
 
-    async def _in_coderd(self, plane: CoderControlPlane, made: list[Child]) -> bool:
+    async def _in_coderd(self, plane: CoderControlPlane, made: list[Unstructured]) -> bool:
         """Whether coderd, if it is this control plane's own, deleted the token of each Secret.
 
         That it does not accept the content of a Secret proves nothing: somebody may have edited the Secret.
@@ -120,11 +120,11 @@ class Revocation:
             self._deleted |= {identifier}
         return True
 
-    def _unwanted(self, plane: CoderControlPlane) -> list[Child]:
+    def _unwanted(self, plane: CoderControlPlane) -> list[Unstructured]:
         """The Secrets with tokens that the operator made, without one that the spec gives to the operator."""
         return [each for each in self._children.owned(SECRET, plane) if each.metadata.name != _kept(plane)]
 
-    async def _hidden(self, plane: CoderControlPlane) -> list[Child]:
+    async def _hidden(self, plane: CoderControlPlane) -> list[Unstructured]:
         """The Secret if it lost the labels by which the cache has it."""
         key = Key(plane.metadata.namespace, secret_name(plane))
         if key.name == _kept(plane) or self._secrets.get(key) is None:

@@ -16,11 +16,11 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import CONFIG_MAP, SECRET
-from coder_k8s.kube.objects import Child, Glimpse, Key, Kind
+from coder_k8s.kube.objects import Key, Kind, PartialObject, Unstructured
 
 from .deployment import ACCESS_URL
 
-KINDS: dict[str, Kind[Child]] = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
+KINDS: dict[str, Kind[Unstructured]] = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
 
 
 class Source(NamedTuple):
@@ -82,7 +82,7 @@ def judge(previous: str, environment: Environment, annotation: str) -> Checksum:
 class Sources:
     """Reads sources, each version once."""
 
-    def __init__(self, client: Client, secrets: Cache[Glimpse], config_maps: Cache[Glimpse]) -> None:
+    def __init__(self, client: Client, secrets: Cache[PartialObject], config_maps: Cache[PartialObject]) -> None:
         self._client = client
         self._glimpses = {"Secret": secrets, "ConfigMap": config_maps}
         self._read: dict[tuple[str, Key], tuple[str, dict[str, str]]] = {}
@@ -118,7 +118,7 @@ class Sources:
         return content
 
 
-def _values(live: Child) -> dict[str, bytes | str]:
+def _values(live: Unstructured) -> dict[str, bytes | str]:
     manifest = live.manifest
     data: dict[str, str] = manifest.get("data") or {}
     binary: dict[str, str] = manifest.get("binaryData") or {}

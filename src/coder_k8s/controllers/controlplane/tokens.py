@@ -4,7 +4,7 @@ import base64
 
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.controllers.names import derived
-from coder_k8s.kube.objects import Child, Manifest
+from coder_k8s.kube.objects import Manifest, Unstructured
 
 from .objects import metadata
 
@@ -31,6 +31,6 @@ def secret(plane: CoderControlPlane, token: str) -> Manifest:
     }
 
 
-def token_in(found: Child, field: str = TOKEN) -> str:
+def token_in(found: Unstructured, field: str = TOKEN) -> str:
     value = (found.manifest.get("data") or {}).get(field, "")
     return base64.b64decode(value).decode(errors="replace").strip()

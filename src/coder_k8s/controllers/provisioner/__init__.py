@@ -1,5 +1,5 @@
 """The controller of CoderProvisioner."""
 
-from .setup import build
+from .wiring import build
 
 __all__ = ["build"]

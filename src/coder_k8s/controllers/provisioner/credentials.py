@@ -8,7 +8,7 @@ from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
-from coder_k8s.controllers.planes import Planes
+from coder_k8s.controllers.planes import ControlPlaneResolver
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.urls import api_url
@@ -24,7 +24,7 @@ USABLE = ("entitled", "grace_period")
 class Credentials:
     """A client for a control plane with a token that belongs to it, and to no other."""
 
-    def __init__(self, planes: Planes, secrets: SecretReader, connections: Connections) -> None:
+    def __init__(self, planes: ControlPlaneResolver, secrets: SecretReader, connections: Connections) -> None:
         self._planes = planes
         self._secrets = secrets
         self._connections = connections
@@ -51,7 +51,7 @@ class Credentials:
             return None
         return await self.of_bootstrap(provisioner, plane) or await self._planes.coderd(plane)
 
-    def hopeless(self, provisioner: CoderProvisioner, name: str) -> str:
+    def unrecoverable(self, provisioner: CoderProvisioner, name: str) -> str:
         """Why there will never be a client for keys at a control plane; empty when there may be one yet."""
         plane = self._planes.find(Key(provisioner.metadata.namespace, name))
         if plane is None:

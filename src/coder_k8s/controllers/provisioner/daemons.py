@@ -8,7 +8,7 @@ from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.api.provisioner import Daemons
 from coder_k8s.coderd.types import ProvisionerDaemon
 from coder_k8s.controllers.report import Report
-from coder_k8s.kube.objects import Child
+from coder_k8s.kube.objects import Unstructured
 
 from .records import is_unproven
 
@@ -65,7 +65,7 @@ def judge(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None
         report.again(SOON.total_seconds())
 
 
-def lost(pods: Sequence[Child], daemons: Sequence[ProvisionerDaemon], now: datetime) -> Child | None:
+def lost(pods: Sequence[Unstructured], daemons: Sequence[ProvisionerDaemon], now: datetime) -> Unstructured | None:
     """One pod that says it is ready while coderd has not seen its daemon for minutes: a daemon that was refused
     neither exits nor tries again. Never one that is busy, none while another pod is on its way out, and none while
     a daemon that was seen lately has the name of no pod: it may be that of any."""
@@ -96,7 +96,7 @@ def _unseen(daemon: ProvisionerDaemon, now: datetime) -> bool:
     return daemon.last_seen_at is None or now - daemon.last_seen_at >= LOST_AFTER
 
 
-def _ready_since(pod: Child) -> datetime | None:
+def _ready_since(pod: Unstructured) -> datetime | None:
     for condition in (pod.manifest.get("status") or {}).get("conditions", []):
         if condition["type"] == "Ready" and condition["status"] == "True":
             return datetime.fromisoformat(condition["lastTransitionTime"])

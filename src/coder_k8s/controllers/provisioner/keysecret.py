@@ -11,9 +11,9 @@ from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.secrets import value
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
-from coder_k8s.kube.objects import Glimpse, Key, Object
+from coder_k8s.kube.objects import Key, Object, PartialObject
 
-from .objects import ORIGIN, ROTATE, checksum, prefixed, secret, secret_name
+from .objects import ORIGIN, ROTATE, checksum, deployment_name, secret, secret_name
 
 KEY_LENGTH = 43
 """Characters of every key."""
@@ -33,7 +33,7 @@ class Stored(NamedTuple):
 class KeySecret:
     """Reads and writes the Secret of a provisioner."""
 
-    def __init__(self, children: Children, secrets: Cache[Glimpse]) -> None:
+    def __init__(self, children: Children, secrets: Cache[PartialObject]) -> None:
         self._children = children
         self._secrets = secrets
 
@@ -70,7 +70,7 @@ class KeySecret:
         made_here = _in_use_at(provisioner.status) == plane and _origin(provisioner, plane, stored) == plane
         if not (stored.key and made_here):
             return Stored()
-        live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, prefixed(provisioner)))
+        live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, deployment_name(provisioner)))
         return stored if live is None or checksum(live) == fnv1a32(stored.key.encode()) else Stored()
 
     async def made_at(self, provisioner: CoderProvisioner, plane: str, coderd: Coderd) -> ProvisionerKey | None:
@@ -86,7 +86,7 @@ class KeySecret:
         if not stored.key or _origin(provisioner, plane, stored) != plane:
             return None
         status = provisioner.status
-        live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, prefixed(provisioner)))
+        live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, deployment_name(provisioner)))
         if live is not None and status.provisioner_key_id and checksum(live) == fnv1a32(stored.key.encode()):
             recorded = next((each for each in known if each.id == status.provisioner_key_id), None)
             if recorded is not None:

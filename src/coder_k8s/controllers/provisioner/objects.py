@@ -4,12 +4,12 @@ from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner
 from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.labels import metadata as owned
-from coder_k8s.controllers.lists import last_wins
+from coder_k8s.controllers.lists import dedupe_by_name
 from coder_k8s.controllers.names import NAME_LIMIT, derived, fnv1a32
-from coder_k8s.controllers.permissions import everything
+from coder_k8s.controllers.permissions import full_access
 from coder_k8s.controllers.secrets import encoded
 from coder_k8s.controllers.urls import api_url
-from coder_k8s.kube.objects import Child, Manifest
+from coder_k8s.kube.objects import Manifest, Unstructured
 
 NAME = "coder-provisioner"
 CONTAINER = "provisioner"
@@ -24,7 +24,7 @@ def metadata(provisioner: CoderProvisioner, name: str) -> Manifest:
     return owned(PROVISIONER, provisioner, NAME, name)
 
 
-def prefixed(provisioner: CoderProvisioner) -> str:
+def deployment_name(provisioner: CoderProvisioner) -> str:
     """The name of the Deployment, the Role and the RoleBinding."""
     return derived(provisioner.metadata.name, prefix="provisioner-")
 
@@ -44,14 +44,14 @@ def service_account(provisioner: CoderProvisioner) -> Manifest:
 
 
 def role(provisioner: CoderProvisioner) -> Manifest:
-    rules = [everything("", "pods", "persistentvolumeclaims")]
+    rules = [full_access("", "pods", "persistentvolumeclaims")]
     if provisioner.spec.enable_deployments:
-        rules.append(everything("apps", "deployments"))
-    return {"metadata": metadata(provisioner, prefixed(provisioner)), "rules": rules}
+        rules.append(full_access("apps", "deployments"))
+    return {"metadata": metadata(provisioner, deployment_name(provisioner)), "rules": rules}
 
 
 def role_binding(provisioner: CoderProvisioner) -> Manifest:
-    name = prefixed(provisioner)
+    name = deployment_name(provisioner)
     subject = {
         "kind": "ServiceAccount",
         "name": service_account_name(provisioner),
@@ -74,7 +74,7 @@ def secret(provisioner: CoderProvisioner, key: str, origin: str, asked: str) -> 
 def deployment(provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, image: str) -> Manifest:
     own = labels(NAME, provisioner)
     return {
-        "metadata": metadata(provisioner, prefixed(provisioner)),
+        "metadata": metadata(provisioner, deployment_name(provisioner)),
         "spec": {
             "replicas": provisioner.spec.replicas,
             "minReadySeconds": MIN_READY_SECONDS,
@@ -87,7 +87,7 @@ def deployment(provisioner: CoderProvisioner, plane: CoderControlPlane, key: str
     }
 
 
-def checksum(deployment: Child) -> str:
+def checksum(deployment: Unstructured) -> str:
     """Which key the pods of a Deployment run with."""
     annotations: dict[str, str] = deployment.manifest["spec"]["template"].get("metadata", {}).get("annotations", {})
     return annotations.get(CHECKSUM, "")
@@ -96,7 +96,7 @@ def checksum(deployment: Child) -> str:
 def _pod(provisioner: CoderProvisioner, plane: CoderControlPlane, image: str) -> Manifest:
     spec = provisioner.spec
     given = {
-        "imagePullSecrets": last_wins(spec.image_pull_secrets),
+        "imagePullSecrets": dedupe_by_name(spec.image_pull_secrets),
         "nodeSelector": spec.node_selector,
         "tolerations": spec.tolerations,
         "affinity": spec.affinity,
@@ -130,6 +130,6 @@ def _container(provisioner: CoderProvisioner, plane: CoderControlPlane, image: s
         "imagePullPolicy": pull_policy(image),
         "command": ["coder"],
         "args": ["provisioner", "start", *spec.extra_args],
-        "env": last_wins(env),
+        "env": dedupe_by_name(env),
         **{name: value for name, value in given.items() if value},
     }

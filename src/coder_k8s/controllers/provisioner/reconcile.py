@@ -23,7 +23,7 @@ from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Child, Key
+from coder_k8s.kube.objects import Key, Unstructured
 
 from . import daemons, objects, records
 from .credentials import RECHECK, RETRY, Credentials, EntitlementGate
@@ -98,7 +98,7 @@ class Reconciler:
         if provisioner.deleting:
             return await self._finalize(provisioner)
         report = Report()
-        async with self._status.also_of_failure(provisioner, report):
+        async with self._status.report_failure(provisioner, report):
             provisioner = await self._pass(provisioner, report)
         self._look(provisioner, report)
         # What could not be asked for keeps its last condition.
@@ -173,7 +173,7 @@ class Reconciler:
             if image:
                 await self._children.apply(DEPLOYMENT, objects.deployment(provisioner, plane, key, image))
                 deployed = True
-        keep = [objects.prefixed(provisioner)] if permitted else []
+        keep = [objects.deployment_name(provisioner)] if permitted else []
         await self._children.prune(ROLE_BINDING, provisioner, keep)
         await self._children.prune(ROLE, provisioner, keep)
         return deployed
@@ -192,7 +192,7 @@ class Reconciler:
         if rolled_out:
             await self._children.prune(SECRET, provisioner, keep=[objects.secret_name(provisioner)])
             # An earlier version derived other names from some long ones.
-            await self._children.prune(DEPLOYMENT, provisioner, keep=[objects.prefixed(provisioner)])
+            await self._children.prune(DEPLOYMENT, provisioner, keep=[objects.deployment_name(provisioner)])
             await self._children.prune(SERVICE_ACCOUNT, provisioner, keep=[objects.service_account_name(provisioner)])
 
     async def _observe(self, provisioner: CoderProvisioner, coderd: Coderd, rolled_out: bool, report: Report) -> None:
@@ -240,11 +240,11 @@ class Reconciler:
     def _rollout(self, provisioner: CoderProvisioner) -> Rollout:
         return rollout(self._deployment(provisioner), provisioner.spec.replicas, objects.CONTAINER)
 
-    def _deployment(self, provisioner: CoderProvisioner) -> Child | None:
-        key = Key(provisioner.metadata.namespace, objects.prefixed(provisioner))
+    def _deployment(self, provisioner: CoderProvisioner) -> Unstructured | None:
+        key = Key(provisioner.metadata.namespace, objects.deployment_name(provisioner))
         return controlled_by(provisioner, self._children.get(DEPLOYMENT, key))
 
-    def _pods(self, provisioner: CoderProvisioner) -> list[Child]:
+    def _pods(self, provisioner: CoderProvisioner) -> list[Unstructured]:
         return self._children.labelled(POD, labels(objects.NAME, provisioner), provisioner.metadata.namespace)
 
     def _explain(

@@ -72,7 +72,7 @@ class Retirement:
         `pods_left` that some with an earlier one are still there."""
         left = []
         for key in provisioner.status.retiring_keys:
-            if why := self._credentials.hopeless(provisioner, key.control_plane_ref_name):
+            if why := self._credentials.unrecoverable(provisioner, key.control_plane_ref_name):
                 self._leaked(provisioner, key, why)
             elif not rolled_out:  # which is told by a watch
                 left.append(key)
@@ -170,7 +170,7 @@ class Retirement:
 
     async def _delete(self, provisioner: CoderProvisioner, key: RetiringKey) -> tuple[str, bool]:
         """What hinders the deletion of a key, empty when it is gone; and whether that is final."""
-        if why := self._credentials.hopeless(provisioner, key.control_plane_ref_name):
+        if why := self._credentials.unrecoverable(provisioner, key.control_plane_ref_name):
             return why, True
         coderd = await self._credentials.for_place(provisioner, key.control_plane_ref_name)
         if coderd is None:

@@ -17,7 +17,7 @@ from coder_k8s.controllers.refusals import NAME_TAKEN_POLL
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube import errors as kube_errors
-from coder_k8s.kube.apply import NotOurs
+from coder_k8s.kube.apply import OwnedByOther
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
@@ -73,7 +73,7 @@ class Rotation:
         self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd, report: Report
     ) -> tuple[CoderProvisioner, str]:
         """The object with what was recorded, and the key to run daemons with; empty when there is none."""
-        if self._is_homeless(provisioner, report):
+        if self.secret_name_taken(provisioner, report):
             return provisioner, ""
         wanted = records.wanted_by(provisioner, plane, await self._organization(provisioner, plane, coderd))
         max_age, checked, cause = INTERVAL, False, ""
@@ -147,7 +147,7 @@ class Rotation:
             await self._client.confirm(CONTROL_PLANE, plane.key, plane)
             await self._secret.confirm(provisioner)
 
-    def _is_homeless(self, provisioner: CoderProvisioner, report: Report) -> bool:
+    def secret_name_taken(self, provisioner: CoderProvisioner, report: Report) -> bool:
         """Whether somebody else's Secret would swallow the secret of every key that we make."""
         if not self._secret.taken(provisioner):
             return False
@@ -271,7 +271,7 @@ class Rotation:
         asked = provisioner.metadata.annotations.get(ROTATE, "")
         try:
             await self._secret.write(provisioner, Stored(key, wanted.plane, asked))
-        except (kube_errors.Forbidden, kube_errors.Invalid, NotOurs):
+        except (kube_errors.Forbidden, kube_errors.Invalid, OwnedByOther):
             # Although the rehearsal passed: nothing will hold this key.
             with suppress(coderd_errors.CoderdError):
                 await coderd.delete_provisioner_key(wanted.organization, step.name)

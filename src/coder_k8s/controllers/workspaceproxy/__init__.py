@@ -1,5 +1,5 @@
 """The controller of CoderWorkspaceProxy."""
 
-from .setup import build
+from .wiring import build
 
 __all__ = ["build"]

@@ -5,11 +5,11 @@ from coder_k8s.api.shared import SecretKey
 from coder_k8s.controllers.images import followed_image, pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.labels import metadata as owned
-from coder_k8s.controllers.lists import last_wins
+from coder_k8s.controllers.lists import dedupe_by_name
 from coder_k8s.controllers.names import NAME_LIMIT, derived
 from coder_k8s.controllers.secrets import encoded
 from coder_k8s.controllers.urls import api_url
-from coder_k8s.kube.objects import Child, Manifest
+from coder_k8s.kube.objects import Manifest, Unstructured
 
 NAME = "coder-workspace-proxy"
 CONTAINER = "workspace-proxy"
@@ -23,7 +23,7 @@ def metadata(proxy: CoderWorkspaceProxy, name: str) -> Manifest:
     return owned(WORKSPACE_PROXY, proxy, NAME, name)
 
 
-def prefixed(proxy: CoderWorkspaceProxy) -> str:
+def deployment_name(proxy: CoderWorkspaceProxy) -> str:
     """The name of the Deployment and the Service."""
     return derived(proxy.metadata.name, prefix="wsproxy-")
 
@@ -55,7 +55,7 @@ def secret(proxy: CoderWorkspaceProxy, token: str) -> Manifest:
 
 def service(proxy: CoderWorkspaceProxy) -> Manifest:
     wanted = proxy.spec.service
-    made = metadata(proxy, prefixed(proxy))
+    made = metadata(proxy, deployment_name(proxy))
     if wanted.annotations:
         made["annotations"] = wanted.annotations
     return {
@@ -68,14 +68,14 @@ def service(proxy: CoderWorkspaceProxy) -> Manifest:
     }
 
 
-def checksum_of(live: Child) -> str:
+def checksum_of(live: Unstructured) -> str:
     """By which token the pods of a Deployment are known to run."""
     template = live.manifest["spec"]["template"]
     annotations: dict[str, str] = template.get("metadata", {}).get("annotations", {})
     return annotations.get(CHECKSUM, "")
 
 
-def image_of(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, live: Child | None) -> str:
+def image_of(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, live: Unstructured | None) -> str:
     """The image to run; empty while the control plane does not say."""
     if plane is None:
         return proxy.spec.image or IMAGE
@@ -89,7 +89,7 @@ def deployment(proxy: CoderWorkspaceProxy, url: str, image: str, checksum: str) 
     if checksum:
         template["metadata"]["annotations"] = {CHECKSUM: checksum}
     return {
-        "metadata": metadata(proxy, prefixed(proxy)),
+        "metadata": metadata(proxy, deployment_name(proxy)),
         "spec": {"replicas": proxy.spec.replicas, "selector": {"matchLabels": own}, "template": template},
     }
 
@@ -97,7 +97,7 @@ def deployment(proxy: CoderWorkspaceProxy, url: str, image: str, checksum: str) 
 def _pod(proxy: CoderWorkspaceProxy, url: str, image: str) -> Manifest:
     spec = proxy.spec
     given = {
-        "imagePullSecrets": last_wins(spec.image_pull_secrets),
+        "imagePullSecrets": dedupe_by_name(spec.image_pull_secrets),
         "nodeSelector": spec.node_selector,
         "tolerations": spec.tolerations,
         "affinity": spec.affinity,
@@ -134,7 +134,7 @@ def _container(proxy: CoderWorkspaceProxy, url: str, image: str) -> Manifest:
         # The image's own entrypoint is the server of a whole deployment.
         "command": ["/opt/coder"],
         "args": ["wsproxy", "server", f"--http-address=0.0.0.0:{PORT}", *derp_only, *spec.extra_args],
-        "env": last_wins(env),
+        "env": dedupe_by_name(env),
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
         "readinessProbe": _probe(periodSeconds=10, failureThreshold=3),
         "livenessProbe": _probe(initialDelaySeconds=30, periodSeconds=10, failureThreshold=6),

@@ -8,7 +8,7 @@ from coder_k8s.api.workspaceproxy import ProxyBootstrap, RetiringProxy, UsedSecr
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
-from coder_k8s.controllers.planes import Planes
+from coder_k8s.controllers.planes import ControlPlaneResolver
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.urls import api_url
@@ -17,19 +17,19 @@ from coder_k8s.kube.objects import Key
 from .verdicts import REGISTERED
 
 
-class NoWay(Exception):
+class NoCredentials(Exception):
     """There is no way to a coderd any more."""
 
 
-class Place(NamedTuple):
+class CoderdTarget(NamedTuple):
     """A coderd to register at."""
 
     coderd: Coderd
     url: str
     plane: str = ""
     credentials: UsedSecret | None = None
-    licence: Hashable = ()
-    """What is known of its licence: when that changes, a refusal for want of one is old."""
+    license: Hashable = ()
+    """What is known of its license: when that changes, a refusal for want of one is old."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -53,10 +53,10 @@ class Place(NamedTuple):
         return recorded in ("", self.plane or self.url)
 
 
-class Places:
+class CoderdResolver:
     """Finds the way to a coderd; a token goes only to the one that it was given for."""
 
-    def __init__(self, planes: Planes, secrets: SecretReader, connections: Connections) -> None:
+    def __init__(self, planes: ControlPlaneResolver, secrets: SecretReader, connections: Connections) -> None:
         self._planes = planes
         self._secrets = secrets
         self._connections = connections
@@ -66,7 +66,9 @@ class Places:
         reference = proxy.spec.control_plane_ref
         return self._planes.get(Key(proxy.metadata.namespace, reference.name)) if reference else None
 
-    async def wanted(self, proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, report: Report) -> Place | None:
+    async def wanted(
+        self, proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, report: Report
+    ) -> CoderdTarget | None:
         """Where the object is to be registered; why it cannot be is told as the condition `Registered`."""
         if proxy.spec.bootstrap is not None:
             return await self._given(proxy, proxy.spec.bootstrap, report)
@@ -80,10 +82,10 @@ class Places:
             waiting = f"waiting for operator access of CoderControlPlane {plane.metadata.name}"
             report.add(REGISTERED, False, "OperatorAccessNotReady", waiting)
             return None
-        licence = (plane.status.license_tier, plane.status.license_last_applied_hash)
-        return Place(coderd, api_url(plane), plane=plane.metadata.name, licence=licence)
+        license = (plane.status.license_tier, plane.status.license_last_applied_hash)
+        return CoderdTarget(coderd, api_url(plane), plane=plane.metadata.name, license=license)
 
-    async def _given(self, proxy: CoderWorkspaceProxy, given: ProxyBootstrap, report: Report) -> Place | None:
+    async def _given(self, proxy: CoderWorkspaceProxy, given: ProxyBootstrap, report: Report) -> CoderdTarget | None:
         where = UsedSecret(name=given.credentials_secret_ref.name, key=given.credentials_secret_ref.key)
         token = await self._secrets.read(Key(proxy.metadata.namespace, where.name), where.key)
         if not token:
@@ -91,7 +93,7 @@ class Places:
             report.add(REGISTERED, False, "CredentialsMissing", missing, stalled=True)
             return None
         coderd = Coderd(self._connections, given.coder_url, token)
-        return Place(coderd, given.coder_url, credentials=where)
+        return CoderdTarget(coderd, given.coder_url, credentials=where)
 
     async def of(self, proxy: CoderWorkspaceProxy, made: RetiringProxy) -> Coderd:
         """The coderd at which a proxy was registered, perhaps not the one that the object names now."""
@@ -99,14 +101,16 @@ class Places:
         if made.control_plane_ref_name:
             plane = self._planes.find(Key(namespace, made.control_plane_ref_name))
             if plane is None or self._planes.has_lost_access(plane):
-                raise NoWay(f"there is no operator access to CoderControlPlane {made.control_plane_ref_name} any more")
+                raise NoCredentials(
+                    f"there is no operator access to CoderControlPlane {made.control_plane_ref_name} any more"
+                )
             coderd = await self._planes.coderd(plane)
             if coderd is None:
                 raise coderd_errors.Unavailable("there is no operator access")
             return coderd
         where = made.credentials_secret_ref
         if where is None or _serves_another(proxy, made):
-            raise NoWay("the credentials for that deployment are gone")
+            raise NoCredentials("the credentials for that deployment are gone")
         token = await self._secrets.read(Key(namespace, where.name), where.key)
         if not token:
             raise coderd_errors.Unavailable(f"there is no token under key {where.key} in Secret {where.name}")

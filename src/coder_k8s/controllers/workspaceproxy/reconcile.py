@@ -18,11 +18,11 @@ from coder_k8s.kube import finalizers
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE
-from coder_k8s.kube.objects import Child, Key
+from coder_k8s.kube.objects import Key, Unstructured
 
 from . import objects
 from .metrics import ProxyMetrics
-from .places import Places
+from .places import CoderdResolver
 from .records import is_for_wanted_coderd, recorded
 from .registrar import Registrar
 from .retirement import Retirement
@@ -44,7 +44,7 @@ class Reconciler:
         children: Children,
         secrets: SecretReader,
         *,
-        places: Places,
+        places: CoderdResolver,
         tokens: Tokens,
         registrar: Registrar,
         retirement: Retirement,
@@ -80,7 +80,7 @@ class Reconciler:
             return await self._finalize(proxy)
 
         report = Report()
-        async with self._status.also_of_failure(proxy, report):
+        async with self._status.report_failure(proxy, report):
             plane = self._places.plane(proxy)
             given = proxy.spec.proxy_session_token_secret_ref
             if given is not None:
@@ -141,8 +141,8 @@ class Reconciler:
 
     async def _deploy(
         self, proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, url: str, token: str, report: Report
-    ) -> Child | None:
-        key = Key(proxy.metadata.namespace, objects.prefixed(proxy))
+    ) -> Unstructured | None:
+        key = Key(proxy.metadata.namespace, objects.deployment_name(proxy))
         known = await self._children.look(DEPLOYMENT, key, expected=bool(proxy.status.observed_generation))
         live = controlled_by(proxy, known)
         checksum = fnv1a32(token.encode()) if token else proxy.status.token_checksum
@@ -153,7 +153,7 @@ class Reconciler:
             waiting = f"Waiting for CoderControlPlane {plane.metadata.name if plane else ''} to report status.image"
             report.add(DEPLOYMENT_READY, False, "ImagePending", f"{waiting}, which it does after its first rollout")
             return None
-        applied: Child | None = None
+        applied: Unstructured | None = None
         with refusals.told(report):
             applied = await self._children.apply(DEPLOYMENT, objects.deployment(proxy, url, image, shown))
         if applied is not None:
@@ -165,7 +165,7 @@ class Reconciler:
         report.fields["retiring_proxies"] = left = await self._retirement.proceed(proxy, token, report)
         await self._tokens.prune(proxy, keep=objects.token_reference(proxy).name)
         # An earlier version derived other names from some long ones.
-        await self._children.prune(DEPLOYMENT, proxy, keep=[objects.prefixed(proxy)])
+        await self._children.prune(DEPLOYMENT, proxy, keep=[objects.deployment_name(proxy)])
         if proxy.spec.proxy_session_token_secret_ref is None or left:
             return proxy
         return await self._let_go(proxy)
@@ -180,7 +180,7 @@ class Reconciler:
             tell_pods(found, DEPLOYMENT_READY, own, report, cause)
 
     def _rollout(self, proxy: CoderWorkspaceProxy) -> Rollout:
-        live = self._children.get(DEPLOYMENT, Key(proxy.metadata.namespace, objects.prefixed(proxy)))
+        live = self._children.get(DEPLOYMENT, Key(proxy.metadata.namespace, objects.deployment_name(proxy)))
         return rollout(controlled_by(proxy, live), proxy.spec.replicas, objects.CONTAINER)
 
     async def _let_go(self, proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
@@ -205,7 +205,7 @@ def _holds(where: SecretKey) -> str:
     return f"Secret {where.name} holds the token of the proxy under key {where.key}"
 
 
-def _shows(live: Child | None, recorded: str, checksum: str) -> bool:
+def _shows(live: Unstructured | None, recorded: str, checksum: str) -> bool:
     """Whether the pods show by which token they run, so that a new one rolls them.
 
     Pods of a Deployment that we took over do not, and restart for nothing less than a change of the token.

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from coder_k8s.api import CoderWorkspaceProxy
 from coder_k8s.api.workspaceproxy import RetiringProxy, UsedSecret
 
-from .places import Place
+from .places import CoderdTarget
 from .registration import Recorded, proxy_of, wanted_by
 
 NOTHING = {
@@ -21,7 +21,7 @@ NOTHING = {
 }
 
 
-def recorded_in(proxy: CoderWorkspaceProxy, place: Place) -> Recorded:
+def recorded_in(proxy: CoderWorkspaceProxy, place: CoderdTarget) -> Recorded:
     status = proxy.status
     return Recorded(
         name=status.proxy_name,

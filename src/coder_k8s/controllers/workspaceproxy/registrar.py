@@ -18,7 +18,7 @@ from coder_k8s.kube.finalizers import FinalizerRefused
 from . import registration
 from .claims import claims_beside
 from .metrics import ProxyMetrics
-from .places import Place
+from .places import CoderdTarget
 from .records import NOTHING, recorded, recorded_in
 from .registration import ICON, Blocked, Wanted, filled, proxy_of, wanted_by
 from .tokens import SecretRefused, Tokens
@@ -62,7 +62,7 @@ class Registrar:
         self._answers = answers
         self._hold = hold
 
-    async def ensure(self, proxy: CoderWorkspaceProxy, place: Place, report: Report) -> CoderWorkspaceProxy:
+    async def ensure(self, proxy: CoderWorkspaceProxy, place: CoderdTarget, report: Report) -> CoderWorkspaceProxy:
         """The object with what was recorded; how it went is told as `Registered` and `ProxyHealthy`."""
         answer = self._answers.get(proxy.key, await self._about(proxy, place))
         if answer is None:
@@ -79,11 +79,11 @@ class Registrar:
             return proxy
         return await self._status.record(proxy, retiring_proxies=[*proxy.status.retiring_proxies, made], **NOTHING)
 
-    async def _about(self, proxy: CoderWorkspaceProxy, place: Place) -> tuple[object, ...]:
+    async def _about(self, proxy: CoderWorkspaceProxy, place: CoderdTarget) -> tuple[object, ...]:
         held = proxy_of(await self._tokens.stored(proxy))
-        return place.coderd.identity, place.licence, proxy.metadata.generation, adopts(proxy), held
+        return place.coderd.identity, place.license, proxy.metadata.generation, adopts(proxy), held
 
-    async def _ask(self, proxy: CoderWorkspaceProxy, place: Place) -> tuple[CoderWorkspaceProxy, Answer]:
+    async def _ask(self, proxy: CoderWorkspaceProxy, place: CoderdTarget) -> tuple[CoderWorkspaceProxy, Answer]:
         try:
             proxy, found = await self._settle(proxy, place)
         except coderd_errors.CoderdError as error:
@@ -104,12 +104,14 @@ class Registrar:
         return proxy, self._answers.found(proxy.key, await self._about(proxy, place), registered, verdict)
 
     async def _refused(
-        self, proxy: CoderWorkspaceProxy, place: Place, verdict: Verdict
+        self, proxy: CoderWorkspaceProxy, place: CoderdTarget, verdict: Verdict
     ) -> tuple[CoderWorkspaceProxy, Answer]:
         proxy = self._proxies.get(proxy.key) or proxy  # with what was recorded on the way
         return proxy, self._answers.refused(proxy.key, await self._about(proxy, place), verdict)
 
-    async def _settle(self, proxy: CoderWorkspaceProxy, place: Place) -> tuple[CoderWorkspaceProxy, WorkspaceProxy]:
+    async def _settle(
+        self, proxy: CoderWorkspaceProxy, place: CoderdTarget
+    ) -> tuple[CoderWorkspaceProxy, WorkspaceProxy]:
         """Take one step after the other until there is none left."""
         wanted = wanted_by(proxy, adopt=adopts(proxy))
         before: Fields = {}
@@ -139,7 +141,9 @@ class Registrar:
                     stored = await place.coderd.workspace_proxies()
         raise coderd_errors.Unavailable("the registration changes faster than it can be recorded")
 
-    async def _keep(self, proxy: CoderWorkspaceProxy, place: Place, found: WorkspaceProxy) -> CoderWorkspaceProxy:
+    async def _keep(
+        self, proxy: CoderWorkspaceProxy, place: CoderdTarget, found: WorkspaceProxy
+    ) -> CoderWorkspaceProxy:
         """Record that this proxy is ours, which takes no write when the status says so already."""
         return await self._status.record(
             await self._hold(proxy),
@@ -154,7 +158,7 @@ class Registrar:
     async def _record(
         self,
         proxy: CoderWorkspaceProxy,
-        place: Place,
+        place: CoderdTarget,
         step: registration.Leave | registration.Forget | registration.Adopt,
     ) -> CoderWorkspaceProxy:
         """Take a step that changes only the status."""
@@ -171,7 +175,7 @@ class Registrar:
                 return proxy
 
     async def _begin(
-        self, proxy: CoderWorkspaceProxy, place: Place, name: str, started: datetime | None
+        self, proxy: CoderWorkspaceProxy, place: CoderdTarget, name: str, started: datetime | None
     ) -> CoderWorkspaceProxy:
         """Record what is about to be registered, if there is a Secret for its token; the finalizer is there first.
 
@@ -187,7 +191,7 @@ class Registrar:
         intention = NOTHING | {"proxy_name": name, "registration_started": started} | place.fields
         return await self._status.record(await self._hold(proxy), **intention)
 
-    async def _create(self, proxy: CoderWorkspaceProxy, place: Place, before: Fields) -> CoderWorkspaceProxy:
+    async def _create(self, proxy: CoderWorkspaceProxy, place: CoderdTarget, before: Fields) -> CoderWorkspaceProxy:
         """Register. `before` is what was recorded before the name was.
 
         A refusal that arrives is certain: what was recorded before is true again.
@@ -215,7 +219,7 @@ class Registrar:
         self._recorder.normal(WORKSPACE_PROXY, proxy, "WorkspaceProxyRegistered", note)
         return await self._keep(proxy, place, made.proxy)
 
-    async def _regenerate(self, proxy: CoderWorkspaceProxy, place: Place, found: WorkspaceProxy) -> None:
+    async def _regenerate(self, proxy: CoderWorkspaceProxy, place: CoderdTarget, found: WorkspaceProxy) -> None:
         """Make a new token, and change nothing else."""
         await self._tokens.confirm(proxy)
         if proxy_of(await self._tokens.stored(proxy)) == found.id:
@@ -228,7 +232,7 @@ class Registrar:
         note = f"the Secret had no token of workspace proxy {found.name}: it has a new one"
         self._recorder.warning(WORKSPACE_PROXY, proxy, "WorkspaceProxyTokenRegenerated", note)
 
-    async def _change(self, proxy: CoderWorkspaceProxy, place: Place, found: WorkspaceProxy) -> None:
+    async def _change(self, proxy: CoderWorkspaceProxy, place: CoderdTarget, found: WorkspaceProxy) -> None:
         wanted = filled(wanted_by(proxy), found)
         await _update(place, found, wanted)
         note = f"workspace proxy {wanted.name} has the name, display name and icon of the spec"
@@ -243,7 +247,7 @@ class Registrar:
 
 
 async def _update(
-    place: Place, found: WorkspaceProxy, wanted: Wanted, *, regenerate_token: bool = False
+    place: CoderdTarget, found: WorkspaceProxy, wanted: Wanted, *, regenerate_token: bool = False
 ) -> ProxyRegistration:
     """Change a proxy that the list shows; coderd answers 404 to a user who may see it and not change it."""
     name, icon = wanted.display_name or wanted.name, wanted.icon or ICON

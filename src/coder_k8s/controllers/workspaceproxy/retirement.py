@@ -11,7 +11,7 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
 
 from .claims import claims_beside
-from .places import NoWay, Places
+from .places import CoderdResolver, NoCredentials
 from .records import recorded
 from .registration import Recorded, find_named, proxy_of
 
@@ -25,7 +25,7 @@ class Retirement:
         self,
         client: Client,
         proxies: Cache[CoderWorkspaceProxy],
-        places: Places,
+        places: CoderdResolver,
         recorder: Recorder,
         cleanup: Cleanup,
     ) -> None:
@@ -70,7 +70,7 @@ class Retirement:
         try:
             coderd = await self._places.of(proxy, made)
             deleted = await self._delete(coderd, proxy, made, held)
-        except (NoWay, coderd_errors.NotSupported) as reason:
+        except (NoCredentials, coderd_errors.NotSupported) as reason:
             self._leaked(proxy, made, str(reason))
             return
         if deleted:

@@ -4,10 +4,10 @@ from coder_k8s.api import CoderWorkspaceProxy
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.secrets import value
 from coder_k8s.kube import errors
-from coder_k8s.kube.apply import NotOurs
+from coder_k8s.kube.apply import OwnedByOther
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Glimpse, Key
+from coder_k8s.kube.objects import Key, PartialObject
 
 from .objects import TOKEN, secret, secret_name
 
@@ -19,7 +19,7 @@ class SecretRefused(Exception):
 class Tokens:
     """Keeps tokens in Secrets of our own."""
 
-    def __init__(self, children: Children, secrets: Cache[Glimpse]) -> None:
+    def __init__(self, children: Children, secrets: Cache[PartialObject]) -> None:
         self._children = children
         self._secrets = secrets
 
@@ -44,7 +44,7 @@ class Tokens:
             return
         try:
             await self.store(proxy, "")
-        except (errors.Forbidden, errors.Invalid, NotOurs) as refusal:
+        except (errors.Forbidden, errors.Invalid, OwnedByOther) as refusal:
             raise SecretRefused(str(refusal)) from refusal
 
     async def store(self, proxy: CoderWorkspaceProxy, token: str) -> None:

@@ -27,7 +27,7 @@ INTERVAL = 60.0
 SOON = 10.0
 RETRY = 30.0
 RECHECK = 110.0
-"""A licence is noticed within two minutes."""
+"""A license is noticed within two minutes."""
 
 STATES = {"unhealthy": "Unhealthy", "unreachable": "Unreachable", "unregistered": "Unregistered"}
 EXPLAINED = {

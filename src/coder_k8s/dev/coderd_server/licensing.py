@@ -1,4 +1,4 @@
-"""Licences of the stand-in, and what they entitle to."""
+"""Licenses of the stand-in, and what they entitle to."""
 
 import base64
 import binascii
@@ -68,7 +68,7 @@ def make_license(
     grace: timedelta = timedelta(days=30),
     **claims: Any,
 ) -> str:
-    """A licence that the stand-in takes for genuine; `expires` from now the grace period begins."""
+    """A license that the stand-in takes for genuine; `expires` from now the grace period begins."""
     ends = now + expires
     payload = {
         "jti": "5f0c1c9e-0000-4000-8000-000000000001",
@@ -93,7 +93,7 @@ def sign(claims: dict[str, Any]) -> str:
 
 
 def claims_of(jwt: str) -> dict[str, Any]:
-    """The claims of a licence, unverified."""
+    """The claims of a license, unverified."""
     return _decode(jwt.split(".")[1])
 
 

@@ -44,7 +44,7 @@ class Token:
 
 @dataclass(frozen=True)
 class StoredLicense:
-    """A licence in the database, genuine or not."""
+    """A license in the database, genuine or not."""
 
     id: int
     uuid: str

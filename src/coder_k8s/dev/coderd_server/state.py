@@ -117,24 +117,24 @@ class State:
         self.switches = replace(self.switches, **switches)
 
     def install_license(self, **claims: Any) -> str:
-        """Put a licence straight into the database, by default one for everything."""
+        """Put a license straight into the database, by default one for everything."""
         jwt = make_license(self.now(), **claims)
         self.add_license(jwt)
         return jwt
 
     def add_license(self, jwt: str, uuid: str | None = None) -> StoredLicense:
-        """Store a licence, whatever it is."""
+        """Store a license, whatever it is."""
         identifier = 1 + max((each.id for each in self.licenses), default=0)
         added = StoredLicense(identifier, uuid or claims_of(jwt)["jti"], jwt, self.now())
         self.licenses.append(added)
         return added
 
     def remove_licenses(self) -> None:
-        """Lose every licence."""
+        """Lose every license."""
         self.licenses.clear()
 
     def entitlement(self, feature: str) -> str:
-        """What the licences together say about a feature, unless a test said so in `features`."""
+        """What the licenses together say about a feature, unless a test said so in `features`."""
         if feature in self.features:
             return self.features[feature]
         now = self.now()

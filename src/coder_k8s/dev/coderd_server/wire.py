@@ -110,7 +110,7 @@ def whole(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def license(stored: StoredLicense) -> dict[str, Any]:  # noqa: A001
+def license(stored: StoredLicense) -> dict[str, Any]:
     return {
         "id": stored.id,
         "uuid": stored.uuid,

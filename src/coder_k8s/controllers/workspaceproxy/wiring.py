@@ -7,7 +7,7 @@ from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.cleanup import PROXY_FINALIZER, Cleanup
 from coder_k8s.controllers.dependents import planes_of_proxy
 from coder_k8s.controllers.labels import DIGEST, MANAGED
-from coder_k8s.controllers.planes import Planes
+from coder_k8s.controllers.planes import ControlPlaneResolver
 from coder_k8s.controllers.pods import by_pod
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.secrets import SecretReader
@@ -17,13 +17,13 @@ from coder_k8s.kube.apply import Applier
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SECRET_METADATA, SERVICE
-from coder_k8s.kube.objects import Child, Glimpse, Key
+from coder_k8s.kube.objects import Key, PartialObject, Unstructured
 from coder_k8s.kube.rules import Rule
 
 from .metrics import ProxyMetrics
 from .objects import NAME as LABEL
 from .objects import secret_name
-from .places import Places
+from .places import CoderdResolver
 from .reconcile import Reconciler
 from .registrar import Registrar
 from .retirement import Retirement
@@ -33,18 +33,18 @@ from .verdicts import Answers
 NAME = "coderworkspaceproxy"
 CHILDREN = (DEPLOYMENT, SERVICE, SECRET)
 
-SEE = ("get", "list", "watch")
-KEEP = (*SEE, "create", "patch", "delete")
+READ = ("get", "list", "watch")
+MANAGE = (*READ, "create", "patch", "delete")
 RULES = (
-    Rule((WORKSPACE_PROXY.group,), (WORKSPACE_PROXY.plural,), (*SEE, "patch")),
+    Rule((WORKSPACE_PROXY.group,), (WORKSPACE_PROXY.plural,), (*READ, "patch")),
     Rule((WORKSPACE_PROXY.group,), (f"{WORKSPACE_PROXY.plural}/status",), ("patch",)),
     # An owner reference that blocks the owner's deletion asks for this right where that is enforced.
     Rule((WORKSPACE_PROXY.group,), (f"{WORKSPACE_PROXY.plural}/finalizers",), ("update",)),
-    Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), SEE),
-    Rule(("",), (SECRET.plural,), KEEP),
-    Rule(("",), (SERVICE.plural,), (*SEE, "create", "patch")),
-    Rule(("",), (POD.plural,), SEE),
-    Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), KEEP),
+    Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), READ),
+    Rule(("",), (SECRET.plural,), MANAGE),
+    Rule(("",), (SERVICE.plural,), (*READ, "create", "patch")),
+    Rule(("",), (POD.plural,), READ),
+    Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), MANAGE),
 )
 
 
@@ -63,7 +63,7 @@ def build(runtime: Runtime) -> Controller:
 
     children = Children(client, Applier(client, NAME, DIGEST), caches, WORKSPACE_PROXY)
     reader = SecretReader(client, secrets)
-    places = Places(Planes(client, planes, reader, runtime.coderd), reader, runtime.coderd)
+    places = CoderdResolver(ControlPlaneResolver(client, planes, reader, runtime.coderd), reader, runtime.coderd)
     tokens = Tokens(children, secrets)
     status = StatusWriter(client, WORKSPACE_PROXY, proxies, recorder, NAME, now, runtime.metrics)
     metrics = ProxyMetrics(runtime.metrics.registry)
@@ -90,7 +90,7 @@ def build(runtime: Runtime) -> Controller:
     def of_plane(plane: CoderControlPlane) -> Iterable[Key]:
         return by_plane[plane.key]
 
-    def of_secret(secret: Glimpse) -> Iterable[Key]:
+    def of_secret(secret: PartialObject) -> Iterable[Key]:
         return by_secret[secret.key]
 
     controller.watch(proxies)
@@ -102,7 +102,7 @@ def build(runtime: Runtime) -> Controller:
     return controller
 
 
-def _of_child(child: Child) -> Iterable[Key]:
+def _of_child(child: Unstructured) -> Iterable[Key]:
     owner = child.controller
     if owner is None or owner.kind != WORKSPACE_PROXY.name:
         return []

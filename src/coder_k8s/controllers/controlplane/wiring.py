@@ -35,14 +35,14 @@ from coder_k8s.kube.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from coder_k8s.kube.objects import Child, Glimpse, Key
+from coder_k8s.kube.objects import Key, PartialObject, Unstructured
 from coder_k8s.kube.rules import Rule
 
 from .access import OperatorAccess
 from .deletion import Deletion
 from .entitlements import EntitlementWatcher
 from .exposure import Exposure
-from .license import LicenseKeeper
+from .license import LicenseApplier
 from .metrics import LicenseMetrics
 from .objects import NAME as COMPONENT
 from .rbac import PLANE, PLANE_NAMESPACE, WorkspaceRBAC, identity, wanted_elsewhere
@@ -53,21 +53,21 @@ from .sources import Sources, sources
 NAME = "codercontrolplane"
 CHILDREN = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS, HTTP_ROUTE, SECRET)
 
-SEE = ("get", "list", "watch")
-KEEP = (*SEE, "create", "patch", "delete")
+READ = ("get", "list", "watch")
+MANAGE = (*READ, "create", "patch", "delete")
 RULES = (
-    Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), (*SEE, "patch")),
+    Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), (*READ, "patch")),
     Rule((CONTROL_PLANE.group,), (f"{CONTROL_PLANE.plural}/status",), ("patch",)),
     # An owner reference that blocks the owner's deletion asks for this right where that is enforced.
     Rule((CONTROL_PLANE.group,), (f"{CONTROL_PLANE.plural}/finalizers",), ("update",)),
-    Rule(("",), (SERVICE.plural,), (*SEE, "create", "patch")),
-    Rule(("",), (SERVICE_ACCOUNT.plural,), KEEP),
-    Rule((INGRESS.group,), (INGRESS.plural,), KEEP),
-    Rule((HTTP_ROUTE.group,), (HTTP_ROUTE.plural,), KEEP),
-    Rule((ROLE.group,), (ROLE.plural, ROLE_BINDING.plural), KEEP),
-    Rule(("",), (SECRET.plural,), KEEP),
-    Rule(("",), (CONFIG_MAP_METADATA.plural,), SEE),
-    Rule(("",), (NAMESPACE_METADATA.plural,), SEE, cluster_scoped=True),
+    Rule(("",), (SERVICE.plural,), (*READ, "create", "patch")),
+    Rule(("",), (SERVICE_ACCOUNT.plural,), MANAGE),
+    Rule((INGRESS.group,), (INGRESS.plural,), MANAGE),
+    Rule((HTTP_ROUTE.group,), (HTTP_ROUTE.plural,), MANAGE),
+    Rule((ROLE.group,), (ROLE.plural, ROLE_BINDING.plural), MANAGE),
+    Rule(("",), (SECRET.plural,), MANAGE),
+    Rule(("",), (CONFIG_MAP_METADATA.plural,), READ),
+    Rule(("",), (NAMESPACE_METADATA.plural,), READ, cluster_scoped=True),
     # What Coder gets to run workspaces: one can only grant what one holds.
     Rule(("",), ("pods", "persistentvolumeclaims"), VERBS),
     Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), VERBS),
@@ -100,7 +100,7 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
         rbac=WorkspaceRBAC(client, children, namespaces, runtime.namespaces, allow_workspace_namespaces),
         exposure=Exposure(children, now),
         access=OperatorAccess(client, children, secrets, runtime.coderd, revocation, recorder, now, runtime.rng),
-        license=LicenseKeeper(client, secrets, recorder, now),
+        license=LicenseApplier(client, secrets, recorder, now),
         entitlements=EntitlementWatcher(recorder, LicenseMetrics(runtime.metrics.registry), now),
         deletion=deletion,
         status=status,
@@ -110,20 +110,20 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
 
     mentions = planes.index(_mentions)
 
-    def of_child(child: Child) -> Iterable[Key]:
+    def of_child(child: Unstructured) -> Iterable[Key]:
         owner = child.controller
         if owner is not None:
             return [Key(child.metadata.namespace, owner.name)] if owner.kind == CONTROL_PLANE.name else []
         labels = child.metadata.labels
         return mentions[PLANE, labels.get(PLANE_NAMESPACE), labels.get(PLANE)]
 
-    def of_secret(secret: Glimpse) -> Iterable[Key]:
+    def of_secret(secret: PartialObject) -> Iterable[Key]:
         return mentions["Secret", secret.key]
 
-    def of_config_map(config_map: Glimpse) -> Iterable[Key]:
+    def of_config_map(config_map: PartialObject) -> Iterable[Key]:
         return mentions["ConfigMap", config_map.key]
 
-    def of_namespace(namespace: Glimpse) -> Iterable[Key]:
+    def of_namespace(namespace: PartialObject) -> Iterable[Key]:
         return mentions["Namespace", namespace.metadata.name]
 
     controller.watch(planes)

@@ -7,7 +7,7 @@ from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.cleanup import Cleanup
 from coder_k8s.controllers.dependents import planes_of_provisioner
 from coder_k8s.controllers.labels import DIGEST, MANAGED
-from coder_k8s.controllers.planes import Planes
+from coder_k8s.controllers.planes import ControlPlaneResolver
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.status import StatusWriter
@@ -15,7 +15,7 @@ from coder_k8s.kube.apply import Applier
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SECRET_METADATA, SERVICE, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Child, Glimpse, Key
+from coder_k8s.kube.objects import Key, PartialObject, Unstructured
 from coder_k8s.kube.rules import Rule
 
 from .credentials import Credentials, EntitlementGate
@@ -29,17 +29,17 @@ from .views import Views
 NAME = "coderprovisioner"
 CHILDREN = (DEPLOYMENT, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET)
 
-SEE = ("get", "list", "watch")
+READ = ("get", "list", "watch")
 RULES = (
-    Rule((PROVISIONER.group,), (PROVISIONER.plural,), (*SEE, "patch")),
+    Rule((PROVISIONER.group,), (PROVISIONER.plural,), (*READ, "patch")),
     Rule((PROVISIONER.group,), (f"{PROVISIONER.plural}/status",), ("patch",)),
     Rule((PROVISIONER.group,), (f"{PROVISIONER.plural}/finalizers",), ("update",)),
-    Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), SEE),
+    Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), READ),
     Rule(("",), (SERVICE.plural,), ("get",)),  # of a control plane that is being deleted
-    Rule(("",), (SECRET.plural, SERVICE_ACCOUNT.plural), (*SEE, "create", "patch", "delete")),
-    Rule((ROLE.group,), (ROLE.plural, ROLE_BINDING.plural), (*SEE, "create", "patch", "delete")),
-    Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), (*SEE, "create", "patch", "delete")),
-    Rule(("",), (POD.plural,), (*SEE, "delete")),
+    Rule(("",), (SECRET.plural, SERVICE_ACCOUNT.plural), (*READ, "create", "patch", "delete")),
+    Rule((ROLE.group,), (ROLE.plural, ROLE_BINDING.plural), (*READ, "create", "patch", "delete")),
+    Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), (*READ, "create", "patch", "delete")),
+    Rule(("",), (POD.plural,), (*READ, "delete")),
 )
 
 
@@ -53,7 +53,7 @@ def build(runtime: Runtime) -> Controller:
     client, recorder, now = runtime.client, runtime.recorder, runtime.now
     children = Children(client, Applier(client, NAME, DIGEST), caches, PROVISIONER)
     reader, secret = SecretReader(client, secrets), KeySecret(children, secrets)
-    credentials = Credentials(Planes(client, planes, reader, runtime.coderd), reader, runtime.coderd)
+    credentials = Credentials(ControlPlaneResolver(client, planes, reader, runtime.coderd), reader, runtime.coderd)
     status = StatusWriter(client, PROVISIONER, provisioners, recorder, NAME, now, runtime.metrics)
     metrics, views = ProvisionerMetrics(runtime.metrics.registry), Views(now)
     cleanup = Cleanup(client, now, provisioners)
@@ -80,7 +80,7 @@ def build(runtime: Runtime) -> Controller:
     def of_plane(plane: CoderControlPlane) -> Iterable[Key]:
         return by_plane[plane.key]
 
-    def of_secret(secret: Glimpse) -> Iterable[Key]:
+    def of_secret(secret: PartialObject) -> Iterable[Key]:
         return by_secret[secret.key]
 
     controller.watch(provisioners)
@@ -91,7 +91,7 @@ def build(runtime: Runtime) -> Controller:
     return controller
 
 
-def _of_child(child: Child) -> Iterable[Key]:
+def _of_child(child: Unstructured) -> Iterable[Key]:
     owner = child.controller
     if owner is None or owner.kind != PROVISIONER.name:
         return []
