@@ -86,3 +86,10 @@ def test_release_name_that_begins_with_a_digit_is_refused(helm: Helm) -> None:
         render(helm, {}, release="1op")
     assert "1op-coder-k8s begins with a digit" in str(refused.value)
     assert render(helm, {"fullnameOverride": "op"}, release="1op")
+
+
+@pytest.mark.parametrize("name", ["1op", "-op", "op-", "Op", "o.p", "o" * 51])
+def test_full_name_that_no_service_can_have_is_refused(helm: Helm, name: str) -> None:
+    with pytest.raises(HelmFailed) as refused:
+        render(helm, {"fullnameOverride": name})
+    assert "fullnameOverride" in str(refused.value)

@@ -67,3 +67,8 @@ def test_merge() -> None:
         },
         {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
     ]
+
+
+@pytest.mark.parametrize("entries", [{}, {"managedFields": []}, {"managedFields": [entry(OTHERS, "Update", {})]}])
+def test_merge_without_an_entry_of_ours(entries: Manifest) -> None:
+    assert merge({"metadata": {"resourceVersion": "7", **entries}}, OURS) == []

@@ -98,7 +98,8 @@ class Applier:
         manifest = await self._client.get_manifest(kind, live.key)
         if manifest["metadata"]["uid"] != live.metadata.uid:
             raise errors.Conflict(409, "Conflict", f"{kind.name} {live.key} was replaced by another of its name")
-        await self._client.patch(kind, live.key, ownership.merge(manifest, manager))
+        if patch := ownership.merge(manifest, manager):
+            await self._client.patch(kind, live.key, patch)
 
 
 def _digest(want: Manifest) -> str:

@@ -32,9 +32,14 @@ def relabel(meta: ObjectMeta, manager: str) -> list[Manifest]:
 
 
 def merge(manifest: Manifest, manager: str) -> list[Manifest]:
-    """The JSON patch that gives all our fields to one `Apply` entry, refused if the object changed meanwhile."""
+    """The JSON patch that gives all our fields to one `Apply` entry, refused if the object changed meanwhile.
+
+    It is empty when we own no field, for instance after another client removed our entries.
+    """
     entries = manifest["metadata"].get("managedFields", [])
     ours = [entry for entry in entries if entry["manager"] == manager and not entry.get("subresource")]
+    if not ours:
+        return []
     fields: Manifest = {}
     for entry in ours:
         fields = _union(fields, entry.get("fieldsV1", {}))
