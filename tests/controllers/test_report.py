@@ -37,8 +37,8 @@ def stall(reason: str) -> Callable[[Report], None]:
     [
         pytest.param([], SETTLED, id="nothing to wait for"),
         pytest.param([add("Available", True, "Serving")], SETTLED, id="all hold"),
-        pytest.param([add("Access", False, "Disabled", settled=True)], SETTLED, id="false and meant so"),
-        pytest.param([add("License", None, "NotConfigured", settled=True)], SETTLED, id="unknown and meant so"),
+        pytest.param([add("Access", False, "Disabled", satisfied=True)], SETTLED, id="false and meant so"),
+        pytest.param([add("License", None, "NotConfigured", satisfied=True)], SETTLED, id="unknown and meant so"),
         pytest.param(
             [add("Available", False, "NoReplicasReady")],
             {
@@ -54,7 +54,7 @@ def stall(reason: str) -> Callable[[Report], None]:
             id="not known yet",
         ),
         pytest.param(
-            [add("Available", True, "RolloutInProgress", settled=False)],
+            [add("Available", True, "RolloutInProgress", satisfied=False)],
             {
                 "Ready": (False, "RolloutInProgress"),
                 "Reconciling": (True, "RolloutInProgress"),
@@ -91,8 +91,8 @@ def test_summary(steps: list[Callable[[Report], None]], expected: dict[str, Any]
     ("steps", "ready"),
     [
         ([], (True, "ScaledToZero")),
-        ([add("Available", False, "NoReplicasReady", settled=True)], (True, "ScaledToZero")),
-        ([add("Available", True, "RolloutInProgress", settled=False)], (False, "RolloutInProgress")),
+        ([add("Available", False, "NoReplicasReady", satisfied=True)], (True, "ScaledToZero")),
+        ([add("Available", True, "RolloutInProgress", satisfied=False)], (False, "RolloutInProgress")),
         ([stall("NameTaken")], (False, "NameTaken")),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_long_message_is_cut(length: int, kept: int) -> None:
 
 def test_the_shortest_wish_wins() -> None:
     report = Report()
-    assert report.look_again is None
+    assert report.requeue is None
     for seconds in (30.0, 10.0, 60.0):
-        report.again(seconds)
-    assert report.look_again == 10.0
+        report.requeue_after(seconds)
+    assert report.requeue == 10.0

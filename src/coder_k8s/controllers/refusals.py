@@ -22,16 +22,16 @@ def told(report: Report, condition: str = "") -> Iterator[None]:
         yield
     except OwnedByOther as taken:
         _stall(report, condition, "NameTaken", f"{taken}: rename this object or remove the other")
-        report.again(NAME_TAKEN_POLL)  # nobody tells us when an object that is not ours goes
+        report.requeue_after(NAME_TAKEN_POLL)  # nobody tells us when an object that is not ours goes
     except errors.UnknownField as refusal:
         advice = "Kubernetes or the CRD there is too old for it; remove the field from the spec, or update the cluster"
         _stall(report, condition, "FieldNotSupported", f"{_sentence(refusal.message)}: {advice}.")
-        report.again(UNSUPPORTED_POLL)  # an update of the cluster changes no object
+        report.requeue_after(UNSUPPORTED_POLL)  # an update of the cluster changes no object
     except errors.Invalid as refusal:
         _stall(report, condition, "Invalid", refusal.message)
     except errors.Forbidden as refusal:
         _stall(report, condition, "Forbidden", refusal.message)
-        report.again(FORBIDDEN_POLL)
+        report.requeue_after(FORBIDDEN_POLL)
     except errors.ServerError as refusal:
         if NOT_APPLICABLE not in refusal.message:
             raise

@@ -1,8 +1,8 @@
-"""What one pass found out, and the one status write that tells it.
+"""What one reconcile found, for its one status write.
 
-Every step adds the condition it owns. A condition that *settles* is one that this object need not wait for; when all of
-them settle the object is Ready. What only a human can mend stalls it. `Ready`, `Reconciling` and `Stalled` follow from
-that, so the very first status write has them, and they agree with each other by construction.
+Every step adds the condition it owns. A condition is *satisfied* when this object need not wait for it; when all of
+them are, the object is Ready. What requires user action stalls it. `Ready`, `Reconciling` and `Stalled` follow from
+that, so the first status write has them, and they always agree with each other.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,8 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
     fields: dict[str, Any] = field(default_factory=dict)
     """Fields of the status that a step knows."""
-    look_again: float | None = None
+    requeue: float | None = None
+    """Seconds until the next reconcile; `None` if only a change causes one."""
     scaled_to_zero: bool = False
     """Whether no pods are wanted: what needs some keeps its status, and `Ready` has a reason of its own."""
     _open: list[Finding] = field(default_factory=list)
@@ -34,17 +35,17 @@ class Report:
     def add(
         self,
         type: str,  # noqa: A002 - Kubernetes' own word
-        holds: bool | None,
+        status: bool | None,
         reason: str,
         message: str = "",
         *,
-        settled: bool | None = None,
+        satisfied: bool | None = None,
         stalled: bool = False,
     ) -> None:
-        """A condition; unless said otherwise it settles when it holds, and is worked on until then."""
-        finding = Finding(type, holds, reason, message)
+        """Add a condition. The object is not Ready until it is satisfied, by default when its status is True."""
+        finding = Finding(type, status, reason, message)
         self.findings.append(finding)
-        if not (holds if settled is None else settled):
+        if not (status if satisfied is None else satisfied):
             self._open.append(finding)
         if stalled:
             self.stall(reason, message)
@@ -52,7 +53,7 @@ class Report:
     def retain(self, condition: str, reason: str, message: str) -> None:
         """A condition with the status that it has so far, which nothing waits for; Unknown if it has none."""
         known = find(self.before, condition)
-        self.add(condition, known.holds if known else None, reason, message, settled=True)
+        self.add(condition, known.holds if known else None, reason, message, satisfied=True)
 
     def stall(self, reason: str, message: str) -> None:
         """Somebody must act before this can go on."""
@@ -62,9 +63,9 @@ class Report:
         """The pass ends here: nothing that it did not come to may be taken to hold."""
         self._open.insert(0, Finding(READY, False, reason, message))
 
-    def again(self, seconds: float) -> None:
-        """Look again by then; the shortest wish wins."""
-        self.look_again = seconds if self.look_again is None else min(seconds, self.look_again)
+    def requeue_after(self, seconds: float) -> None:
+        """Reconcile again after this time; the shortest one counts."""
+        self.requeue = seconds if self.requeue is None else min(seconds, self.requeue)
 
     def says(self, reason: str, *types: str) -> bool:
         """Whether one of these conditions has this reason."""

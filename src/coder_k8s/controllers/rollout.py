@@ -98,7 +98,7 @@ def explain(found: Rollout, cause: str = "") -> str:
 def tell_pods(found: Rollout, condition: str, pods: Mapping[str, str], report: Report, cause: str = "") -> None:
     """Add the condition of a Deployment, which settles when it has rolled out, and what the status says of its pods."""
     reason = "MinimumReplicasReady" if found.ready else "NoReplicasReady"
-    report.add(condition, found.ready > 0, reason, explain(found, cause), settled=found.complete)
+    report.add(condition, found.ready > 0, reason, explain(found, cause), satisfied=found.complete)
     tell_counts(found, pods, report)
 
 

@@ -100,7 +100,7 @@ def test_judgement_of_a_route(parents: list[dict[str, Any]], expected: str, mess
     [found] = report.findings
     assert f"{found.status} {found.reason}" == expected
     assert found.message.startswith(message)
-    assert report.look_again == (60 if found.holds is None else None)
+    assert report.requeue == (60 if found.holds is None else None)
 
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -136,10 +136,10 @@ def test_gateway_that_does_not_answer(status: Status, reason: str, seconds: int,
     [found] = report.findings
     assert f"{found.status} {found.reason}" == expected
     if found.holds is None:
-        assert report.look_again == (60 - seconds if status == "Unknown" else 60)
+        assert report.requeue == (60 - seconds if status == "Unknown" else 60)
     else:
         assert found.message.startswith(SILENT)
-        assert report.look_again is None
+        assert report.requeue is None
 
 
 @pytest.mark.parametrize(("status", "reason"), [("Unknown", "WaitingForGateway"), ("False", "NotAccepted")])
@@ -148,7 +148,7 @@ def test_route_that_changed_has_another_minute(status: Status, reason: str) -> N
     before = Condition(type="Exposed", status=status, reason=reason, message="", last_transition_time=since)
     report = judged([], [before], changed=True)
     [found] = report.findings
-    assert (found.status, found.reason, report.look_again) == ("Unknown", "WaitingForGateway", 60)
+    assert (found.status, found.reason, report.requeue) == ("Unknown", "WaitingForGateway", 60)
 
 
 def test_route_that_goes_is_accepted_by_nobody() -> None:

@@ -150,7 +150,7 @@ def test_judge(replicas: int, connected: int, expected: tuple[str, str], settled
     [finding] = report.findings
     assert (finding.status, finding.reason) == expected
     assert report.conclude()[0].status == str(settled)
-    assert (report.look_again is None) is settled
+    assert (report.requeue is None) is settled
 
 
 async def put_pod(place: Yard, operator: Operator, name: str, ready_since: datetime) -> None:

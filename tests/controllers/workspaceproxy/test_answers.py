@@ -36,7 +36,7 @@ def answers() -> Answers:
         (FOUND, True, False),
         (NOT_MANAGED, True, False),
         (NOT_ASKED, None, False),
-        (Verdict(False, "ScaledToZero", "Scaled to zero", settled=True), True, False),
+        (Verdict(False, "ScaledToZero", "Scaled to zero", satisfied=True), True, False),
         (Verdict(False, "Unhealthy", "it is slow"), False, False),
         (Verdict(False, "NameTaken", "rename it", stalled=True), False, True),
     ],

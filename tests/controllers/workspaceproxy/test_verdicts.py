@@ -38,7 +38,7 @@ def seen(status: str, *problems: str, warnings: list[str] | None = None, version
             Verdict(False, "Unhealthy", "coderd reaches the proxy and finds it unhealthy: one; two; warning: three"),
         ),
         (seen(""), 1, Verdict(None, "Unknown", "coderd does not say how the proxy is")),
-        (seen("unregistered"), 0, Verdict(False, "ScaledToZero", "Scaled to zero", settled=True)),
+        (seen("unregistered"), 0, Verdict(False, "ScaledToZero", "Scaled to zero", satisfied=True)),
     ],
 )
 def test_health(found: WorkspaceProxy, replicas: int, expected: Verdict) -> None:
@@ -155,6 +155,6 @@ def test_a_proxy_that_is_not_well_is_looked_at_soon() -> None:
         (Verdict(True, "Healthy"), 60),
         (Verdict(False, "Unhealthy"), 10),
         (Verdict(None, "Unknown"), 10),
-        (Verdict(False, "ScaledToZero", settled=True), 60),
+        (Verdict(False, "ScaledToZero", satisfied=True), 60),
     ):
         assert answers.left(answers.found(KEY, "", REGISTERED, verdict)) == wait

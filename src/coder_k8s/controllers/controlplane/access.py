@@ -75,7 +75,7 @@ class OperatorAccess:
         elif verdict.holds:
             report.fields["operator_token_secret_ref"] = where
         report.add(READY, verdict.holds, verdict.reason, verdict.message, stalled=verdict.stalled)
-        report.again(min(RETRY, self._left(plane) or RETRY) if not verdict.holds else self._left(plane))
+        report.requeue_after(min(RETRY, self._left(plane) or RETRY) if not verdict.holds else self._left(plane))
         if not verdict.holds:
             if verdict.holds is False and not verdict.stalled:  # what stalls an object has an event anyway
                 self._recorder.warning(CONTROL_PLANE, plane, "OperatorAccessFailed", verdict.message)
@@ -236,18 +236,18 @@ class OperatorAccess:
             if self._revocation.is_due(plane):
                 await self._revocation.revoke(plane, "operatorAccess.disabled is set")
         except (TokenLeft, SecretLeft) as left:
-            report.add(READY, False, "Disabled", str(left), settled=False)
-            report.again(RETRY)
+            report.add(READY, False, "Disabled", str(left), satisfied=False)
+            report.requeue_after(RETRY)
             return
         report.fields["operator_token_secret_ref"] = None
-        report.add(READY, False, "Disabled", "operatorAccess.disabled is set", settled=True)
+        report.add(READY, False, "Disabled", "operatorAccess.disabled is set", satisfied=True)
 
     async def _replace(self, plane: CoderControlPlane, where: SecretKey, verdict: Verdict, report: Report) -> Verdict:
         """Revoke the token that a given one replaces; status names its Secret until that is done."""
         try:
             await self._revocation.revoke(plane, f"operatorAccess.tokenSecretRef names Secret {where.name}")
         except (TokenLeft, SecretLeft) as left:
-            report.again(RETRY)
+            report.requeue_after(RETRY)
             return verdict._replace(message=f"{verdict.message}; {left}")
         report.fields["operator_token_secret_ref"] = where
         return verdict

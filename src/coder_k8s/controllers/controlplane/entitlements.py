@@ -87,7 +87,7 @@ class EntitlementWatcher:
 
     async def check(self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: Report) -> None:
         if coderd is None or not serving:
-            report.add(KNOWN, None, "Pending", "waiting for operator access and a pod that is ready", settled=True)
+            report.add(KNOWN, None, "Pending", "waiting for operator access and a pod that is ready", satisfied=True)
             report.fields |= _unknown(plane)
             return
         about = (plane.metadata.uid, report.fields.get("license_last_applied", plane.status.license_last_applied))
@@ -96,8 +96,8 @@ class EntitlementWatcher:
             verdict, seconds = await self._ask(plane, coderd)
             self._standing.keep(plane.key, about, verdict, seconds)
             report.fields |= verdict.fields
-        report.add(KNOWN, verdict.holds, verdict.reason, verdict.message, settled=True)
-        report.again(self._standing.left(plane.key))
+        report.add(KNOWN, verdict.holds, verdict.reason, verdict.message, satisfied=True)
+        report.requeue_after(self._standing.left(plane.key))
 
     async def _ask(self, plane: CoderControlPlane, coderd: Coderd) -> tuple[Verdict, float]:
         fields: dict[str, Any] = {}

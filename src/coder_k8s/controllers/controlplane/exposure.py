@@ -74,7 +74,7 @@ class Exposure:
             if isinstance(refusal, errors.Forbidden) and GOING not in refusal.message:
                 raise
             report.add(EXPOSED, False, "GatewayAPIMissing", "the cluster has no Gateway API: install its CRDs")
-            report.again(GATEWAY_API_POLL)
+            report.requeue_after(GATEWAY_API_POLL)
             return
         found = answers(route)
         changed = before is None or before.metadata.generation != route.metadata.generation
@@ -122,7 +122,7 @@ def judge(route: Unstructured, found: Answers, report: Report, now: datetime, *,
         report.add(
             EXPOSED, None, "WaitingForGateway", f"waiting for Gateway {found.silent[0]} to accept HTTPRoute {name}"
         )
-        report.again(left)
+        report.requeue_after(left)
     else:
         message = f"Gateway {found.silent[0]} has not answered HTTPRoute {name}: look whether it and its controller run"
         report.add(EXPOSED, False, "NotAccepted", message)

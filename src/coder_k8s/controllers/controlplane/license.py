@@ -68,13 +68,13 @@ class LicenseApplier:
         """Keep the license of the spec in coderd."""
         reference = plane.spec.license_secret_ref
         if reference is None:
-            report.add(APPLIED, None, "NotConfigured", settled=True)
+            report.add(APPLIED, None, "NotConfigured", satisfied=True)
             return
         verdict = await self._judge(plane, reference, coderd if serving else None)
         report.add(APPLIED, verdict.holds, verdict.reason, verdict.message, stalled=verdict.stalled)
         report.fields |= verdict.fields
         if left := self._standing.left(plane.key):
-            report.again(left)
+            report.requeue_after(left)
 
     async def _judge(self, plane: CoderControlPlane, reference: LicenseSecret, coderd: Coderd | None) -> Verdict:
         secret = self._secrets.get(Key(plane.metadata.namespace, reference.name))

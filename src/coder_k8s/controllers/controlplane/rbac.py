@@ -206,9 +206,9 @@ def _judge(plane: CoderControlPlane, places: Sequence[str], refused: Sequence[Re
         first = refused[0]
         also = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
         report.add(READY, False, first.reason, first.message + also, stalled=True)
-        report.again(REFUSED_POLL)  # nobody tells us when the operator gets more rights, or a name is free
+        report.requeue_after(REFUSED_POLL)  # nobody tells us when the operator gets more rights, or a name is free
     elif not plane.spec.rbac.workspace_perms:
-        report.add(READY, False, "Disabled", "rbac.workspacePerms is off", settled=True)
+        report.add(READY, False, "Disabled", "rbac.workspacePerms is off", satisfied=True)
     else:
         more = f" and {len(places) - NAMED} more" if len(places) > NAMED else ""
         where = f"{', '.join(places[:NAMED])}{more}"

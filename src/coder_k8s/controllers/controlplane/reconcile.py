@@ -106,7 +106,7 @@ class Reconciler:
             }
         await self._status.write(self._latest(plane), report, CONDITIONS)
         await self._let_go(self._latest(plane))  # once status names no token any more
-        return report.look_again
+        return report.requeue
 
     async def _converse(self, plane: CoderControlPlane, ours: bool, serving: bool, report: Report) -> None:
         """What there is to settle with coderd itself, which may be slow or away: after all that Kubernetes needs.

@@ -15,12 +15,12 @@ def judge(found: Rollout, report: Report, missing: tuple[str, ...] = (), failing
     serving = found.ready > 0
     sources = ", ".join(missing)
     if found.stuck:
-        report.add(AVAILABLE, serving, "RolloutStuck", explain(found, failing), settled=False, stalled=True)
+        report.add(AVAILABLE, serving, "RolloutStuck", explain(found, failing), satisfied=False, stalled=True)
     elif not found.complete:
         message = f"pods wait for {sources}" if missing and found.wanted else explain(found, failing)
-        report.add(AVAILABLE, serving, "RolloutInProgress" if serving else "NoReplicasReady", message, settled=False)
+        report.add(AVAILABLE, serving, "RolloutInProgress" if serving else "NoReplicasReady", message, satisfied=False)
     elif found.wanted == 0:
-        report.add(AVAILABLE, False, "NoReplicasReady", explain(found), settled=True)
+        report.add(AVAILABLE, False, "NoReplicasReady", explain(found), satisfied=True)
     else:
         warning = f"; a new one would wait for {sources}" if missing else ""
         report.add(AVAILABLE, True, "MinimumReplicasReady", explain(found) + warning)

@@ -109,7 +109,7 @@ class EntitlementGate:
             return True
         message = "the license does not cover external provisioners"
         report.add(condition, False, "NotEntitled", message, stalled=True)
-        report.again(RECHECK)
+        report.requeue_after(RECHECK)
         return False
 
 
@@ -118,10 +118,10 @@ def _explain(trouble: coderd_errors.CoderdError, report: Report) -> None:
     match trouble:
         case coderd_errors.NotSupported():
             report.add(condition, False, "NotSupported", "this build of coderd knows no entitlements", stalled=True)
-            report.again(RECHECK)
+            report.requeue_after(RECHECK)
         case coderd_errors.Forbidden() | coderd_errors.Unauthorized():
             report.add(condition, False, "Forbidden", str(trouble))
-            report.again(RETRY)
+            report.requeue_after(RETRY)
         case _:
             report.add(condition, False, "EntitlementsQueryFailed", str(trouble))
-            report.again(RETRY)
+            report.requeue_after(RETRY)

@@ -55,14 +55,18 @@ def judge(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None
     versions = f" ({', '.join(found.versions)})" if found.versions else ""
     message = f"Coder sees {found.connected} of {wanted} daemons{versions}."
     if wanted == 0:
-        report.add(CONNECTED, False, "ScaledToZero", "Scaled to zero", settled=True)
+        report.add(CONNECTED, False, "ScaledToZero", "Scaled to zero", satisfied=True)
     elif found.connected >= wanted:
         report.add(CONNECTED, True, "Connected", message)
     else:
         report.add(
-            CONNECTED, found.connected > 0, "Connecting" if found.connected else "NotConnected", message, settled=False
+            CONNECTED,
+            found.connected > 0,
+            "Connecting" if found.connected else "NotConnected",
+            message,
+            satisfied=False,
         )
-        report.again(SOON.total_seconds())
+        report.requeue_after(SOON.total_seconds())
 
 
 def lost(pods: Sequence[Unstructured], daemons: Sequence[ProvisionerDaemon], now: datetime) -> Unstructured | None:

@@ -65,7 +65,7 @@ def tell_rest(
                 "control_plane_url": wanted.url,
             }
             if (due := records.rotation_due(provisioner)) is not None:
-                report.again(max(0.0, (due - now).total_seconds()))
+                report.requeue_after(max(0.0, (due - now).total_seconds()))
         case keys.Wait(why, works=False):
             message = (
                 f"{why}: {len(provisioner.status.retiring_keys)} keys were replaced and are not deleted yet, so the "
@@ -73,7 +73,7 @@ def tell_rest(
             )
             report.add(KEY_READY, False, "Rotating", message)
             unhurried = records.unhurried(provisioner)
-            report.again((unhurried - now).total_seconds() if unhurried is not None else 0.0)
+            report.requeue_after((unhurried - now).total_seconds() if unhurried is not None else 0.0)
         case keys.Wait(why):
             waiting = f"{why}: waiting for one of {len(provisioner.status.retiring_keys)} keys to retire"
-            report.add(KEY_READY, True, "Rotating", waiting, settled=False)
+            report.add(KEY_READY, True, "Rotating", waiting, satisfied=False)

@@ -104,7 +104,7 @@ class Reconciler:
         # What could not be asked for keeps its last condition.
         owned = frozenset[str]() if report.says("RateLimited", KEY_READY) else CONDITIONS
         await self._status.write(provisioner, report, owned)
-        return report.look_again
+        return report.requeue
 
     async def _pass(self, provisioner: CoderProvisioner, report: Report) -> CoderProvisioner:
         plane = self._plane(provisioner, report)
@@ -142,7 +142,7 @@ class Reconciler:
             return provisioner, None, ""
         if (refusal := self._refusal(provisioner)) is not None:
             report.add(KEY_READY, None, "RateLimited", refusal.message)
-            report.again((refusal.until - self._now()).total_seconds())
+            report.requeue_after((refusal.until - self._now()).total_seconds())
             return provisioner, None, ""
         coderd = await self._credentials.ensure(provisioner, plane, report)
         if coderd is None or not await self._gate.passes(plane, coderd, report):
@@ -152,7 +152,7 @@ class Reconciler:
             provisioner = await finalizers.add(self._client, PROVISIONER, provisioner, FINALIZER)
         except finalizers.FinalizerRefused as refused:
             report.add(KEY_READY, False, "Forbidden", refused.message, stalled=True)
-            report.again(refusals.FORBIDDEN_POLL)
+            report.requeue_after(refusals.FORBIDDEN_POLL)
             return provisioner, None, ""
         self._provisioners.written(provisioner, self._writer)
         key = ""
@@ -206,7 +206,7 @@ class Reconciler:
         self._metrics.show(provisioner.key, summary)
         if provisioner.status.key_created is not None:
             self._metrics.aged(provisioner.key, provisioner.status.key_created)
-        report.again(INTERVAL.total_seconds())
+        report.requeue_after(INTERVAL.total_seconds())
         if not rolled_out or not daemons.are_named_after_pods(provisioner):
             return
         if (lost := daemons.lost(self._pods(provisioner), seen, self._now())) is not None:
@@ -258,9 +258,9 @@ class Reconciler:
         """Report what coderd answered, and leave it alone for a while if it asks for that."""
         explain(provisioner, trouble, report, key_is_settled=key_is_settled)
         if isinstance(trouble, coderd_errors.RateLimited):
-            report.again(self._refused(provisioner, str(trouble)))
+            report.requeue_after(self._refused(provisioner, str(trouble)))
         else:
-            report.again(RECHECK if _unusable(report) or isinstance(trouble, coderd_errors.Invalid) else RETRY)
+            report.requeue_after(RECHECK if _unusable(report) or isinstance(trouble, coderd_errors.Invalid) else RETRY)
             self._refusals.pop(provisioner.key, None)
 
     def _refused(self, provisioner: CoderProvisioner, message: str) -> float:

@@ -78,9 +78,9 @@ class Retirement:
                 left.append(key)
             elif (waits := await self._retire(provisioner, key, pods_left)) is not None:
                 left.append(waits.key)
-                report.again(waits.poll.total_seconds())
+                report.requeue_after(waits.poll.total_seconds())
         if len(left) < len(provisioner.status.retiring_keys):
-            report.again(0.0)  # the next rotation may have waited for this
+            report.requeue_after(0.0)  # the next rotation may have waited for this
         return left
 
     async def clean_up(self, provisioner: CoderProvisioner) -> bool:

@@ -153,7 +153,7 @@ class Rotation:
             return False
         taken = f"Secret {secret_name(provisioner)} is not ours: remove it or choose another key.secretName"
         report.add(SECRET_READY, False, "NameTaken", taken, stalled=True)
-        report.again(NAME_TAKEN_POLL)
+        report.requeue_after(NAME_TAKEN_POLL)
         return True
 
     async def _decide(

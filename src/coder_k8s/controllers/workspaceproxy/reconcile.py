@@ -94,7 +94,7 @@ class Reconciler:
                     proxy = await self._settle(proxy, token, report)
             self._look(proxy, report)
         await self._status.write(proxy, report, CONDITIONS)
-        return report.look_again
+        return report.requeue
 
     async def _take(
         self, proxy: CoderWorkspaceProxy, given: TokenSecret, report: Report

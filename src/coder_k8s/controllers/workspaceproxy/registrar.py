@@ -70,7 +70,7 @@ class Registrar:
             self._announce(proxy, answer.healthy)
         tell(report, REGISTERED, answer.registered)
         tell(report, HEALTHY, answer.healthy)
-        report.again(self._answers.left(answer))
+        report.requeue_after(self._answers.left(answer))
         return proxy
 
     async def leave(self, proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
@@ -241,7 +241,7 @@ class Registrar:
     def _announce(self, proxy: CoderWorkspaceProxy, healthy: Verdict) -> None:
         """Say it once when coderd has lost a proxy that it saw as healthy."""
         before = find(proxy.status.conditions, HEALTHY)
-        lost = healthy.holds is False and not healthy.settled
+        lost = healthy.holds is False and not healthy.satisfied
         if lost and before is not None and before.status == "True":
             self._recorder.warning(WORKSPACE_PROXY, proxy, f"Proxy{healthy.reason}", healthy.message)
 

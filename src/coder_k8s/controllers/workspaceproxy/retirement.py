@@ -48,7 +48,7 @@ class Retirement:
             except coderd_errors.CoderdError as error:
                 self._failed(proxy, made, error)
                 left.append(made)
-                report.again(RETRY)
+                report.requeue_after(RETRY)
         return left
 
     async def clean_up(self, proxy: CoderWorkspaceProxy, token: str) -> bool:

@@ -43,7 +43,7 @@ class Verdict(NamedTuple):
     holds: bool | None
     reason: str
     message: str = ""
-    settled: bool | None = None
+    satisfied: bool | None = None
     stalled: bool = False
 
 
@@ -57,7 +57,7 @@ class Answer(NamedTuple):
     failures: int = 0
 
 
-NOT_MANAGED = Verdict(None, "NotManaged", "the token is given by proxySessionTokenSecretRef", settled=True)
+NOT_MANAGED = Verdict(None, "NotManaged", "the token is given by proxySessionTokenSecretRef", satisfied=True)
 NOT_ASKED = Verdict(None, "Unknown", "coderd could not be asked")
 
 
@@ -67,7 +67,7 @@ def tell(report: Report, condition: WorkspaceProxyCondition, verdict: Verdict) -
         verdict.holds,
         verdict.reason,
         verdict.message,
-        settled=verdict.settled,
+        satisfied=verdict.satisfied,
         stalled=verdict.stalled,
     )
 
@@ -78,7 +78,7 @@ def health(found: WorkspaceProxy, replicas: int, token: str) -> Verdict:
     parts = [*(seen.errors or []), *(f"warning: {each}" for each in seen.warnings or [])]
     words = shown("; ".join(parts), (token, token.partition(":")[2]))
     if replicas == 0:
-        return Verdict(False, "ScaledToZero", "Scaled to zero", settled=True)
+        return Verdict(False, "ScaledToZero", "Scaled to zero", satisfied=True)
     if found.status.status == "ok":
         reached = (
             f"Coder reaches the proxy, which runs {shown(found.version)}"
@@ -155,7 +155,7 @@ class Answers:
         return (answer.until - self._now()).total_seconds()
 
     def found(self, key: Key, about: Hashable, registered: Verdict, healthy: Verdict) -> Answer:
-        restless = healthy.holds is not True and not healthy.settled
+        restless = healthy.holds is not True and not healthy.satisfied
         return self._keep(key, about, SOON if restless else INTERVAL, registered, healthy)
 
     def refused(self, key: Key, about: Hashable, verdict: Verdict) -> Answer:
