@@ -58,9 +58,9 @@ def test_every_reason_is_an_anchor_with_its_meaning_and_remedy() -> None:
     for conditions in REASONS.values():
         for condition, reasons in conditions.items():
             for reason in reasons:
-                assert f"`{condition}` of " in sections[reason.name]
-                assert reason.meaning in sections[reason.name]
-                assert reason.remedy in sections[reason.name]
+                assert f"`{condition}` of " in sections[reason]
+                assert reason.meaning in sections[reason]
+                assert reason.remedy in sections[reason]
 
 
 def test_every_event_has_its_row() -> None:

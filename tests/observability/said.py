@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from coder_k8s import controllers
+from coder_k8s.api import reasons as reason_constants
 from coder_k8s.api.conditions import (
     CommonCondition,
     ControlPlaneCondition,
@@ -104,6 +105,8 @@ class Source:
         match given:
             case ast.Constant(value=str(word)):
                 return {word}
+            case ast.Attribute(value=ast.Name(id="reasons"), attr=constant):
+                return {str(getattr(reason_constants, constant))}
             case ast.IfExp(body=one, orelse=other):
                 return self.words(one, scope) | self.words(other, scope)
             case ast.Name(id=name) if values := list(_assigned(scope, name)):

@@ -23,7 +23,7 @@ REASON = re.compile(r"[A-Z][A-Za-z]+")
 
 
 def test_the_registry_of_reasons_is_what_the_controllers_say() -> None:
-    known = {(type(condition).__name__, str(condition), reason.name) for condition, reason in REGISTERED}
+    known = {(type(condition).__name__, str(condition), str(reason)) for condition, reason in REGISTERED}
     assert known == said.reasons()
 
 
@@ -45,13 +45,13 @@ def test_every_condition_of_every_kind_has_reasons() -> None:
 
 
 def test_nothing_is_registered_twice() -> None:
-    reasons = Counter((type(condition), condition, reason.name) for condition, reason in REGISTERED)
+    reasons = Counter((type(condition), condition, reason) for condition, reason in REGISTERED)
     events = Counter(event.reason for event in EVENTS)
     assert [key for counter in (reasons, events) for key, number in counter.items() if number > 1] == []
 
 
 def test_texts_are_sentences_for_a_table() -> None:
-    texts = [(reason.name, reason.meaning, reason.remedy) for _, reason in REGISTERED]
+    texts = [(str(reason), reason.meaning, reason.remedy) for _, reason in REGISTERED]
     texts += [(event.reason, event.when, event.remedy) for event in EVENTS]
     for name, meaning, remedy in texts:
         assert REASON.fullmatch(name)

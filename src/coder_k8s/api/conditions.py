@@ -2,16 +2,6 @@
 """What the operator says about each kind: the types of its conditions. Their reasons are in `reasons`."""
 
 from enum import StrEnum
-from typing import NamedTuple
-
-
-class Reason(NamedTuple):
-    """Why a condition is as it is, for the reference and for whoever has to act on it."""
-
-    name: str
-    meaning: str
-    remedy: str = ""
-    """What to do about it; empty when there is nothing to be done but to wait."""
 
 
 class CommonCondition(StrEnum):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from coder_k8s.api import reasons
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import OwnedByOther
 
@@ -21,21 +22,21 @@ def told(report: Report, condition: str = "") -> Iterator[None]:
     try:
         yield
     except OwnedByOther as taken:
-        _stall(report, condition, "NameTaken", f"{taken}: rename this object or remove the other")
+        _stall(report, condition, reasons.NAME_TAKEN, f"{taken}: rename this object or remove the other")
         report.requeue_after(NAME_TAKEN_POLL)  # nobody tells us when an object that is not ours goes
     except errors.UnknownField as refusal:
         advice = "Kubernetes or the CRD there is too old for it; remove the field from the spec, or update the cluster"
-        _stall(report, condition, "FieldNotSupported", f"{_sentence(refusal.message)}: {advice}.")
+        _stall(report, condition, reasons.FIELD_NOT_SUPPORTED, f"{_sentence(refusal.message)}: {advice}.")
         report.requeue_after(UNSUPPORTED_POLL)  # an update of the cluster changes no object
     except errors.Invalid as refusal:
-        _stall(report, condition, "Invalid", refusal.message)
+        _stall(report, condition, reasons.INVALID, refusal.message)
     except errors.Forbidden as refusal:
-        _stall(report, condition, "Forbidden", refusal.message)
+        _stall(report, condition, reasons.FORBIDDEN, refusal.message)
         report.requeue_after(FORBIDDEN_POLL)
     except errors.ServerError as refusal:
         if NOT_APPLICABLE not in refusal.message:
             raise
-        _stall(report, condition, "Invalid", refusal.message)
+        _stall(report, condition, reasons.INVALID, refusal.message)
 
 
 def _stall(report: Report, condition: str, reason: str, message: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from coder_k8s.api import reasons
 from coder_k8s.kube.conditions import Condition, Finding, find
 
 READY, RECONCILING, STALLED = "Ready", "Reconciling", "Stalled"
@@ -81,7 +82,7 @@ class Report:
             culprit = self._culprits[0]
             return [
                 Finding(READY, False, culprit.reason, culprit.message),
-                Finding(RECONCILING, False, "Stalled", "waiting for somebody to act"),
+                Finding(RECONCILING, False, reasons.STALLED, "waiting for somebody to act"),
                 Finding(STALLED, True, culprit.reason, culprit.message),
             ]
         if self._open:
@@ -89,14 +90,14 @@ class Report:
             return [
                 Finding(READY, None if first.holds is None else False, first.reason, first.message),
                 Finding(RECONCILING, True, first.reason, first.message),
-                Finding(STALLED, False, "Progressing"),
+                Finding(STALLED, False, reasons.PROGRESSING),
             ]
         return [
-            Finding(READY, True, "ScaledToZero", "Scaled to zero")
+            Finding(READY, True, reasons.SCALED_TO_ZERO, "Scaled to zero")
             if self.scaled_to_zero
-            else Finding(READY, True, "AllPartsReady", "All components are ready"),
-            Finding(RECONCILING, False, "Settled"),
-            Finding(STALLED, False, "Settled"),
+            else Finding(READY, True, reasons.ALL_PARTS_READY, "All components are ready"),
+            Finding(RECONCILING, False, reasons.SETTLED),
+            Finding(STALLED, False, reasons.SETTLED),
         ]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from coder_k8s.api import reasons
 from coder_k8s.kube.objects import Unstructured
 
 from .images import image_in
@@ -97,7 +98,7 @@ def explain(found: Rollout, cause: str = "") -> str:
 
 def tell_pods(found: Rollout, condition: str, pods: Mapping[str, str], report: Report, cause: str = "") -> None:
     """Add the condition of a Deployment, which settles when it has rolled out, and what the status says of its pods."""
-    reason = "MinimumReplicasReady" if found.ready else "NoReplicasReady"
+    reason = reasons.MINIMUM_REPLICAS_READY if found.ready else reasons.NO_REPLICAS_READY
     report.add(condition, found.ready > 0, reason, explain(found, cause), satisfied=found.complete)
     tell_counts(found, pods, report)
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from coder_k8s.api import reasons
 from coder_k8s.api.shared import Status
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
@@ -29,14 +30,14 @@ log = logging.getLogger(__name__)
 TRIES = 5
 REJECTED_RETRY = 60.0
 PAUSED = (
-    Finding(READY, None, "Paused", "coder.com/paused is set: nothing is written until it is removed"),
-    Finding(RECONCILING, False, "Paused"),
-    Finding(STALLED, False, "Paused"),
+    Finding(READY, None, reasons.PAUSED, "coder.com/paused is set: nothing is written until it is removed"),
+    Finding(RECONCILING, False, reasons.PAUSED),
+    Finding(STALLED, False, reasons.PAUSED),
 )
 BEGUN = (
-    Finding(READY, None, "Progressing"),
-    Finding(RECONCILING, True, "Progressing"),
-    Finding(STALLED, False, "Progressing"),
+    Finding(READY, None, reasons.PROGRESSING),
+    Finding(RECONCILING, True, reasons.PROGRESSING),
+    Finding(STALLED, False, reasons.PROGRESSING),
 )
 
 
@@ -103,7 +104,7 @@ class StatusWriter(Generic[T]):
         if seen is None:
             return None
         report = Report()
-        report.stall("CRDOutdated", str(outdated))
+        report.stall(reasons.CRD_OUTDATED, str(outdated))
         try:
             await self.write(seen, report, owned=frozenset())
         except CRDOutdated:  # not even conditions are stored
@@ -147,7 +148,7 @@ class StatusWriter(Generic[T]):
             yield
         except errors.ServerError as trouble:
             if not _is_known(seen):
-                report.interrupt("Retrying", trouble.message)
+                report.interrupt(reasons.RETRYING, trouble.message)
                 report.fields.setdefault("phase", _status(seen).phase or "Pending")
                 await self.write(seen, report, owned=frozenset())
             raise

@@ -65,7 +65,7 @@ def _renew(old: Condition | None, finding: Finding, generation: int, now: dateti
     return Condition(
         type=finding.type,
         status=finding.status,
-        reason=finding.reason,
+        reason=str(finding.reason),  # msgspec encodes no subclass of str
         message=finding.message,
         last_transition_time=old.last_transition_time if old and kept else now.astimezone(UTC).replace(microsecond=0),
         observed_generation=generation,

@@ -146,8 +146,7 @@ def _conditions(types: type[StrEnum]) -> Iterator[str]:
         yield f"### {condition}"
         yield texts[condition.name]
         yield "\n".join(
-            f"- [`{reason.name}`](conditions.md#{reason.name.lower()}): {reason.meaning}"
-            for reason in REASONS[types][condition]
+            f"- [`{reason}`](conditions.md#{reason.lower()}): {reason.meaning}" for reason in REASONS[types][condition]
         )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 
 from coder_k8s.api import RESOURCES
-from coder_k8s.api.conditions import CommonCondition, Reason
+from coder_k8s.api.conditions import CommonCondition
 from coder_k8s.api.events import EVENTS
 from coder_k8s.api.reasons import REASONS
 
@@ -61,7 +61,7 @@ def _overview(types: type[StrEnum]) -> str:
         [
             f"`{condition}`",
             texts[condition.name],
-            ", ".join(f"[{reason.name}](#{reason.name.lower()})" for reason in REASONS[types][condition]),
+            ", ".join(f"[{reason}](#{reason.lower()})" for reason in REASONS[types][condition]),
         ]
         for condition in types
     ]
@@ -72,16 +72,16 @@ def _reasons() -> Iterator[str]:
     said = _by_name()
     for name in sorted(said):
         yield f"### {name}"
-        for reason, where in said[name].items():
-            yield f"{'; '.join(where)}: {reason.meaning}" + (f"\n\n> {reason.remedy}" if reason.remedy else "")
+        for (meaning, remedy), where in said[name].items():
+            yield f"{'; '.join(where)}: {meaning}" + (f"\n\n> {remedy}" if remedy else "")
 
 
-def _by_name() -> dict[str, dict[Reason, list[str]]]:
-    """Who says a reason, by its name and by what it means there."""
+def _by_name() -> dict[str, dict[tuple[str, str], list[str]]]:
+    """The conditions that have a reason, by its name, and by its meaning and remedy there."""
     kinds = {CommonCondition: EVERY_KIND} | {resource.conditions: resource.kind.name for resource in RESOURCES}
-    said: dict[str, dict[Reason, list[str]]] = defaultdict(lambda: defaultdict(list))
+    said: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
     for types, conditions in REASONS.items():
         for condition, reasons in conditions.items():
             for reason in reasons:
-                said[reason.name][reason].append(f"`{condition}` of {kinds[types]}")
+                said[reason][reason.meaning, reason.remedy].append(f"`{condition}` of {kinds[types]}")
     return said

@@ -1,4 +1,5 @@
-"""The reasons of every condition: what each means, and what to do about it."""
+"""The reasons of all conditions, one constant per reason: its meaning, and what to do about it."""
+# ruff: noqa: F403 - a constant is read as `reasons.NAME_TAKEN`, wherever it is defined
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -7,20 +8,23 @@ from coder_k8s.api.conditions import (
     CommonCondition,
     ControlPlaneCondition,
     ProvisionerCondition,
-    Reason,
     WorkspaceProxyCondition,
 )
 
-from .common import COMMON
-from .controlplane import CONTROL_PLANE
-from .provisioner import PROVISIONER
-from .workspaceproxy import WORKSPACE_PROXY
-
-__all__ = ["REASONS", "Reason"]
+from .common import *
+from .common import COMMON_REASONS
+from .controlplane import *
+from .controlplane import CONTROL_PLANE_REASONS
+from .provisioner import *
+from .provisioner import PROVISIONER_REASONS
+from .reason import Reason as Reason
+from .workspaceproxy import *
+from .workspaceproxy import WORKSPACE_PROXY_REASONS
 
 REASONS: Mapping[type[StrEnum], Mapping[StrEnum, tuple[Reason, ...]]] = {
-    CommonCondition: COMMON,
-    ControlPlaneCondition: CONTROL_PLANE,
-    ProvisionerCondition: PROVISIONER,
-    WorkspaceProxyCondition: WORKSPACE_PROXY,
+    CommonCondition: COMMON_REASONS,
+    ControlPlaneCondition: CONTROL_PLANE_REASONS,
+    ProvisionerCondition: PROVISIONER_REASONS,
+    WorkspaceProxyCondition: WORKSPACE_PROXY_REASONS,
 }
+"""The reasons that each condition can have, by the conditions of a kind."""

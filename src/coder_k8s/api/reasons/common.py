@@ -1,87 +1,101 @@
-"""The reasons of the conditions that every kind has, and reasons that several kinds share."""
+"""The reasons that several conditions share, and those of the conditions of every kind."""
 
 from enum import StrEnum
 
-from coder_k8s.api.conditions import CommonCondition, Reason
+from coder_k8s.api.conditions import CommonCondition
+
+from .reason import Reason
 
 PAUSED = Reason(
     "Paused",
-    "The annotation `coder.com/paused` is set, and nothing is written until it is removed.",
-    "Remove the annotation when the operator shall go on: `kubectl annotate <kind> <name> coder.com/paused-`.",
+    "The annotation `coder.com/paused` is set; the operator makes no changes until it is removed.",
+    "Remove the annotation to resume: `kubectl annotate <kind> <name> coder.com/paused-`.",
 )
-SCALED_TO_ZERO = Reason("ScaledToZero", "`replicas` is 0, so that nothing is waited for.")
-PROGRESSING = Reason("Progressing", "The operator is at work.")
+PROGRESSING = Reason("Progressing", "The operator is reconciling the object.")
+SCALED_TO_ZERO = Reason("ScaledToZero", "`replicas` is 0, so no pod is required.")
+SETTLED = Reason("Settled", "The object is up to date.")
+ALL_PARTS_READY = Reason("AllPartsReady", "Every component that this object needs is ready.")
+RETRYING = Reason(
+    "Retrying",
+    "The API server failed during the reconcile. The operator retries with back-off.",
+    "If it persists: the message has the error of the API server, and the operator's log has every attempt.",
+)
+STALLED = Reason(
+    "Stalled",
+    "User action required.",
+    "See the condition `Stalled`: its reason and message name the cause.",
+)
+CRD_OUTDATED = Reason(
+    "CRDOutdated",
+    "The CRDs in the cluster are older than the operator: the API server does not store fields of the status that the "
+    "operator relies on.",
+    "Install the CRDs of the operator's version. Until then the operator does not reconcile objects of this kind. "
+    "Running pods keep running.",
+)
 FIELD_NOT_SUPPORTED = Reason(
     "FieldNotSupported",
     "The spec uses a field of pods, or of another object, that the API server of this cluster does not know.",
-    "Remove the field that the message names from the spec, or update the cluster. "
-    "The operator creates nothing without the field, for that would be another object than the spec asks for.",
+    "Remove the field that the message names from the spec, or upgrade the cluster. The operator does not create the "
+    "object without the field.",
 )
-SETTLED = Reason("Settled", "Everything is as it should be.")
-
-COMMON: dict[StrEnum, tuple[Reason, ...]] = {
-    CommonCondition.READY: (
-        Reason("AllPartsReady", "Every part that this object needs is ready."),
-        SCALED_TO_ZERO,
-        PROGRESSING,
-        Reason(
-            "Retrying",
-            "The API server failed in the middle of the work. It is tried again, with growing patience.",
-            "If it lasts: the message has the API server's words, and the operator's log has every try.",
-        ),
-        PAUSED,
-    ),
-    CommonCondition.RECONCILING: (
-        SETTLED,
-        PROGRESSING,
-        Reason(
-            "Stalled",
-            "The operator waits for somebody to act.",
-            "See the condition `Stalled`: its reason and message name the culprit.",
-        ),
-        PAUSED,
-    ),
-    CommonCondition.STALLED: (
-        SETTLED,
-        PROGRESSING,
-        Reason(
-            "NameTaken",
-            "An object of the name that the operator needs exists and belongs to someone else.",
-            "Rename this object, or remove the other one. The operator never takes over what is not its own.",
-        ),
-        Reason(
-            "Invalid",
-            "The API server refuses an object because of what the spec says, or an admission webhook does.",
-            "Correct the spec. The message has the words of the API server, with the field that is wrong.",
-        ),
-        FIELD_NOT_SUPPORTED,
-        Reason(
-            "CRDOutdated",
-            "The CRDs in the cluster are older than the operator: the API server does not store fields of the status "
-            "that the operator relies on.",
-            "Install the CRDs of the operator's version. Until then the operator does nothing about objects of this "
-            "kind. What runs keeps running.",
-        ),
-        Reason(
-            "Forbidden",
-            "The API server does not let the operator write an object, or a finalizer of this one: a role, a quota, a "
-            "policy or a webhook forbids it.",
-            "Install the operator's roles of this version, or change the quota, policy or webhook that the message "
-            "names.",
-        ),
-        PAUSED,
-    ),
-}
-
-PODS = (
-    Reason("MinimumReplicasReady", "At least one pod is ready."),
-    Reason(
-        "NoReplicasReady",
-        "No pod is ready, or `replicas` is 0.",
-        "If it lasts: look at the pods with `kubectl describe pod` and at their logs.",
-    ),
+FORBIDDEN = Reason(
+    "Forbidden",
+    "The API server does not let the operator write an object, or a finalizer of this one: a role, a quota, a policy "
+    "or a webhook forbids it.",
+    "Install the operator's roles of this version, or change the quota, policy or webhook that the message names.",
 )
-"""Those of a Deployment."""
+INVALID = Reason(
+    "Invalid",
+    "The API server or an admission webhook rejects an object because of the spec.",
+    "Correct the spec. The message has the error of the API server, with the field that is wrong.",
+)
+NAME_TAKEN = Reason(
+    "NameTaken",
+    "An object of the name that the operator needs exists and belongs to another owner.",
+    "Rename this object, or remove the other one. The operator never takes over objects of other owners.",
+)
+
+APPLIED = Reason("Applied", "The object or license is applied.")
+DISABLED = Reason("Disabled", "The feature is disabled in the spec.")
+PENDING = Reason("Pending", "Coder, or the operator's access to it, is not ready yet.")
+ERROR = Reason(
+    "Error",
+    "The request to Coder failed; the operator retries.",
+    "If it persists: check the logs of Coder's pods.",
+)
+FAILED = Reason(
+    "Failed",
+    "Coder rejected the request, or gave no usable response; the message has the cause.",
+    "With the status False: correct what the message names. With Unknown: the operator retries.",
+)
+NOT_ENTITLED = Reason(
+    "NotEntitled",
+    "The license does not cover the feature; running pods are left alone.",
+    "Use a license that covers it.",
+)
+NOT_SUPPORTED = Reason(
+    "NotSupported",
+    "This build of Coder does not have the feature.",
+    "Use an image of Coder with the enterprise features.",
+)
+RATE_LIMITED = Reason("RateLimited", "Coder limits the rate of requests; the operator retries later.")
+SECRET_MISSING = Reason(
+    "SecretMissing",
+    "The Secret or its key does not exist.",
+    "Create the Secret with this key.",
+)
+SECRET_READY = Reason("SecretReady", "The Secret holds a token.")
+TOKEN_REJECTED = Reason(
+    "TokenRejected",
+    "Coder does not accept the token.",
+    "Create a new token in Coder and put it into the Secret.",
+)
+MINIMUM_REPLICAS_READY = Reason("MinimumReplicasReady", "At least one pod is ready.")
+NO_REPLICAS_READY = Reason(
+    "NoReplicasReady",
+    "No pod is ready, or `replicas` is 0.",
+    "If it persists: check the pods with `kubectl describe pod`, and their logs.",
+)
 CONTROL_PLANE_MISSING = Reason(
     "ControlPlaneMissing",
     "The control plane of `controlPlaneRef` does not exist or is being deleted.",
@@ -90,6 +104,21 @@ CONTROL_PLANE_MISSING = Reason(
 OPERATOR_ACCESS_NOT_READY = Reason(
     "OperatorAccessNotReady",
     "The operator has no access to the control plane yet.",
-    "If it lasts: see the condition `OperatorAccessReady` of the control plane. Where operator access is disabled, "
-    "give credentials by `bootstrap`.",
+    "If it persists: see the condition `OperatorAccessReady` of the control plane. Where operator access is disabled, "
+    "set credentials in `bootstrap`.",
 )
+
+COMMON_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
+    CommonCondition.READY: (ALL_PARTS_READY, SCALED_TO_ZERO, PROGRESSING, RETRYING, PAUSED),
+    CommonCondition.RECONCILING: (SETTLED, PROGRESSING, STALLED, PAUSED),
+    CommonCondition.STALLED: (
+        SETTLED,
+        PROGRESSING,
+        NAME_TAKEN,
+        INVALID,
+        FIELD_NOT_SUPPORTED,
+        CRD_OUTDATED,
+        FORBIDDEN,
+        PAUSED,
+    ),
+}

@@ -2,123 +2,132 @@
 
 from enum import StrEnum
 
-from coder_k8s.api.conditions import Reason, WorkspaceProxyCondition
+from coder_k8s.api.conditions import WorkspaceProxyCondition
 
-from .common import CONTROL_PLANE_MISSING, OPERATOR_ACCESS_NOT_READY, PODS, SCALED_TO_ZERO
+from .common import (
+    CONTROL_PLANE_MISSING,
+    FORBIDDEN,
+    INVALID,
+    MINIMUM_REPLICAS_READY,
+    NAME_TAKEN,
+    NO_REPLICAS_READY,
+    NOT_ENTITLED,
+    NOT_SUPPORTED,
+    OPERATOR_ACCESS_NOT_READY,
+    PENDING,
+    RATE_LIMITED,
+    SCALED_TO_ZERO,
+    SECRET_MISSING,
+    SECRET_READY,
+)
+from .reason import Reason
 
 NOT_MANAGED = Reason(
     "NotManaged",
-    "The token is given by `proxySessionTokenSecretRef`, so that the operator has nothing to ask Coder; the status is "
-    "Unknown.",
+    "`proxySessionTokenSecretRef` gives the token, so the operator does not query Coder; the status is Unknown.",
+)
+REGISTERED = Reason("Registered", "The proxy is registered in Coder.")
+CREDENTIALS_MISSING = Reason(
+    "CredentialsMissing",
+    "The Secret of `bootstrap.credentialsSecretRef` or its key does not exist.",
+    "Create the Secret with a token of Coder under that key.",
+)
+CREDENTIALS_REJECTED = Reason(
+    "CredentialsRejected",
+    "Coder does not accept the token.",
+    "With `bootstrap`: create a new token in Coder and put it into the Secret. Otherwise the operator creates a new "
+    "one.",
+)
+SECRET_REFUSED = Reason(
+    "SecretRefused",
+    "Kubernetes does not let the operator create the Secret for the token.",
+    "Change the role, quota or webhook that the message names.",
+)
+UNAVAILABLE = Reason(
+    "Unavailable",
+    "Coder gave no usable response; the operator retries.",
+    "If it persists: check that the operator can reach Coder, and the logs of Coder's pods.",
+)
+IMAGE_PENDING = Reason(
+    "ImagePending",
+    "No image is set, and the control plane has not reported one in `status.image` yet.",
+    "If it persists: see the condition `Available` of the control plane, or set `image`.",
+)
+HEALTHY = Reason("Healthy", "Coder reaches the proxy and reports no errors.")
+UNHEALTHY = Reason(
+    "Unhealthy",
+    "Coder reaches the proxy and reports errors.",
+    "The message has the errors of Coder; often the access URL or the wildcard name is wrong.",
+)
+UNREACHABLE = Reason(
+    "Unreachable",
+    "Coder cannot reach the proxy.",
+    "Check that Coder's pods can reach the access URL of the proxy: DNS, certificate, NetworkPolicy.",
+)
+UNREGISTERED = Reason(
+    "Unregistered",
+    "The proxy has not connected to Coder yet.",
+    "If it persists: the logs of the proxy's pods show why they do not reach Coder.",
+)
+UNKNOWN = Reason(
+    "Unknown",
+    "The operator cannot query Coder, or Coder does not report the health of the proxy.",
+    "If it persists: see the condition `Registered`.",
 )
 
-WORKSPACE_PROXY: dict[StrEnum, tuple[Reason, ...]] = {
+WORKSPACE_PROXY_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
     WorkspaceProxyCondition.REGISTERED: (
-        Reason("Registered", "Coder knows the proxy."),
+        REGISTERED,
         NOT_MANAGED,
-        Reason(
-            "Pending",
-            "The Secret for the token is not free.",
-            "See the condition `TokenSecretReady`.",
-        ),
+        PENDING.means("Another object has the name of the token Secret.", "See the condition `TokenSecretReady`."),
         CONTROL_PLANE_MISSING,
         OPERATOR_ACCESS_NOT_READY,
-        Reason(
-            "CredentialsMissing",
-            "The Secret of `bootstrap.credentialsSecretRef` or its key does not exist.",
-            "Create the Secret with a token of Coder under that key.",
-        ),
-        Reason(
-            "CredentialsRejected",
-            "Coder does not accept the token.",
-            "With `bootstrap`: make a new token in Coder and put it into the Secret. Else the control plane gets a "
-            "new one by itself.",
-        ),
-        Reason(
-            "Forbidden",
+        CREDENTIALS_MISSING,
+        CREDENTIALS_REJECTED,
+        FORBIDDEN.means(
             "Coder does not let the user of the token manage workspace proxies, or the finalizer that a registration "
             "needs cannot be added.",
-            "Give the user of the token the role Owner in Coder, or another role that may manage workspace proxies; or "
-            "change the policy or webhook that the message names.",
+            "Grant the user of the token the role Owner in Coder, or another role that can manage workspace proxies; "
+            "or change the policy or webhook that the message names.",
         ),
-        Reason(
-            "NotEntitled",
-            "The license does not cover workspace proxies; what already runs is left alone.",
-            "Give that Coder a license that covers them.",
+        NOT_ENTITLED.means(
+            "The license does not cover workspace proxies; running pods are left alone.",
+            "Use a license that covers them in that Coder.",
         ),
-        Reason(
-            "NotSupported",
-            "This build of Coder knows no workspace proxies.",
-            "Use an image of Coder with the enterprise features.",
-        ),
-        Reason(
-            "NameTaken",
+        NOT_SUPPORTED.means("This build of Coder does not support workspace proxies.", NOT_SUPPORTED.remedy),
+        NAME_TAKEN.means(
             "Coder has a proxy of that name that this object did not register.",
             "Delete it in Coder, rename this object, or stop the pods that use its token and take the proxy over with "
             'the annotation `coder.com/adopt: "true"`.',
         ),
-        Reason(
-            "SecretRefused",
-            "Kubernetes does not let the operator make the Secret for the token.",
-            "Change the role, quota or webhook that the message names.",
-        ),
-        Reason(
-            "Invalid",
-            "Coder refused the request; the message says why.",
+        SECRET_REFUSED,
+        INVALID.means(
+            "Coder rejected the request; the message has its error.",
             "Correct the field that the message names.",
         ),
-        Reason("RateLimited", "Coder asked to be called less often; it is tried again."),
-        Reason(
-            "Unavailable",
-            "Coder gave no usable answer; it is tried again.",
-            "If it lasts: look whether the operator reaches Coder, and at the logs of Coder's pods.",
-        ),
+        RATE_LIMITED,
+        UNAVAILABLE,
     ),
     WorkspaceProxyCondition.TOKEN_SECRET_READY: (
-        Reason("SecretReady", "The Secret holds a token."),
-        Reason(
-            "SecretMissing",
+        SECRET_READY,
+        SECRET_MISSING.means(
             "The Secret of `proxySessionTokenSecretRef` or its key does not exist.",
             "Create the Secret with the token of the proxy under that key.",
         ),
-        Reason("Pending", "The proxy is not registered yet.", "If it lasts: see the condition `Registered`."),
-        Reason(
-            "NameTaken",
-            "A Secret of that name belongs to someone else.",
+        PENDING.means("The proxy is not registered yet.", "If it persists: see the condition `Registered`."),
+        NAME_TAKEN.means(
+            "A Secret of that name belongs to another owner.",
             "Remove it, or rename this object.",
         ),
     ),
-    WorkspaceProxyCondition.DEPLOYMENT_READY: (
-        *PODS,
-        Reason(
-            "ImagePending",
-            "No image is set, and the control plane has not reported one in `status.image` yet.",
-            "If it lasts: see the condition `Available` of the control plane, or set `image`.",
-        ),
-    ),
+    WorkspaceProxyCondition.DEPLOYMENT_READY: (MINIMUM_REPLICAS_READY, NO_REPLICAS_READY, IMAGE_PENDING),
     WorkspaceProxyCondition.PROXY_HEALTHY: (
-        Reason("Healthy", "Coder reaches the proxy and finds nothing wrong."),
-        Reason(
-            "Unhealthy",
-            "The proxy answers, but something is wrong.",
-            "The message has the errors that Coder found; often the access URL or the wildcard name is wrong.",
-        ),
-        Reason(
-            "Unreachable",
-            "The proxy does not answer Coder.",
-            "Look whether Coder's pods reach the access URL of the proxy: DNS, certificate, NetworkPolicy.",
-        ),
-        Reason(
-            "Unregistered",
-            "Coder has not heard from the proxy yet.",
-            "If it lasts: the logs of the proxy's pods say why they do not reach Coder.",
-        ),
+        HEALTHY,
+        UNHEALTHY,
+        UNREACHABLE,
+        UNREGISTERED,
         SCALED_TO_ZERO,
         NOT_MANAGED,
-        Reason(
-            "Unknown",
-            "Coder could not be asked, or does not say.",
-            "If it lasts: see the condition `Registered`.",
-        ),
+        UNKNOWN,
     ),
 }

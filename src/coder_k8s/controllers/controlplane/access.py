@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from random import Random
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.api.shared import SecretKey, TokenSecret
 from coder_k8s.coderd import access_db
@@ -98,9 +98,9 @@ class OperatorAccess:
         token = await self._read(Key(plane.metadata.namespace, given.name), given.key)
         if not token:
             missing = f"there is no key {given.key} in Secret {given.name}"
-            return "", Verdict(False, "SecretUnavailable", missing, stalled=True)
+            return "", Verdict(False, reasons.SECRET_UNAVAILABLE, missing, stalled=True)
         if not serving and self._answers.get(plane.key, (given.name, token)) is None:
-            return "", Verdict(None, "Pending", "waiting for a pod that is ready")
+            return "", Verdict(None, reasons.PENDING, "waiting for a pod that is ready")
         return token, await self._ask(plane, given.name, token)
 
     async def _ask(self, plane: CoderControlPlane, where: str, token: str) -> Verdict:
@@ -114,7 +114,7 @@ class OperatorAccess:
         except coderd_errors.CoderdError as error:
             answer = error
         verdict = judge_token(answer, where, url)
-        if verdict.reason == "TokenRejected":  # it may have been deleted since the database was asked
+        if verdict.reason == reasons.TOKEN_REJECTED:  # it may have been deleted since the database was asked
             self._standing.forget(plane.key)
         return self._answers.keep(plane.key, about, verdict, TRUST if verdict.holds else RETRY)
 
@@ -138,7 +138,7 @@ class OperatorAccess:
         secrets = await self._made(plane)
         made = {child.metadata.name: token_in(child) for child in secrets}
         if name not in made and not self._is_free(plane, name):
-            return "", Verdict(False, "SecretUnavailable", f"Secret {name} exists and is not ours", stalled=True)
+            return "", Verdict(False, reasons.SECRET_UNAVAILABLE, f"Secret {name} exists and is not ours", stalled=True)
         current = made.get(name) or next(iter(made.values()), "")  # under the name that it had before
         known = self._standing.get(plane.key, current)
         if known is not None and name in made:
@@ -147,23 +147,23 @@ class OperatorAccess:
         try:
             url = await connection_url(self._client, plane)
         except URLMissing as missing:
-            return current, Verdict(False, "DatabaseURLMissing", str(missing), stalled=True)
+            return current, Verdict(False, reasons.DATABASE_URL_MISSING, str(missing), stalled=True)
         about = (current, url, serving)  # a coderd that has come up has reached the database
         if (known := self._standing.get(plane.key, about)) is not None:
             return current, known
         try:
             return await self._issue(plane, url, current, secrets)
         except coderd_errors.MigrationsPending as waiting:
-            return current, Verdict(None, "Pending", str(waiting))
+            return current, Verdict(None, reasons.PENDING, str(waiting))
         except coderd_errors.AccessError as trouble:
             stalled = not isinstance(trouble, coderd_errors.DatabaseUnreachable)
             verdict = Verdict(False, trouble.reason, str(trouble), stalled)
         except OwnedByOther as taken:
-            return "", Verdict(False, "SecretUnavailable", str(taken), stalled=True)
+            return "", Verdict(False, reasons.SECRET_UNAVAILABLE, str(taken), stalled=True)
         except FinalizerRefused as refusal:
-            verdict = Verdict(None, "Forbidden", refusal.message, stalled=True)
+            verdict = Verdict(None, reasons.FORBIDDEN, refusal.message, stalled=True)
         except (errors.Forbidden, errors.Invalid) as refusal:  # by a quota or a webhook
-            verdict = Verdict(False, "SecretUnavailable", refusal.message, stalled=True)
+            verdict = Verdict(False, reasons.SECRET_UNAVAILABLE, refusal.message, stalled=True)
         return current, self._standing.keep(plane.key, about, verdict, RETRY)
 
     async def _made(self, plane: CoderControlPlane) -> list[Unstructured]:
@@ -197,7 +197,9 @@ class OperatorAccess:
             self._recorder.normal(CONTROL_PLANE, plane, "OperatorTokenIssued", issued)
         await self._prune(plane)
         valid = f"The token in Secret {secret_name(plane)} is valid until {grant.expires.date().isoformat()}"
-        return grant.token, self._standing.keep(plane.key, grant.token, Verdict(True, "TokenReady", valid), TRUST)
+        return grant.token, self._standing.keep(
+            plane.key, grant.token, Verdict(True, reasons.TOKEN_READY, valid), TRUST
+        )
 
     async def _make(self, plane: CoderControlPlane, url: str, name: str) -> access_db.Grant:
         """The Secret and the finalizer exist before the token does, so that a deletion after a crash revokes it."""
@@ -236,11 +238,11 @@ class OperatorAccess:
             if self._revocation.is_due(plane):
                 await self._revocation.revoke(plane, "operatorAccess.disabled is set")
         except (TokenLeft, SecretLeft) as left:
-            report.add(READY, False, "Disabled", str(left), satisfied=False)
+            report.add(READY, False, reasons.DISABLED, str(left), satisfied=False)
             report.requeue_after(RETRY)
             return
         report.fields["operator_token_secret_ref"] = None
-        report.add(READY, False, "Disabled", "operatorAccess.disabled is set", satisfied=True)
+        report.add(READY, False, reasons.DISABLED, "operatorAccess.disabled is set", satisfied=True)
 
     async def _replace(self, plane: CoderControlPlane, where: SecretKey, verdict: Verdict, report: Report) -> Verdict:
         """Revoke the token that a given one replaces; status names its Secret until that is done."""

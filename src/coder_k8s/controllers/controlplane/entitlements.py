@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.coderd import errors as coderd_errors
@@ -87,7 +87,9 @@ class EntitlementWatcher:
 
     async def check(self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: Report) -> None:
         if coderd is None or not serving:
-            report.add(KNOWN, None, "Pending", "waiting for operator access and a pod that is ready", satisfied=True)
+            report.add(
+                KNOWN, None, reasons.PENDING, "waiting for operator access and a pod that is ready", satisfied=True
+            )
             report.fields |= _unknown(plane)
             return
         about = (plane.metadata.uid, report.fields.get("license_last_applied", plane.status.license_last_applied))
@@ -106,11 +108,11 @@ class EntitlementWatcher:
             found, stored = await coderd.entitlements(), await _licenses(coderd)
         except coderd_errors.CoderdError as trouble:
             verdict, seconds = explain(trouble, "entitlements")
-            if verdict.reason == "NotSupported":
+            if verdict.reason == reasons.NOT_SUPPORTED:
                 fields |= self._tell(plane, NOTHING, [])
             return verdict._replace(fields=fields), seconds
         fields |= self._tell(plane, found, stored)
-        return Verdict(True, "Checked", describe(found), fields=fields), INTERVAL.total_seconds()
+        return Verdict(True, reasons.CHECKED, describe(found), fields=fields), INTERVAL.total_seconds()
 
     def _tell(self, plane: CoderControlPlane, found: Entitlements, stored: list[License]) -> dict[str, Any]:
         """What is new, in metrics, events and fields; the time of the check is new only with a value or so often."""

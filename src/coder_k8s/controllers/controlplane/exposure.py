@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from coder_k8s.api import CoderControlPlane
+from coder_k8s.api import CoderControlPlane, reasons
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.api.controlplane import Gateway, Ingress
 from coder_k8s.controllers.children import Children, controlled_by
@@ -51,7 +51,7 @@ class Exposure:
         if expose and service and controlled_by(plane, service) is None:
             raise OwnedByOther(SERVICE, service)
         if expose and service is None:
-            report.add(EXPOSED, False, "Pending", f"Waiting for Service {plane.metadata.name}")
+            report.add(EXPOSED, False, reasons.PENDING, f"Waiting for Service {plane.metadata.name}")
         elif expose and expose.ingress:
             await self._by_ingress(plane, expose.ingress, report)
         elif expose and expose.gateway:
@@ -62,7 +62,9 @@ class Exposure:
 
     async def _by_ingress(self, plane: CoderControlPlane, wanted: Ingress, report: Report) -> None:
         made = await self._children.apply(INGRESS, ingress(plane, wanted))
-        report.add(EXPOSED, True, "Applied", f"Ingress {plane.metadata.name} serves {' and '.join(hosts(wanted))}")
+        report.add(
+            EXPOSED, True, reasons.APPLIED, f"Ingress {plane.metadata.name} serves {' and '.join(hosts(wanted))}"
+        )
         if not made.deleting:
             await self._children.prune(HTTP_ROUTE, plane, keep=[])
 
@@ -73,7 +75,7 @@ class Exposure:
         except (errors.NotFound, errors.Forbidden) as refusal:
             if isinstance(refusal, errors.Forbidden) and GOING not in refusal.message:
                 raise
-            report.add(EXPOSED, False, "GatewayAPIMissing", "the cluster has no Gateway API: install its CRDs")
+            report.add(EXPOSED, False, reasons.GATEWAY_API_MISSING, "the cluster has no Gateway API: install its CRDs")
             report.requeue_after(GATEWAY_API_POLL)
             return
         found = answers(route)
@@ -114,24 +116,29 @@ def judge(route: Unstructured, found: Answers, report: Report, now: datetime, *,
     name = route.metadata.name
     if found.refused:
         gateway, words = found.refused[0]
-        report.add(EXPOSED, False, "NotAccepted", f"Gateway {gateway} does not accept the route: {words}")
+        report.add(EXPOSED, False, reasons.NOT_ACCEPTED, f"Gateway {gateway} does not accept the route: {words}")
     elif not found.silent:
         served = " and ".join(route.manifest["spec"]["hostnames"])
-        report.add(EXPOSED, True, "Applied", f"HTTPRoute {name} serves {served} by Gateway {', '.join(found.accepted)}")
+        report.add(
+            EXPOSED, True, reasons.APPLIED, f"HTTPRoute {name} serves {served} by Gateway {', '.join(found.accepted)}"
+        )
     elif (left := ANSWER_TIMEOUT if changed else _left(report, now)) > 0:
         report.add(
-            EXPOSED, None, "WaitingForGateway", f"waiting for Gateway {found.silent[0]} to accept HTTPRoute {name}"
+            EXPOSED,
+            None,
+            reasons.WAITING_FOR_GATEWAY,
+            f"waiting for Gateway {found.silent[0]} to accept HTTPRoute {name}",
         )
         report.requeue_after(left)
     else:
         message = f"Gateway {found.silent[0]} has not answered HTTPRoute {name}: look whether it and its controller run"
-        report.add(EXPOSED, False, "NotAccepted", message)
+        report.add(EXPOSED, False, reasons.NOT_ACCEPTED, message)
 
 
 def _left(report: Report, now: datetime) -> float:
     """For how many seconds more an answer is waited for. The condition remembers since when, also through a restart."""
     known = find(report.before, EXPOSED)
-    if known is None or known.reason not in ("WaitingForGateway", "NotAccepted"):
+    if known is None or known.reason not in (reasons.WAITING_FOR_GATEWAY, reasons.NOT_ACCEPTED):
         return ANSWER_TIMEOUT
     return ANSWER_TIMEOUT - (now - known.last_transition_time).total_seconds() if known.holds is None else 0.0
 

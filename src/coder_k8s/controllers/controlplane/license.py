@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.api.controlplane import LicenseSecret
 from coder_k8s.coderd import errors as coderd_errors
@@ -68,7 +68,7 @@ class LicenseApplier:
         """Keep the license of the spec in coderd."""
         reference = plane.spec.license_secret_ref
         if reference is None:
-            report.add(APPLIED, None, "NotConfigured", satisfied=True)
+            report.add(APPLIED, None, reasons.NOT_CONFIGURED, satisfied=True)
             return
         verdict = await self._judge(plane, reference, coderd if serving else None)
         report.add(APPLIED, verdict.holds, verdict.reason, verdict.message, stalled=verdict.stalled)
@@ -84,12 +84,12 @@ class LicenseApplier:
         jwt = await self._read(secret, reference.key)
         if not jwt:
             missing = f"there is no license under key {reference.key} in Secret {reference.name}"
-            return Verdict(False, "SecretMissing", missing, stalled=True)
+            return Verdict(False, reasons.SECRET_MISSING, missing, stalled=True)
         license = read(jwt)
         remembered = _remembered(plane, license)
-        refused = Verdict(False, "LicenseInvalid", remembered, stalled=True)
+        refused = Verdict(False, reasons.LICENSE_INVALID, remembered, stalled=True)
         if coderd is None:
-            waiting = Verdict(False, "Pending", "waiting for operator access and a pod that is ready")
+            waiting = Verdict(False, reasons.PENDING, "waiting for operator access and a pod that is ready")
             return refused if remembered else waiting
         try:
             if remembered and not self._is_due(plane.key, remembered, await coderd.build_info()):
@@ -98,8 +98,8 @@ class LicenseApplier:
                 verdict, seconds = await self._keep(plane, coderd, jwt, license)
         except coderd_errors.CoderdError as trouble:
             verdict, seconds = explain(trouble, "licenses")
-            verdict = verdict._replace(stalled=verdict.reason == "NotSupported")
-            if remembered and verdict.reason == "Error":  # the condition is the memory of the refusal
+            verdict = verdict._replace(stalled=verdict.reason == reasons.NOT_SUPPORTED)
+            if remembered and verdict.reason == reasons.ERROR:  # the condition is the memory of the refusal
                 verdict = refused
         return self._standing.keep(plane.key, about, verdict, seconds)
 
@@ -129,12 +129,12 @@ class LicenseApplier:
             self._refused[plane.key] = self._now()
             coder = _signature(await coderd.build_info())
             message = f"Coder {coder} refused license {license.digest[:SHOWN]}{_source(plane)}: {refusal}"
-            return Verdict(False, "LicenseInvalid", message, stalled=True), CONFIRM
+            return Verdict(False, reasons.LICENSE_INVALID, message, stalled=True), CONFIRM
         self._refused.pop(plane.key, None)
         if not there:
             self._recorder.normal(CONTROL_PLANE, plane, "LicenseApplied", "the license was uploaded")
         fields = self._record(plane, license, uploaded=not there)
-        return Verdict(True, "Applied", _described(plane, license), fields=fields), CONFIRM
+        return Verdict(True, reasons.APPLIED, _described(plane, license), fields=fields), CONFIRM
 
     def _record(self, plane: CoderControlPlane, license: License, *, uploaded: bool) -> dict[str, Any]:
         last = plane.status.license_last_applied
@@ -170,7 +170,7 @@ def _signature(build: BuildInfo) -> str:
 def _remembered(plane: CoderControlPlane, license: License) -> str:
     """What coderd said when it refused this very license; the condition keeps it through a restart."""
     told = find(plane.status.conditions, APPLIED)
-    if told is None or told.reason != "LicenseInvalid" or license.digest[:SHOWN] not in told.message:
+    if told is None or told.reason != reasons.LICENSE_INVALID or license.digest[:SHOWN] not in told.message:
         return ""
     return told.message
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from coder_k8s.api import CoderControlPlane
+from coder_k8s.api import CoderControlPlane, reasons
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.names import derived, hashed
@@ -128,14 +128,14 @@ class WorkspaceRBAC:
             if by_list and namespace in self._watched:
                 return None
             option = "--allow-workspace-namespaces" if namespace in self._watched else "--watch-namespaces"
-            return Refusal("NamespaceNotAllowed", f"{namespace} is not in the operator's {option}")
+            return Refusal(reasons.NAMESPACE_NOT_ALLOWED, f"{namespace} is not in the operator's {option}")
         found = self._namespaces.get(Key("", namespace))
         if found is None or found.deleting:
-            return Refusal("NamespaceMissing", f"there is no namespace {namespace}")
+            return Refusal(reasons.NAMESPACE_MISSING, f"there is no namespace {namespace}")
         if by_list or found.metadata.labels.get(OPT_IN) in (plane.metadata.namespace, ANYONE):
             return None
         return Refusal(
-            "NamespaceNotAllowed",
+            reasons.NAMESPACE_NOT_ALLOWED,
             f"{namespace} has not agreed: its owner can label it {OPT_IN}={plane.metadata.namespace}",
         )
 
@@ -148,13 +148,13 @@ class WorkspaceRBAC:
             await self._children.apply(ROLE, role(plane, namespace), ours)
             await self._children.apply(ROLE_BINDING, role_binding(plane, namespace), ours)
         except OwnedByOther as taken:
-            return Refusal("NameTaken", str(taken))
+            return Refusal(reasons.NAME_TAKEN, str(taken))
         except errors.Forbidden as refusal:
-            return Refusal("Forbidden", refusal.message)
+            return Refusal(reasons.FORBIDDEN, refusal.message)
         except errors.Invalid as refusal:
-            return Refusal("Invalid", refusal.message)
+            return Refusal(reasons.INVALID, refusal.message)
         except errors.NotFound as refusal:
-            return Refusal("NamespaceMissing", refusal.message)
+            return Refusal(reasons.NAMESPACE_MISSING, refusal.message)
         return None
 
     def _seen(self, plane: CoderControlPlane) -> dict[str, PartialObject | None]:
@@ -192,7 +192,7 @@ def _may_grant(plane: CoderControlPlane, namespace: str) -> bool:
 
 
 def _unheld(namespace: str) -> Refusal:
-    return Refusal("Forbidden", f"Without finalizer {FINALIZER} no Role is written to namespace {namespace}")
+    return Refusal(reasons.FORBIDDEN, f"Without finalizer {FINALIZER} no Role is written to namespace {namespace}")
 
 
 def wanted_elsewhere(plane: CoderControlPlane) -> list[str]:
@@ -208,12 +208,12 @@ def _judge(plane: CoderControlPlane, places: Sequence[str], refused: Sequence[Re
         report.add(READY, False, first.reason, first.message + also, stalled=True)
         report.requeue_after(REFUSED_POLL)  # nobody tells us when the operator gets more rights, or a name is free
     elif not plane.spec.rbac.workspace_perms:
-        report.add(READY, False, "Disabled", "rbac.workspacePerms is off", satisfied=True)
+        report.add(READY, False, reasons.DISABLED, "rbac.workspacePerms is off", satisfied=True)
     else:
         more = f" and {len(places) - NAMED} more" if len(places) > NAMED else ""
         where = f"{', '.join(places[:NAMED])}{more}"
         account = service_account_name(plane)
-        report.add(READY, True, "Applied", f"ServiceAccount {account} may run workspaces in namespaces: {where}")
+        report.add(READY, True, reasons.APPLIED, f"ServiceAccount {account} may run workspaces in namespaces: {where}")
 
 
 def identity(plane: Key) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.controllers import refusals
 from coder_k8s.controllers.children import Children, controlled_by
@@ -115,22 +115,24 @@ class Reconciler:
         """
         if report.scaled_to_zero:  # its last pods may already refuse to answer
             message = "Coder does not run because replicas is 0; this was known last"
-            await self._retain(plane, "ScaledToZero", message, report)
+            await self._retain(plane, reasons.SCALED_TO_ZERO, message, report)
             return
         if generates_token(plane) and not self._is_held(plane):
             message = f"Not checked because finalizer {CONTROL_PLANE_FINALIZER} cannot be added; this was known last"
-            await self._retain(plane, "Forbidden", message, report)
+            await self._retain(plane, reasons.FORBIDDEN, message, report)
             return
         coderd = None
         if plane.spec.operator_access.disabled or ours:
             coderd = await self._access.ensure(plane, serving, report)
         else:  # behind the Service of another owner is the coderd of another owner
             waiting = f"waiting for a Deployment and a Service {plane.metadata.name} that belong to this object"
-            report.add(ControlPlaneCondition.OPERATOR_ACCESS_READY, None, "Pending", waiting)
+            report.add(ControlPlaneCondition.OPERATOR_ACCESS_READY, None, reasons.PENDING, waiting)
             report.fields["operator_access_ready"] = False
         await self._license.ensure(plane, coderd, serving, report)
         await self._entitlements.check(plane, coderd, serving, report)
-        if report.says("Forbidden", ControlPlaneCondition.LICENSE_APPLIED, ControlPlaneCondition.ENTITLEMENTS_KNOWN):
+        if report.says(
+            reasons.FORBIDDEN, ControlPlaneCondition.LICENSE_APPLIED, ControlPlaneCondition.ENTITLEMENTS_KNOWN
+        ):
             self._access.invalidate(plane.key)
 
     async def _retain(self, plane: CoderControlPlane, reason: str, message: str, report: Report) -> None:

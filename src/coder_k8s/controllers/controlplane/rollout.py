@@ -1,5 +1,6 @@
 """How far the Deployment is, told as the condition `Available`."""
 
+from coder_k8s.api import reasons
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.rollout import Rollout, explain
@@ -15,12 +16,18 @@ def judge(found: Rollout, report: Report, missing: tuple[str, ...] = (), failing
     serving = found.ready > 0
     sources = ", ".join(missing)
     if found.stuck:
-        report.add(AVAILABLE, serving, "RolloutStuck", explain(found, failing), satisfied=False, stalled=True)
+        report.add(AVAILABLE, serving, reasons.ROLLOUT_STUCK, explain(found, failing), satisfied=False, stalled=True)
     elif not found.complete:
         message = f"pods wait for {sources}" if missing and found.wanted else explain(found, failing)
-        report.add(AVAILABLE, serving, "RolloutInProgress" if serving else "NoReplicasReady", message, satisfied=False)
+        report.add(
+            AVAILABLE,
+            serving,
+            reasons.ROLLOUT_IN_PROGRESS if serving else reasons.NO_REPLICAS_READY,
+            message,
+            satisfied=False,
+        )
     elif found.wanted == 0:
-        report.add(AVAILABLE, False, "NoReplicasReady", explain(found), satisfied=True)
+        report.add(AVAILABLE, False, reasons.NO_REPLICAS_READY, explain(found), satisfied=True)
     else:
         warning = f"; a new one would wait for {sources}" if missing else ""
-        report.add(AVAILABLE, True, "MinimumReplicasReady", explain(found) + warning)
+        report.add(AVAILABLE, True, reasons.MINIMUM_REPLICAS_READY, explain(found) + warning)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from coder_k8s.api import reasons
 from coder_k8s.coderd import errors
 from coder_k8s.kube.objects import Key
 
@@ -57,12 +58,12 @@ class Standing:
 REFUSALS = (errors.Unauthorized, errors.Forbidden, errors.NotFound)
 UNCHECKED = frozenset(
     (
-        "DatabaseURLMissing",
-        "DatabaseUnreachable",
-        "SchemaUnsupported",
-        "UsernameTaken",
-        "SecretUnavailable",
-        "Forbidden",
+        reasons.DATABASE_URL_MISSING,
+        reasons.DATABASE_UNREACHABLE,
+        reasons.SCHEMA_UNSUPPORTED,
+        reasons.USERNAME_TAKEN,
+        reasons.SECRET_UNAVAILABLE,
+        reasons.FORBIDDEN,
     )
 )
 """Why the database says nothing of a token, or the token is not renewed."""
@@ -72,16 +73,16 @@ def judge_token(answer: str | errors.CoderdError, secret: str, url: str) -> Verd
     """What coderd's answer to the token of a Secret means: the name of its user, or an error."""
     match answer:
         case str():
-            return Verdict(True, "TokenReady", f"Coder accepts the token in Secret {secret}, of user {answer}")
+            return Verdict(True, reasons.TOKEN_READY, f"Coder accepts the token in Secret {secret}, of user {answer}")
         case errors.Redirected():
             target = f" to {answer.target}" if answer.target else ""
             message = f"Coder redirects requests for {url}{target}. Set CODER_REDIRECT_TO_ACCESS_URL to false"
-            return Verdict(False, "RedirectedToAccessURL", message, stalled=True)
+            return Verdict(False, reasons.REDIRECTED_TO_ACCESS_URL, message, stalled=True)
         case error if isinstance(error, REFUSALS):
             message = f"coderd refuses the token of Secret {secret}: {error}"
-            return Verdict(False, "TokenRejected", message, stalled=True)
+            return Verdict(False, reasons.TOKEN_REJECTED, message, stalled=True)
         case error:
-            return Verdict(None, "Pending", f"the token could not be checked: {error}")
+            return Verdict(None, reasons.PENDING, f"the token could not be checked: {error}")
 
 
 def judge_generated(database: Verdict, coderd: Verdict | None, secret: str) -> Verdict:
@@ -96,14 +97,14 @@ def judge_generated(database: Verdict, coderd: Verdict | None, secret: str) -> V
     | cannot be checked or renewed | anything else, or not asked | what the database says |
     | anything else | anything | what the database says |
     """
-    if database.holds and coderd is not None and coderd.reason == "RedirectedToAccessURL":
+    if database.holds and coderd is not None and coderd.reason == reasons.REDIRECTED_TO_ACCESS_URL:
         return coderd
-    if database.holds and coderd is not None and coderd.reason == "TokenRejected":
+    if database.holds and coderd is not None and coderd.reason == reasons.TOKEN_REJECTED:
         message = f"{database.message} in the database of CODER_PG_CONNECTION_URL, but {coderd.message}"
-        return Verdict(False, "TokenRejected", f"{message}. Use the database that Coder uses", stalled=True)
+        return Verdict(False, reasons.TOKEN_REJECTED, f"{message}. Use the database that Coder uses", stalled=True)
     if database.reason in UNCHECKED and coderd is not None and coderd.holds:
         message = f"Coder accepts the token in Secret {secret}; it is not renewed: {database.message}"
-        return Verdict(True, "TokenReady", message)
+        return Verdict(True, reasons.TOKEN_READY, message)
     return database
 
 
@@ -111,10 +112,10 @@ def explain(trouble: errors.CoderdError, what: str) -> tuple[Verdict, float]:
     """What a call that failed means for a condition, and when to try again."""
     match trouble:
         case errors.NotSupported():
-            return Verdict(False, "NotSupported", f"this build of coderd knows no {what}"), UNSUPPORTED_RETRY
+            return Verdict(False, reasons.NOT_SUPPORTED, f"this build of coderd knows no {what}"), UNSUPPORTED_RETRY
         case errors.Forbidden() | errors.Unauthorized():
-            return Verdict(False, "Forbidden", str(trouble)), RETRY
+            return Verdict(False, reasons.FORBIDDEN, str(trouble)), RETRY
         case errors.RateLimited():
-            return Verdict(False, "Error", str(trouble)), min(max(trouble.after, RETRY), UNSUPPORTED_RETRY)
+            return Verdict(False, reasons.ERROR, str(trouble)), min(max(trouble.after, RETRY), UNSUPPORTED_RETRY)
         case _:
-            return Verdict(False, "Error", str(trouble)), RETRY
+            return Verdict(False, reasons.ERROR, str(trouble)), RETRY

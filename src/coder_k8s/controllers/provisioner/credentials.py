@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from coder_k8s.api import CoderControlPlane, CoderProvisioner
+from coder_k8s.api import CoderControlPlane, CoderProvisioner, reasons
 from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
@@ -68,18 +68,20 @@ class Credentials:
             coderd = await self.of_bootstrap(provisioner, plane)
             if coderd is None:
                 missing = f"there is no token under key {where.key} in Secret {where.name}"
-                report.add(ProvisionerCondition.BOOTSTRAP_SECRET_READY, False, "SecretMissing", missing, stalled=True)
+                report.add(
+                    ProvisionerCondition.BOOTSTRAP_SECRET_READY, False, reasons.SECRET_MISSING, missing, stalled=True
+                )
             else:
                 found = f"Secret {where.name} has a token under {where.key}."
-                report.add(ProvisionerCondition.BOOTSTRAP_SECRET_READY, True, "SecretReady", found)
+                report.add(ProvisionerCondition.BOOTSTRAP_SECRET_READY, True, reasons.SECRET_READY, found)
             return coderd
         coderd = await self._planes.coderd(plane)
         if coderd is None:
             waiting = f"waiting for operator access of CoderControlPlane {plane.metadata.name}"
-            report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, False, "OperatorAccessNotReady", waiting)
+            report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, False, reasons.OPERATOR_ACCESS_NOT_READY, waiting)
         else:
             access = f"The operator's token for CoderControlPlane {plane.metadata.name} is used."
-            report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, True, "OperatorAccessReady", access)
+            report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, True, reasons.OPERATOR_ACCESS_READY, access)
         return coderd
 
 
@@ -105,10 +107,10 @@ class EntitlementGate:
             known = feature.entitlement if feature else "not_entitled"
         if known in USABLE:
             ending = ", but is in its grace period: renew it." if known == "grace_period" else "."
-            report.add(condition, True, "Entitled", f"The license covers external provisioners{ending}")
+            report.add(condition, True, reasons.ENTITLED, f"The license covers external provisioners{ending}")
             return True
         message = "the license does not cover external provisioners"
-        report.add(condition, False, "NotEntitled", message, stalled=True)
+        report.add(condition, False, reasons.NOT_ENTITLED, message, stalled=True)
         report.requeue_after(RECHECK)
         return False
 
@@ -117,11 +119,13 @@ def _explain(trouble: coderd_errors.CoderdError, report: Report) -> None:
     condition = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
     match trouble:
         case coderd_errors.NotSupported():
-            report.add(condition, False, "NotSupported", "this build of coderd knows no entitlements", stalled=True)
+            report.add(
+                condition, False, reasons.NOT_SUPPORTED, "this build of coderd knows no entitlements", stalled=True
+            )
             report.requeue_after(RECHECK)
         case coderd_errors.Forbidden() | coderd_errors.Unauthorized():
-            report.add(condition, False, "Forbidden", str(trouble))
+            report.add(condition, False, reasons.FORBIDDEN, str(trouble))
             report.requeue_after(RETRY)
         case _:
-            report.add(condition, False, "EntitlementsQueryFailed", str(trouble))
+            report.add(condition, False, reasons.ENTITLEMENTS_QUERY_FAILED, str(trouble))
             report.requeue_after(RETRY)

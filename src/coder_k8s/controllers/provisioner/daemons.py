@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from coder_k8s.api import CoderProvisioner
+from coder_k8s.api import CoderProvisioner, reasons
 from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.api.provisioner import Daemons
 from coder_k8s.coderd.types import ProvisionerDaemon
@@ -55,14 +55,14 @@ def judge(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None
     versions = f" ({', '.join(found.versions)})" if found.versions else ""
     message = f"Coder sees {found.connected} of {wanted} daemons{versions}."
     if wanted == 0:
-        report.add(CONNECTED, False, "ScaledToZero", "Scaled to zero", satisfied=True)
+        report.add(CONNECTED, False, reasons.SCALED_TO_ZERO, "Scaled to zero", satisfied=True)
     elif found.connected >= wanted:
-        report.add(CONNECTED, True, "Connected", message)
+        report.add(CONNECTED, True, reasons.CONNECTED, message)
     else:
         report.add(
             CONNECTED,
             found.connected > 0,
-            "Connecting" if found.connected else "NotConnected",
+            reasons.CONNECTING if found.connected else reasons.NOT_CONNECTED,
             message,
             satisfied=False,
         )

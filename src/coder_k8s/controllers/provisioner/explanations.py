@@ -3,7 +3,7 @@ request needs a human."""
 
 from datetime import datetime
 
-from coder_k8s.api import CoderProvisioner
+from coder_k8s.api import CoderProvisioner, reasons
 from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.coderd import errors
 from coder_k8s.controllers.report import Report
@@ -22,34 +22,36 @@ def explain(
     organization = records.organization_name(provisioner)
     match trouble:
         case errors.RateLimited():
-            report.add(KEY_READY, None, "RateLimited", str(trouble))
+            report.add(KEY_READY, None, reasons.RATE_LIMITED, str(trouble))
         case errors.NotLicensed():
-            report.add(ENTITLED, False, "NotEntitled", str(trouble), stalled=True)
+            report.add(ENTITLED, False, reasons.NOT_ENTITLED, str(trouble), stalled=True)
         case errors.NotSupported():
-            report.add(ENTITLED, False, "NotSupported", str(trouble), stalled=True)
+            report.add(ENTITLED, False, reasons.NOT_SUPPORTED, str(trouble), stalled=True)
         case errors.Unauthorized() if provisioner.spec.bootstrap is not None:
-            report.add(ProvisionerCondition.BOOTSTRAP_SECRET_READY, False, "TokenRejected", str(trouble), stalled=True)
+            report.add(
+                ProvisionerCondition.BOOTSTRAP_SECRET_READY, False, reasons.TOKEN_REJECTED, str(trouble), stalled=True
+            )
         case errors.Unauthorized():
-            report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, False, "TokenRejected", str(trouble))
+            report.add(ProvisionerCondition.OPERATOR_ACCESS_READY, False, reasons.TOKEN_REJECTED, str(trouble))
         case _ if key_is_settled:
             message = f"Coder does not list the daemons of organization {organization}: {trouble}"
-            report.add(ProvisionerCondition.DAEMONS_CONNECTED, None, "Failed", message)
+            report.add(ProvisionerCondition.DAEMONS_CONNECTED, None, reasons.FAILED, message)
         case errors.Forbidden():
             message = (
                 f"The user of the token may not manage provisioner keys of organization {organization}: {trouble}. "
                 "Give it the role Organization Admin there, or Owner."
             )
-            report.add(KEY_READY, False, "Forbidden", message, stalled=True)
+            report.add(KEY_READY, False, reasons.FORBIDDEN, message, stalled=True)
         case errors.NotFound():
             message = (
                 f"Coder has no organization {organization}, or hides it from the user of the token. Correct "
                 "organizationName, or add the user to the organization."
             )
-            report.add(KEY_READY, False, "OrganizationNotFound", message, stalled=True)
+            report.add(KEY_READY, False, reasons.ORGANIZATION_NOT_FOUND, message, stalled=True)
         case errors.Invalid():
-            report.add(KEY_READY, False, "Failed", str(trouble), stalled=True)
+            report.add(KEY_READY, False, reasons.FAILED, str(trouble), stalled=True)
         case _:
-            report.add(KEY_READY, None, "Failed", str(trouble))
+            report.add(KEY_READY, None, reasons.FAILED, str(trouble))
 
 
 def tell_rest(
@@ -58,7 +60,7 @@ def tell_rest(
     """Say why nothing is to be done at coderd now."""
     match step:
         case keys.Keep():
-            report.add(KEY_READY, True, "KeyReady", records.described(provisioner))
+            report.add(KEY_READY, True, reasons.KEY_READY, records.described(provisioner))
             report.fields |= {
                 "organization_id": wanted.organization,
                 "organization_name": records.organization_name(provisioner),
@@ -71,9 +73,9 @@ def tell_rest(
                 f"{why}: {len(provisioner.status.retiring_keys)} keys were replaced and are not deleted yet, so the "
                 f"next one has to wait. Find out what keeps changing the spec, or Secret {secret_name(provisioner)}."
             )
-            report.add(KEY_READY, False, "Rotating", message)
+            report.add(KEY_READY, False, reasons.ROTATING, message)
             unhurried = records.unhurried(provisioner)
             report.requeue_after((unhurried - now).total_seconds() if unhurried is not None else 0.0)
         case keys.Wait(why):
             waiting = f"{why}: waiting for one of {len(provisioner.status.retiring_keys)} keys to retire"
-            report.add(KEY_READY, True, "Rotating", waiting, satisfied=False)
+            report.add(KEY_READY, True, reasons.ROTATING, waiting, satisfied=False)

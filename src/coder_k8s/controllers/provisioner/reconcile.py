@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner
+from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner, reasons
 from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
@@ -102,7 +102,7 @@ class Reconciler:
             provisioner = await self._pass(provisioner, report)
         self._look(provisioner, report)
         # What could not be asked for keeps its last condition.
-        owned = frozenset[str]() if report.says("RateLimited", KEY_READY) else CONDITIONS
+        owned = frozenset[str]() if report.says(reasons.RATE_LIMITED, KEY_READY) else CONDITIONS
         await self._status.write(provisioner, report, owned)
         return report.requeue
 
@@ -141,7 +141,7 @@ class Reconciler:
         if not plane.status.url:
             return provisioner, None, ""
         if (refusal := self._refusal(provisioner)) is not None:
-            report.add(KEY_READY, None, "RateLimited", refusal.message)
+            report.add(KEY_READY, None, reasons.RATE_LIMITED, refusal.message)
             report.requeue_after((refusal.until - self._now()).total_seconds())
             return provisioner, None, ""
         coderd = await self._credentials.ensure(provisioner, plane, report)
@@ -151,7 +151,7 @@ class Reconciler:
         try:
             provisioner = await finalizers.add(self._client, PROVISIONER, provisioner, FINALIZER)
         except finalizers.FinalizerRefused as refused:
-            report.add(KEY_READY, False, "Forbidden", refused.message, stalled=True)
+            report.add(KEY_READY, False, reasons.FORBIDDEN, refused.message, stalled=True)
             report.requeue_after(refusals.FORBIDDEN_POLL)
             return provisioner, None, ""
         self._provisioners.written(provisioner, self._writer)
@@ -219,16 +219,20 @@ class Reconciler:
         plane = self._credentials.plane(provisioner, name)
         if plane is None:
             missing = self._credentials.why_absent(provisioner, name)
-            report.add(CONTROL_PLANE_READY, False, "ControlPlaneMissing", missing, stalled=True)
+            report.add(CONTROL_PLANE_READY, False, reasons.CONTROL_PLANE_MISSING, missing, stalled=True)
             return None
         if not plane.status.url:
-            report.add(CONTROL_PLANE_READY, False, "ControlPlaneNotReady", f"CoderControlPlane {name} has no URL yet")
+            report.add(
+                CONTROL_PLANE_READY, False, reasons.CONTROL_PLANE_NOT_READY, f"CoderControlPlane {name} has no URL yet"
+            )
         elif not self._image(provisioner, plane):
             waiting = f"CoderControlPlane {name} has not completed a rollout: its image is not known yet. Set image to "
-            report.add(CONTROL_PLANE_READY, False, "ControlPlaneNotReady", waiting + "start daemons before that.")
+            report.add(
+                CONTROL_PLANE_READY, False, reasons.CONTROL_PLANE_NOT_READY, waiting + "start daemons before that."
+            )
         else:
             available = f"CoderControlPlane {name} is at {plane.status.url}."
-            report.add(CONTROL_PLANE_READY, True, "ControlPlaneAvailable", available)
+            report.add(CONTROL_PLANE_READY, True, reasons.CONTROL_PLANE_AVAILABLE, available)
         return plane
 
     def _look(self, provisioner: CoderProvisioner, report: Report) -> None:
@@ -292,4 +296,4 @@ class Reconciler:
 
 def _unusable(report: Report) -> bool:
     """Whether the control plane has no external provisioners, as known right now."""
-    return any(report.says(reason, ENTITLED) for reason in ("NotEntitled", "NotSupported"))
+    return any(report.says(reason, ENTITLED) for reason in (reasons.NOT_ENTITLED, reasons.NOT_SUPPORTED))

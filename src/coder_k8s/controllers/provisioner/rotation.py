@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any, NamedTuple
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderControlPlane, CoderProvisioner
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderControlPlane, CoderProvisioner, reasons
 from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.api.shared import SecretKey
 from coder_k8s.coderd import errors as coderd_errors
@@ -115,7 +115,7 @@ class Rotation:
             return stored.key if provisioner.status.secret_ref == _secret_ref(provisioner) else ""
         with refusals.told(report, SECRET_READY):
             await self._move(provisioner, stored, plane.metadata.name, report)
-        return stored.key if report.says("SecretReady", SECRET_READY) else ""
+        return stored.key if report.says(reasons.SECRET_READY, SECRET_READY) else ""
 
     async def _organization(self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd) -> str:
         """The ID of the organization. coderd hides its keys from users without rights as if it were not there."""
@@ -152,7 +152,7 @@ class Rotation:
         if not self._secret.taken(provisioner):
             return False
         taken = f"Secret {secret_name(provisioner)} is not ours: remove it or choose another key.secretName"
-        report.add(SECRET_READY, False, "NameTaken", taken, stalled=True)
+        report.add(SECRET_READY, False, reasons.NAME_TAKEN, taken, stalled=True)
         report.requeue_after(NAME_TAKEN_POLL)
         return True
 
@@ -182,7 +182,7 @@ class Rotation:
         """The key that is in use, in the Secret that the pods are told of, whatever else has to wait."""
         await self._secret.write(provisioner, Stored(stored.key, stored.origin or plane, stored.asked))
         report.fields["secret_ref"] = where = _secret_ref(provisioner)
-        report.add(SECRET_READY, True, "SecretReady", f"Secret {where.name} holds the key under {where.key}.")
+        report.add(SECRET_READY, True, reasons.SECRET_READY, f"Secret {where.name} holds the key under {where.key}.")
         return stored.key
 
     async def _adopt(

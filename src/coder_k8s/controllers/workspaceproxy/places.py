@@ -3,7 +3,7 @@
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
-from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy
+from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy, reasons
 from coder_k8s.api.workspaceproxy import ProxyBootstrap, RetiringProxy, UsedSecret
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
@@ -75,12 +75,12 @@ class CoderdResolver:
         if plane is None:
             name = proxy.spec.control_plane_ref.name if proxy.spec.control_plane_ref else ""
             missing = self._planes.why_absent(Key(proxy.metadata.namespace, name))
-            report.add(REGISTERED, False, "ControlPlaneMissing", missing, stalled=True)
+            report.add(REGISTERED, False, reasons.CONTROL_PLANE_MISSING, missing, stalled=True)
             return None
         coderd = await self._planes.coderd(plane)
         if coderd is None:
             waiting = f"waiting for operator access of CoderControlPlane {plane.metadata.name}"
-            report.add(REGISTERED, False, "OperatorAccessNotReady", waiting)
+            report.add(REGISTERED, False, reasons.OPERATOR_ACCESS_NOT_READY, waiting)
             return None
         license = (plane.status.license_tier, plane.status.license_last_applied_hash)
         return CoderdTarget(coderd, api_url(plane), plane=plane.metadata.name, license=license)
@@ -90,7 +90,7 @@ class CoderdResolver:
         token = await self._secrets.read(Key(proxy.metadata.namespace, where.name), where.key)
         if not token:
             missing = f"there is no token under key {where.key} in Secret {where.name}"
-            report.add(REGISTERED, False, "CredentialsMissing", missing, stalled=True)
+            report.add(REGISTERED, False, reasons.CREDENTIALS_MISSING, missing, stalled=True)
             return None
         coderd = Coderd(self._connections, given.coder_url, token)
         return CoderdTarget(coderd, given.coder_url, credentials=where)

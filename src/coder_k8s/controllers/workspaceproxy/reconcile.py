@@ -1,6 +1,6 @@
 """What is done about a CoderWorkspaceProxy: the boxes of the flowchart, in order."""
 
-from coder_k8s.api import WORKSPACE_PROXY, CoderControlPlane, CoderWorkspaceProxy
+from coder_k8s.api import WORKSPACE_PROXY, CoderControlPlane, CoderWorkspaceProxy, reasons
 from coder_k8s.api.conditions import WorkspaceProxyCondition
 from coder_k8s.api.shared import SecretKey, TokenSecret
 from coder_k8s.controllers import refusals
@@ -108,9 +108,9 @@ class Reconciler:
         token = await self._secrets.read(Key(proxy.metadata.namespace, given.name), given.key)
         if not token:
             missing = f"there is no token under key {given.key} in Secret {given.name}"
-            report.add(TOKEN_SECRET_READY, False, "SecretMissing", missing, stalled=True)
+            report.add(TOKEN_SECRET_READY, False, reasons.SECRET_MISSING, missing, stalled=True)
         else:
-            report.add(TOKEN_SECRET_READY, True, "SecretReady", _holds(objects.token_reference(proxy)))
+            report.add(TOKEN_SECRET_READY, True, reasons.SECRET_READY, _holds(objects.token_reference(proxy)))
         return proxy, token
 
     async def _register(
@@ -119,8 +119,8 @@ class Reconciler:
         """A proxy of our own, and its token; coderd may be away while there is one from before."""
         if self._tokens.name_taken(proxy):
             taken = f"Secret {objects.secret_name(proxy)} exists and is not ours: remove it or choose another name"
-            report.add(REGISTERED, None, "Pending", "there is no place for the token")
-            report.add(TOKEN_SECRET_READY, False, "NameTaken", taken, stalled=True)
+            report.add(REGISTERED, None, reasons.PENDING, "there is no place for the token")
+            report.add(TOKEN_SECRET_READY, False, reasons.NAME_TAKEN, taken, stalled=True)
             return proxy, ""
         place = await self._places.wanted(proxy, plane, report)
         if place is not None:
@@ -132,11 +132,11 @@ class Reconciler:
         token = await self._tokens.stored(proxy)
         if not token or not is_for_wanted_coderd(proxy, token):
             # Pods that run with the token of another coderd keep running until there is a token of this one.
-            report.add(TOKEN_SECRET_READY, False, "Pending", "waiting for the registration")
+            report.add(TOKEN_SECRET_READY, False, reasons.PENDING, "waiting for the registration")
             return proxy, ""
         await self._tokens.store(proxy, token)  # under the name that the spec has for it now
         report.fields["proxy_token_secret_ref"] = where = objects.token_reference(proxy)
-        report.add(TOKEN_SECRET_READY, True, "SecretReady", _holds(where))
+        report.add(TOKEN_SECRET_READY, True, reasons.SECRET_READY, _holds(where))
         return proxy, token
 
     async def _deploy(
@@ -151,7 +151,9 @@ class Reconciler:
             await self._children.apply(SERVICE, objects.service(proxy))
         if not (image := objects.image_of(proxy, plane, live)):
             waiting = f"Waiting for CoderControlPlane {plane.metadata.name if plane else ''} to report status.image"
-            report.add(DEPLOYMENT_READY, False, "ImagePending", f"{waiting}, which it does after its first rollout")
+            report.add(
+                DEPLOYMENT_READY, False, reasons.IMAGE_PENDING, f"{waiting}, which it does after its first rollout"
+            )
             return None
         applied: Unstructured | None = None
         with refusals.told(report):
@@ -173,7 +175,7 @@ class Reconciler:
     def _look(self, proxy: CoderWorkspaceProxy, report: Report) -> None:
         """The Deployment as it is, whatever could be done about it in this pass."""
         found, own = self._rollout(proxy), labels(objects.NAME, proxy)
-        if report.says("ImagePending", DEPLOYMENT_READY):
+        if report.says(reasons.IMAGE_PENDING, DEPLOYMENT_READY):
             tell_counts(found, own, report)
         else:
             cause = failing(self._children.labelled(POD, own, proxy.metadata.namespace))

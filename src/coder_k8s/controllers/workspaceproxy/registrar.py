@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy
+from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy, reasons
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.types import ProxyRegistration, WorkspaceProxy
 from coder_k8s.controllers.labels import ADOPT, adopts
@@ -90,9 +90,9 @@ class Registrar:
             verdict = refusal(error, given=place.credentials is not None, user=place.user)
             return await self._refused(proxy, place, verdict)
         except SecretRefused as error:
-            return await self._refused(proxy, place, Verdict(False, "SecretRefused", str(error), stalled=True))
+            return await self._refused(proxy, place, Verdict(False, reasons.SECRET_REFUSED, str(error), stalled=True))
         except FinalizerRefused as error:
-            return await self._refused(proxy, place, Verdict(False, "Forbidden", str(error), stalled=True))
+            return await self._refused(proxy, place, Verdict(False, reasons.FORBIDDEN, str(error), stalled=True))
         except NameTaken as error:
             return await self._refused(proxy, place, name_taken(error.found))
         verdict = health(found, proxy.spec.replicas, await self._tokens.stored(proxy))

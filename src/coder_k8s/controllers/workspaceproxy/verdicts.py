@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from coder_k8s.api import reasons
 from coder_k8s.api.conditions import WorkspaceProxyCondition
 from coder_k8s.coderd import errors
 from coder_k8s.coderd.errors import shown
@@ -29,11 +30,11 @@ RETRY = 30.0
 RECHECK = 110.0
 """A license is noticed within two minutes."""
 
-STATES = {"unhealthy": "Unhealthy", "unreachable": "Unreachable", "unregistered": "Unregistered"}
+STATES = {"unhealthy": reasons.UNHEALTHY, "unreachable": reasons.UNREACHABLE, "unregistered": reasons.UNREGISTERED}
 EXPLAINED = {
-    "Unhealthy": "coderd reaches the proxy and finds it unhealthy",
-    "Unreachable": "coderd cannot reach the proxy",
-    "Unregistered": "coderd has not heard from the proxy yet",
+    reasons.UNHEALTHY: "coderd reaches the proxy and finds it unhealthy",
+    reasons.UNREACHABLE: "coderd cannot reach the proxy",
+    reasons.UNREGISTERED: "coderd has not heard from the proxy yet",
 }
 
 
@@ -57,8 +58,8 @@ class Answer(NamedTuple):
     failures: int = 0
 
 
-NOT_MANAGED = Verdict(None, "NotManaged", "the token is given by proxySessionTokenSecretRef", satisfied=True)
-NOT_ASKED = Verdict(None, "Unknown", "coderd could not be asked")
+NOT_MANAGED = Verdict(None, reasons.NOT_MANAGED, "the token is given by proxySessionTokenSecretRef", satisfied=True)
+NOT_ASKED = Verdict(None, reasons.UNKNOWN, "coderd could not be asked")
 
 
 def tell(report: Report, condition: WorkspaceProxyCondition, verdict: Verdict) -> None:
@@ -78,22 +79,22 @@ def health(found: WorkspaceProxy, replicas: int, token: str) -> Verdict:
     parts = [*(seen.errors or []), *(f"warning: {each}" for each in seen.warnings or [])]
     words = shown("; ".join(parts), (token, token.partition(":")[2]))
     if replicas == 0:
-        return Verdict(False, "ScaledToZero", "Scaled to zero", satisfied=True)
+        return Verdict(False, reasons.SCALED_TO_ZERO, "Scaled to zero", satisfied=True)
     if found.status.status == "ok":
         reached = (
             f"Coder reaches the proxy, which runs {shown(found.version)}"
             if found.version
             else "Coder reaches the proxy"
         )
-        return Verdict(True, "Healthy", f"{reached}; {words}" if words else reached)
+        return Verdict(True, reasons.HEALTHY, f"{reached}; {words}" if words else reached)
     reason = STATES.get(found.status.status)
     if reason is None:
-        return Verdict(None, "Unknown", words or "coderd does not say how the proxy is")
+        return Verdict(None, reasons.UNKNOWN, words or "coderd does not say how the proxy is")
     return Verdict(False, reason, f"{EXPLAINED[reason]}: {words}" if words else EXPLAINED[reason])
 
 
 def registered_as(found: WorkspaceProxy, url: str) -> Verdict:
-    return Verdict(True, "Registered", f"Registered under the name {shown(found.name)} at {url}")
+    return Verdict(True, reasons.REGISTERED, f"Registered under the name {shown(found.name)} at {url}")
 
 
 def name_taken(found: Blocked) -> Verdict:
@@ -111,28 +112,30 @@ def name_taken(found: Blocked) -> Verdict:
         choice = f"{', '.join(fixes[:-1])}{',' if len(fixes) > 2 else ''} or {fixes[-1]}"
         running = ", and that is running" if found.in_use else ""
         message = f"Coder already has a proxy named {found.name} that this object did not register{running}; {choice}"
-    return Verdict(False, "NameTaken", message, stalled=True)
+    return Verdict(False, reasons.NAME_TAKEN, message, stalled=True)
 
 
 def refusal(trouble: errors.CoderdError, *, given: bool, user: str) -> Verdict:
     """What it means that coderd refused; `given` credentials are for their giver to fix, our own are not."""
     match trouble:
         case errors.NotLicensed():
-            return Verdict(False, "NotEntitled", str(trouble), stalled=True)
+            return Verdict(False, reasons.NOT_ENTITLED, str(trouble), stalled=True)
         case errors.NotSupported():
-            return Verdict(False, "NotSupported", "this build of coderd knows no workspace proxies", stalled=True)
+            return Verdict(
+                False, reasons.NOT_SUPPORTED, "this build of coderd knows no workspace proxies", stalled=True
+            )
         case errors.Unauthorized():
-            return Verdict(False, "CredentialsRejected", str(trouble), stalled=given)
+            return Verdict(False, reasons.CREDENTIALS_REJECTED, str(trouble), stalled=given)
         case errors.Forbidden():
             needed = "grant it the role Owner in Coder, or another role that may"
             message = f"{user} may not manage workspace proxies: {needed}. Coder answered: {trouble}"
-            return Verdict(False, "Forbidden", message, stalled=True)
+            return Verdict(False, reasons.FORBIDDEN, message, stalled=True)
         case errors.Invalid():
-            return Verdict(False, "Invalid", str(trouble), stalled=True)
+            return Verdict(False, reasons.INVALID, str(trouble), stalled=True)
         case errors.RateLimited():
-            return Verdict(None, "RateLimited", str(trouble))
+            return Verdict(None, reasons.RATE_LIMITED, str(trouble))
         case _:
-            return Verdict(None, "Unavailable", str(trouble))
+            return Verdict(None, reasons.UNAVAILABLE, str(trouble))
 
 
 class Answers:
@@ -162,7 +165,7 @@ class Answers:
         """What nobody can mend by waiting is asked again at a steady pace, anything else ever more rarely."""
         before = self._answers.get(key)
         failures = 1 + (before.failures if before else 0)
-        if verdict.reason in ("NotEntitled", "NotSupported", "Forbidden"):
+        if verdict.reason in (reasons.NOT_ENTITLED, reasons.NOT_SUPPORTED, reasons.FORBIDDEN):
             seconds = RECHECK
         else:
             seconds = self._backoff.delay(failures) if verdict.holds is None else RETRY
