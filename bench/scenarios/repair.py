@@ -14,8 +14,8 @@ from bench.report import Section, Verdict, table
 from coder_k8s.controllers.labels import MANAGED
 from coder_k8s.kube.cache import Change
 from coder_k8s.kube.client import Client
+from coder_k8s.kube.comparison import contains
 from coder_k8s.kube.config import load
-from coder_k8s.kube.containment import contains
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT

@@ -68,26 +68,26 @@ async def test_an_owner_that_came_meanwhile_is_not_overlooked(client: Client, na
     assert live["metadata"]["ownerReferences"] == both
 
 
-async def test_a_rehearsal_changes_nothing(client: Client, namespace: str) -> None:
+async def test_a_dry_run_changes_nothing(client: Client, namespace: str) -> None:
     """It is refused as the write would be, and makes nothing when it passes."""
     children = Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE)
     key = Key(namespace, "demo")
-    await children.rehearse(SERVICE_ACCOUNT, {"metadata": {"namespace": namespace, "name": "demo"}})
+    await children.dry_run(SERVICE_ACCOUNT, {"metadata": {"namespace": namespace, "name": "demo"}})
     with pytest.raises(errors.NotFound):
         await client.get(SERVICE_ACCOUNT, key)
     account = await make_account(client, namespace)
-    await children.rehearse(SERVICE_ACCOUNT, {"metadata": {**key._asdict(), "labels": {"a": "b"}}})
+    await children.dry_run(SERVICE_ACCOUNT, {"metadata": {**key._asdict(), "labels": {"a": "b"}}})
     assert await client.get(SERVICE_ACCOUNT, key) == account
     with pytest.raises(errors.Invalid):
-        await children.rehearse(SERVICE_ACCOUNT, {"metadata": {**key._asdict(), "labels": {"a": "not a value!"}}})
+        await children.dry_run(SERVICE_ACCOUNT, {"metadata": {**key._asdict(), "labels": {"a": "not a value!"}}})
 
 
 @pytest.mark.parametrize(("message", "refused"), [("does not support dry run", False), ("not today", True)])
-async def test_a_webhook_that_cannot_rehearse_refuses_nothing(message: str, refused: bool) -> None:
+async def test_a_webhook_that_cannot_dry_run_refuses_nothing(message: str, refused: bool) -> None:
     said = {"kind": "Status", "code": 400, "reason": "BadRequest", "message": f'admission webhook "w" {message}'}
     async with Api(say(said, 400)) as api, Http(api.config, "tests", Metrics()) as http:
         client = Client(http, "tests")
         children = Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE)
         with pytest.raises(errors.Invalid) if refused else nullcontext():
-            await children.rehearse(SERVICE_ACCOUNT, {"metadata": {"namespace": "default", "name": "demo"}})
+            await children.dry_run(SERVICE_ACCOUNT, {"metadata": {"namespace": "default", "name": "demo"}})
     assert api.requests[0].query["dryRun"] == "All"

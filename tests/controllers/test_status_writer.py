@@ -134,7 +134,7 @@ async def test_first_write_says_what_holds(world: World) -> None:
 
 async def test_what_somebody_changed_meanwhile_is_told_as_theirs_and_not_hidden_by_our_write(world: World) -> None:
     seen = await world.create()
-    world.cache.listed("", [seen], seen.metadata.resource_version)
+    world.cache.replace("", [seen], seen.metadata.resource_version)
     told: list[Change[CoderControlPlane]] = []
     world.cache.listen(told.append)
     await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"replicas": 3}})
@@ -289,7 +289,7 @@ async def test_a_pass_that_breaks_off_takes_back_no_verdict_on_this_generation(
 
 async def test_rejected_status_is_reported_by_an_event_that_names_the_field_and_retried_slowly(world: World) -> None:
     seen = await world.create()
-    world.cache.listed("", [seen], seen.metadata.resource_version)
+    world.cache.replace("", [seen], seen.metadata.resource_version)
 
     async def reconcile(_: Key) -> None:
         await world.write(seen, working(phase="Bogus", version="s3cret"))

@@ -43,7 +43,9 @@ async def look_back(demo: Site, version: str, stale: Stale, database: CoderdData
             past.catch_up()
             live = await demo.plane()
             planes = operator.runtime.informers[CONTROL_PLANE]
-            await eventually(lambda: not newer(live.metadata.resource_version, planes.position(demo.key.namespace)))
+            await eventually(
+                lambda: not newer(live.metadata.resource_version, planes.last_sync_version(demo.key.namespace))
+            )
             await operator.settle()
             await demo.told("OperatorAccessReady", "TokenReady", "True", within=PATIENCE)
             await operator.settle()

@@ -160,7 +160,9 @@ async def review(place: World, version: str, stale: Stale) -> None:
             past.catch_up()
             live = await place.get()
             proxies = operator.runtime.informers[WORKSPACE_PROXY]
-            await eventually(lambda: not newer(live.metadata.resource_version, proxies.position(place.namespace)))
+            await eventually(
+                lambda: not newer(live.metadata.resource_version, proxies.last_sync_version(place.namespace))
+            )
             await operator.settle()
     [after] = place.proxies.values()
     assert (after.id, await place.token(), place.changes()) == (before.id, token, changes)

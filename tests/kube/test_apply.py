@@ -35,7 +35,7 @@ class World:
 
     async def start(self) -> None:
         self.owner = await self.other.create(CONFIG_MAP, self.named("owner"))
-        self.cache.listed("", [], self.owner.metadata.resource_version)
+        self.cache.replace("", [], self.owner.metadata.resource_version)
 
     def named(self, name: str) -> Manifest:
         return {"metadata": {"name": name, "namespace": self.namespace}}
@@ -59,7 +59,7 @@ class World:
     async def watch_says(self, kind: Kind[Unstructured], name: str = "child") -> Unstructured:
         """What an informer would put into the cache by now."""
         live = await self.client.get(kind, Key(self.namespace, name))
-        self.cache.seen("", live)
+        self.cache.update("", live)
         return live
 
     def requests(self) -> Counter[str]:

@@ -48,7 +48,7 @@ class Interleavings(RuleBasedStateMachine):
         self.told: dict[str, str] = {}
         self.cache = Cache[Object]()
         self.cache.listen(self.listener)
-        self.cache.listed("", [], "0")
+        self.cache.replace("", [], "0")
 
     def listener(self, change: Change[Object]) -> None:
         assert self.told.get(change.key.name) == (change.old and change.old.metadata.resource_version)
@@ -66,7 +66,7 @@ class Interleavings(RuleBasedStateMachine):
     @rule(which=ANY)
     def our_answer_arrives(self, which: int) -> None:
         name, version = self.answers.pop(which % len(self.answers))
-        self.cache.written(thing(name, version), "me")
+        self.cache.record_write(thing(name, version), "me")
         self.known[name] = max(version, self.known.get(name, 0))
 
     @rule(name=NAMES)
@@ -81,12 +81,12 @@ class Interleavings(RuleBasedStateMachine):
     @rule(steps=st.integers(1, 4))
     def the_watch_goes_on(self, steps: int) -> None:
         for _ in range(steps):
-            position = int(self.cache.position(""))
+            position = int(self.cache.last_sync_version(""))
             happened = next((entry for entry in self.server.history if entry[0] > position), None)
             if happened is None:
-                return self.cache.moved("", str(self.server.version))
+                return self.cache.bookmark("", str(self.server.version))
             version, name, there = happened
-            (self.cache.seen if there else self.cache.gone)("", thing(name, version))
+            (self.cache.update if there else self.cache.delete)("", thing(name, version))
         return None
 
     @rule()
@@ -97,8 +97,8 @@ class Interleavings(RuleBasedStateMachine):
     @rule(which=ANY)
     def the_list_arrives(self, which: int) -> None:
         version, present = self.lists.pop(which % len(self.lists))
-        if version >= int(self.cache.position("")):  # while we list, we do not watch
-            self.cache.listed("", [thing(name, at) for name, at in present.items()], str(version))
+        if version >= int(self.cache.last_sync_version("")):  # while we list, we do not watch
+            self.cache.replace("", [thing(name, at) for name, at in present.items()], str(version))
 
     @invariant()
     def listeners_know_what_the_cache_knows(self) -> None:
@@ -112,7 +112,7 @@ class Interleavings(RuleBasedStateMachine):
             assert int(kept.metadata.resource_version) >= version if kept else deleted
 
     def teardown(self) -> None:
-        while int(self.cache.position("")) < self.server.version:
+        while int(self.cache.last_sync_version("")) < self.server.version:
             self.the_watch_goes_on(1)
         for _ in range(len(self.answers)):
             self.our_answer_arrives(0)

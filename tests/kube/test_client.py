@@ -167,7 +167,7 @@ async def test_a_token_without_rights_is_forbidden(cluster: ClusterAccess, names
         with pytest.raises(errors.Forbidden):
             await client.create(CONFIG_MAP, config_map(namespace))
         with pytest.raises(errors.Forbidden):
-            _ = [event async for event in client.watch(SECRET, namespace, "", seconds=1, silence=5)]
+            _ = [event async for event in client.watch(SECRET, namespace, "", seconds=1, idle_timeout=5)]
 
 
 async def test_a_glimpse_brings_no_secret_over_the_wire(cluster: ClusterAccess, namespace: str) -> None:
@@ -182,7 +182,7 @@ async def test_a_glimpse_brings_no_secret_over_the_wire(cluster: ClusterAccess, 
         assert (seen.key, seen.metadata.resource_version) == (made.key, made.metadata.resource_version)
         assert await listed(client, SECRET_METADATA, namespace) == ["one"]
         version = str(int(made.metadata.resource_version) - 1)
-        watch = client.watch(SECRET_METADATA, namespace, version, seconds=1, silence=5)
+        watch = client.watch(SECRET_METADATA, namespace, version, seconds=1, idle_timeout=5)
         events = [event async for event in watch if event.type != "BOOKMARK"]
         assert [(event.type, SECRET_METADATA.type.decode(event.object)) for event in events] == [("ADDED", seen)]
         assert await client.merge(SECRET_METADATA, made.key, {"metadata": {"labels": {"a": "b"}}})

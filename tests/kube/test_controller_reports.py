@@ -66,7 +66,7 @@ async def test_metrics() -> None:
 
     demo, cache = controller(work, metrics), Cache[Object]()
     demo.watch(cache)
-    cache.seen("", thing("a", 1))
+    cache.update("", thing("a", 1))
     assert (of_queue("workqueue_depth"), of_queue("workqueue_adds_total")) == (1, 1)
     assert of_queue("workqueue_retries_total") == 0
     for metric in ("reconcile_errors_total", "terminal_reconcile_errors_total", "active_workers"):

@@ -41,14 +41,14 @@ async def server(answer: Answer, folder: Path) -> AsyncIterator[Http]:
     await runner.cleanup()
 
 
-async def wait(http: Http, patience: float = 0.5, stopping: asyncio.Event | None = None) -> None:
-    await wait_for_server(http, "http://it", stopping or asyncio.Event(), patience)
+async def wait(http: Http, within: float = 0.5, stopping: asyncio.Event | None = None) -> None:
+    await wait_for_server(http, "http://it", stopping or asyncio.Event(), within)
 
 
 async def test_a_server_that_just_restarts_is_waited_for(tmp_path: Path) -> None:
     answers = iter([web.Response(status=503), web.Response(status=500, text="etcd"), web.json_response({})])
     async with server(lambda: next(answers), tmp_path) as http:
-        await wait(http, patience=5)
+        await wait(http, within=5)
     assert next(answers, None) is None
 
 
@@ -60,7 +60,7 @@ async def test_a_refusal_is_an_answer(tmp_path: Path) -> None:
 async def test_credentials_that_are_not_accepted(tmp_path: Path) -> None:
     async with server(lambda: web.json_response({"code": 401}, status=401), tmp_path) as http:
         with pytest.raises(NotReachable, match="does not accept our credentials"):
-            await wait(http, patience=60)
+            await wait(http, within=60)
 
 
 async def test_somebody_who_never_answers_is_given_up(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ async def test_a_signal_ends_the_wait(tmp_path: Path) -> None:
         return web.Response(status=503)
 
     async with server(answer, tmp_path) as http, asyncio.timeout(5):
-        await wait(http, patience=60, stopping=stopping)
+        await wait(http, within=60, stopping=stopping)
 
 
 async def test_which_kinds_are_missing(cluster: ClusterAccess) -> None:

@@ -32,10 +32,10 @@ def body(**fields: Any) -> bytes:
     ],
 )
 def test_by_code(code: int, kind: type[errors.ApiError]) -> None:
-    found = errors.of(code, body())
+    found = errors.from_response(code, body())
     assert type(found) is kind
     assert (found.status, found.reason, found.message, str(found)) == (code, "Why", "it says", "it says")
-    watched = errors.of(500, body(code=code))
+    watched = errors.from_response(500, body(code=code))
     assert (type(watched), watched.status) == (kind, code)
 
 
@@ -50,7 +50,7 @@ def test_by_code(code: int, kind: type[errors.ApiError]) -> None:
     ],
 )
 def test_by_what_it_says(code: int, fields: dict[str, Any], kind: type[errors.ApiError]) -> None:
-    found = errors.of(code, body(**fields))
+    found = errors.from_response(code, body(**fields))
     assert type(found) is kind
     assert (found.status, found.reason, found.message) == (code, fields.get("reason", "Why"), "it says")
 
@@ -66,11 +66,11 @@ def test_by_what_it_says(code: int, fields: dict[str, Any], kind: type[errors.Ap
     ],
 )
 def test_message(fields: dict[str, Any], message: str) -> None:
-    assert str(errors.of(403, body(**fields))) == message
+    assert str(errors.from_response(403, body(**fields))) == message
 
 
 def test_an_answer_without_words() -> None:
-    found = errors.of(403, b"{}")
+    found = errors.from_response(403, b"{}")
     assert (type(found), found.reason, found.message) == (errors.Forbidden, "", "HTTP 403")
 
 
@@ -90,7 +90,7 @@ def test_an_answer_without_words() -> None:
     ],
 )
 def test_when_to_come_back(code: int, fields: dict[str, Any], header: str | None, after: float | None) -> None:
-    found = errors.of(code, body(**fields), header)
+    found = errors.from_response(code, body(**fields), header)
     assert (found.after if isinstance(found, errors.Throttled) else None) == after
     assert (found.status, found.reason, found.message) == (code, "Why", "it says")
 
@@ -106,18 +106,18 @@ def test_when_to_come_back(code: int, fields: dict[str, Any], header: str | None
     ],
 )
 def test_a_body_of_something_else(code: int, text: bytes, kind: type[errors.ApiError]) -> None:
-    found = errors.of(code, text)
+    found = errors.from_response(code, text)
     assert type(found) is kind
     assert (found.status, found.reason) == (code, "")
     assert found.message == f"HTTP {code} with a body that is not a Kubernetes Status"
 
 
 def test_an_answer_that_is_not_of_kubernetes() -> None:
-    found = errors.not_kubernetes(ValueError("no JSON"))
+    found = errors.invalid_response(ValueError("no JSON"))
     assert (found.status, found.reason) == (200, "")
     assert found.message == "the answer is not what Kubernetes sends: no JSON"
 
 
 def test_what_was_cut_says_how_long_it_lived() -> None:
     cut = errors.StreamInterrupted("ended", 2.5)
-    assert (str(cut), cut.lived) == ("ended", 2.5)
+    assert (str(cut), cut.duration) == ("ended", 2.5)

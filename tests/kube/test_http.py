@@ -65,8 +65,8 @@ async def connected(api: Api, metrics: Metrics, fence: Callable[[], None] | None
         yield Client(http, "test", fence)
 
 
-async def watched(client: Client, silence: float = 5) -> list[WatchEvent]:
-    return [seen async for seen in client.watch(CONFIG_MAP, "default", "1", seconds=60, silence=silence)]
+async def watched(client: Client, idle_timeout: float = 5) -> list[WatchEvent]:
+    return [seen async for seen in client.watch(CONFIG_MAP, "default", "1", seconds=60, idle_timeout=idle_timeout)]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ async def test_a_redirect_is_not_followed(metrics: Metrics) -> None:
 def test_a_server_that_says_when_to_come_back_is_believed(
     code: int, body: bytes, header: str | None, after: float
 ) -> None:
-    refusal = errors.of(code, body, header)
+    refusal = errors.from_response(code, body, header)
     assert isinstance(refusal, errors.Throttled)
     assert refusal.after == after
 
@@ -253,7 +253,7 @@ async def test_trouble_is_told_without_a_secret(metrics: Metrics) -> None:
         behind_nobody = replace(nobody, proxy=f"http://me:our-password@127.0.0.1:{free_port()}")
         tls = CredentialCache(StaticCredentials("test", time.time), TLSConfig("test"), time.time)
         tunnel = f"http://me:our-password@127.0.0.1:{refusing.port}"
-        behind_refusal = replace(nobody, server="https://localhost", keeper=tls, proxy=tunnel)
+        behind_refusal = replace(nobody, server="https://localhost", credential_cache=tls, proxy=tunnel)
         for config in nobody, behind_nobody, behind_refusal:
             async with Http(config, "test", metrics) as http:
                 with pytest.raises(errors.Unreachable, match="GET /api/v1/namespaces/default/configmaps/a") as raised:
@@ -318,7 +318,7 @@ async def test_each_end_of_a_watch_has_its_error(
     api = Api(answer)
     async with connected(api, metrics) as client:
         with pytest.raises(errors.KubeError) as raised:
-            await watched(client, silence=0.2)
+            await watched(client, idle_timeout=0.2)
         assert type(raised.value) is expected
         assert message in str(raised.value)
         assert len(api.requests) == 1

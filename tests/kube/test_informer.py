@@ -63,7 +63,7 @@ async def test_lists_once_and_then_follows_every_event(
         await client.delete(CONFIG_MAP, second)
         await eventually(lambda: len(changes) == 4)
         await caught_up(informer, client, namespace)
-    assert [(change.key.name, change.listed, version(change.old), version(change.new)) for change in changes] == [
+    assert [(change.key.name, change.from_list, version(change.old), version(change.new)) for change in changes] == [
         ("first", True, "", version(first)),
         ("second", False, "", version(second)),
         ("first", False, version(first), version(changed)),
@@ -81,7 +81,7 @@ async def test_our_own_write_is_told_once_and_says_who_made_it(
         proxy.blocked = True
         proxy.reset()  # so that the echo comes after the answer
         ours = await client.create(CONFIG_MAP, config_map(namespace, "ours"))
-        informer.written(ours, "planes")
+        informer.record_write(ours, "planes")
         assert informer.get(ours.key) == ours
         proxy.blocked = False
         theirs = await client.create(CONFIG_MAP, config_map(namespace, "theirs"))
@@ -92,14 +92,14 @@ async def test_our_own_write_is_told_once_and_says_who_made_it(
 async def test_a_bookmark_moves_the_position_when_nothing_happens(
     client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
 ) -> None:
-    informer = informer_of(CONFIG_MAP, namespace, lifetime=3, jitter=lambda: 0.0)
+    informer = informer_of(CONFIG_MAP, namespace, watch_timeout=3, jitter=lambda: 0.0)
     changes = told(informer)
     async with synced(informer):
-        start = int(informer.position(namespace))
+        start = int(informer.last_sync_version(namespace))
         elsewhere = await client.create(CONFIG_MAP, config_map("default", f"elsewhere-{uuid.uuid4().hex[:8]}"))
-        await eventually(lambda: int(informer.position(namespace)) > start, 30)
+        await eventually(lambda: int(informer.last_sync_version(namespace)) > start, 30)
         assert changes == []
-        await eventually(lambda: f"resourceVersion={informer.position(namespace)}" in proxy.watches[-1], 30)
+        await eventually(lambda: f"resourceVersion={informer.last_sync_version(namespace)}" in proxy.watches[-1], 30)
         await client.delete(CONFIG_MAP, elsewhere)
     assert len(proxy.lists) == 1
 
@@ -126,15 +126,15 @@ async def test_a_broken_connection_is_taken_up_where_it_ended(
 async def test_a_silent_watch_is_given_up_in_time(
     client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
 ) -> None:
-    patience = 0.6
-    informer = informer_of(CONFIG_MAP, namespace, patience=patience)
+    watch_idle_timeout = 0.6
+    informer = informer_of(CONFIG_MAP, namespace, watch_idle_timeout=watch_idle_timeout)
     async with synced(informer):
         await eventually(lambda: proxy.watches)
         proxy.freeze()
         frozen = time.monotonic()
         await client.create(CONFIG_MAP, config_map(namespace, "unheard"))
         await eventually(lambda: informer.get(Key(namespace, "unheard")), timeout=5)
-        assert time.monotonic() - frozen < patience + 2
+        assert time.monotonic() - frozen < watch_idle_timeout + 2
         await caught_up(informer, client, namespace)
     assert len(proxy.lists) == 1
 
@@ -204,7 +204,7 @@ async def test_an_object_that_cannot_be_read_does_not_stop_the_others(
     async with synced(informer):
         assert [item.key for item in informer] == [turning.key]
         worse = await client.merge(CONFIG_MAP, turning.key, {"data": {"news": "bad"}})
-        await eventually(lambda: not newer(worse.metadata.resource_version, informer.position(namespace)))
+        await eventually(lambda: not newer(worse.metadata.resource_version, informer.last_sync_version(namespace)))
         assert informer.get(turning.key), "it is still there, as it was when it could be read"
         better = await client.merge(CONFIG_MAP, turning.key, {"data": {"news": None}})
         await eventually(
@@ -247,17 +247,17 @@ async def test_a_kind_is_waited_for_and_may_go_again(
         if optional:
             await informer.synced.wait()
         else:
-            await eventually(lambda: "install its CustomResourceDefinition" in informer.trouble)
+            await eventually(lambda: "install its CustomResourceDefinition" in informer.error)
             assert not informer.synced.is_set()
         assert len(informer) == 0
 
         assert cluster.request("POST", CRDS, crd(kind.group))[0] == 201
-        await eventually(lambda: informer.synced.is_set() and informer.position(namespace), timeout=20)
+        await eventually(lambda: informer.synced.is_set() and informer.last_sync_version(namespace), timeout=20)
         thing = await client.create(kind, {"metadata": {"name": "one", "namespace": namespace}})
         await eventually(lambda: informer.get(thing.key))
         await caught_up(informer, client, namespace)
-        assert informer.trouble == ""
+        assert informer.error == ""
 
         assert cluster.request("DELETE", f"{CRDS}/things.{kind.group}")[0] == 200
-        await eventually(lambda: len(informer) == 0 and not informer.position(namespace), timeout=20)
+        await eventually(lambda: len(informer) == 0 and not informer.last_sync_version(namespace), timeout=20)
         assert [change.new is None for change in changes] == [False, True]

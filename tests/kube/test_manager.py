@@ -41,7 +41,7 @@ class Process:
             http, self.lease, identity, field_manager=identity, metrics=metrics, retry_period=0.2, jitter=lambda: 0.0
         )
         self.client = Client(http, identity, fence=self.election.check)
-        self.informer = Informer(self.client, kind, (namespace,), metrics=metrics, absent_poll=0.1)
+        self.informer = Informer(self.client, kind, (namespace,), metrics=metrics, missing_kind_interval=0.1)
         self.recorder = Recorder(self.client, "test", identity, metrics)
         controller = Controller("test", self.reconcile, metrics=metrics)
         controller.watch(self.informer)
@@ -145,7 +145,7 @@ async def test_a_process_stops_also_while_it_waits(start: Start, http: Http, nam
     leader = start("alice")
     await eventually(lambda: leader.election.leading)
     standby, blind = start("bob"), start("carol", kind=UNKNOWN)
-    await eventually(lambda: standby.informer.synced.is_set() and blind.informer.trouble)
+    await eventually(lambda: standby.informer.synced.is_set() and blind.informer.error)
     for process in (standby, blind):
         process.stopping.set()
         await asyncio.wait_for(process.running, 5)

@@ -12,7 +12,7 @@ GROUPS = "spec.template.spec.securityContext.supplementalGroupsPolicy"
 
 def refusal(status: int, message: str, causes: list[str] | None = None) -> errors.ApiError:
     details = {"causes": [{"field": field} for field in causes or []]}
-    return errors.of(status, json.dumps({"message": message, "details": details}).encode())
+    return errors.from_response(status, json.dumps({"message": message, "details": details}).encode())
 
 
 @pytest.mark.parametrize(

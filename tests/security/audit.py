@@ -8,7 +8,7 @@ from uuid import uuid4
 import msgspec
 import yaml
 
-from coder_k8s.kube import nesting
+from coder_k8s.kube import deep_json
 from tests.support.operator import NAMESPACE, SERVICE_ACCOUNT
 
 OPERATOR = f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"
@@ -43,7 +43,7 @@ def entries(folder: Path, holding: bytes = b"") -> Iterator[dict[str, Any]]:
             if holding not in line:
                 continue
             try:
-                yield nesting.decode(msgspec.json.decode, line)
+                yield deep_json.decode(msgspec.json.decode, line)
             except msgspec.DecodeError:
                 continue
 

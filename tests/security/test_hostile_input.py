@@ -84,9 +84,9 @@ def test_a_deep_answer_is_unreadable(answer: bytes) -> None:
 
 @given(st.text(), st.text())
 def test_what_is_shown_of_an_answer_is_short_and_one_line(message: str, detail: str) -> None:
-    problem = errors.Problem(message + TOKEN, detail)
+    problem = errors.ErrorResponse(message + TOKEN, detail)
     for status in (400, 401, 403, 404, 409, 429, 500):
-        shown = str(errors.refusal(status, None, problem, (TOKEN,)))
+        shown = str(errors.from_response(status, None, problem, (TOKEN,)))
         assert TOKEN not in shown
         assert shown.isprintable()
         assert len(shown) < 400

@@ -68,8 +68,8 @@ class Api:
 
 def plain_config(port: int, token: Content | None = None) -> Config:
     """A server on loopback that speaks HTTP without TLS."""
-    keeper = CredentialCache(StaticCredentials("test", time.time, token=token), None, time.time)
-    return Config(f"http://127.0.0.1:{port}", "default", keeper)
+    credential_cache = CredentialCache(StaticCredentials("test", time.time, token=token), None, time.time)
+    return Config(f"http://127.0.0.1:{port}", "default", credential_cache)
 
 
 def say(content: object = b"", status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:

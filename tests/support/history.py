@@ -48,7 +48,7 @@ class History:
             return self.of(name)[-1]
 
     async def run(self, version: str) -> None:
-        events = self.client.watch(self.kind, self.namespace, version, seconds=600, silence=600)
+        events = self.client.watch(self.kind, self.namespace, version, seconds=600, idle_timeout=600)
         async with aclosing(events):
             async for event in events:
                 if event.type in ("ADDED", "MODIFIED", "DELETED"):

@@ -25,7 +25,7 @@ async def informers(config: Config) -> AsyncIterator[MakeInformer]:
     async with Http(config, "test", metrics) as http:
 
         def make(kind: Kind[Any], *namespaces: str, **options: Any) -> Informer[Any]:
-            settings: dict[str, Any] = {"backoff": Backoff(0.02, 0.1), "absent_poll": 0.1, **options}
+            settings: dict[str, Any] = {"backoff": Backoff(0.02, 0.1), "missing_kind_interval": 0.1, **options}
             return Informer(Client(http, "us"), kind, namespaces, metrics=metrics, **settings)
 
         yield make

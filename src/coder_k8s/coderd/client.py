@@ -13,14 +13,14 @@ from yarl import URL
 from coder_k8s.coderd.connections import Connections, Reply
 from coder_k8s.coderd.errors import (
     Conflict,
+    ErrorResponse,
     Invalid,
     NotSupported,
-    Problem,
     Redirected,
     Unauthorized,
     Unavailable,
-    refusal,
-    shown,
+    from_response,
+    sanitize,
 )
 from coder_k8s.coderd.types import (
     BuildInfo,
@@ -214,13 +214,13 @@ def _checked(route: str, reply: Reply, secrets: tuple[str, ...]) -> bytes:
         raise _redirected(route, reply.headers.get("Location", ""))
     if reply.status == 405:
         raise NotSupported(f"{route}: coderd does not know this method")
-    raise refusal(reply.status, reply.headers.get("Retry-After"), _problem(reply), secrets)
+    raise from_response(reply.status, reply.headers.get("Retry-After"), _problem(reply), secrets)
 
 
 def _redirected(route: str, location: str) -> Redirected:
     """A redirect is not followed: the token is for the server that was asked. Only the host of its target is shown."""
     try:
-        target = shown(str(URL(location).origin()))
+        target = sanitize(str(URL(location).origin()))
     except ValueError:
         target = ""
     words = f"{route}: answered by a redirect, which is not followed: give the URL of coderd itself"
@@ -244,10 +244,10 @@ def _date(reply: Reply) -> datetime | None:
         return None
 
 
-def _problem(reply: Reply) -> Problem:
+def _problem(reply: Reply) -> ErrorResponse:
     """What an error answer says; anything that is not coderd's own form comes from something in between."""
     try:
-        return msgspec.json.decode(reply.body, type=Problem)
+        return msgspec.json.decode(reply.body, type=ErrorResponse)
     except UNREADABLE:
         pass
     raise Unavailable(f"HTTP {reply.status} that is not from coderd")

@@ -27,8 +27,8 @@ import msgspec
 
 _LONGEST_MESSAGE = 300
 _RATE_LIMIT_WINDOW = 60.0
-_NO_RIGHT = "unauthorized: rbac: forbidden"
-_DEAD_TOKEN = (
+_RBAC_FORBIDDEN = "unauthorized: rbac: forbidden"
+_TOKEN_ERRORS = (
     "API key is invalid",
     "API key secret is invalid",
     "API key expired at",
@@ -126,7 +126,7 @@ class Validation(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
-class Problem(msgspec.Struct, frozen=True):
+class ErrorResponse(msgspec.Struct, frozen=True):
     """The body of every error answer of coderd."""
 
     message: str
@@ -141,7 +141,7 @@ class Problem(msgspec.Struct, frozen=True):
         return ": ".join([*(part.rstrip(".:") for part in before), last])
 
 
-def shown(text: str, secrets: tuple[str, ...] = ()) -> str:
+def sanitize(text: str, secrets: tuple[str, ...] = ()) -> str:
     """The text in a form that may appear anywhere: short, printable, without the given secrets."""
     for secret in secrets:
         if secret:
@@ -150,34 +150,34 @@ def shown(text: str, secrets: tuple[str, ...] = ()) -> str:
     return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."
 
 
-def refusal(status: int, retry_after: str | None, problem: Problem, secrets: tuple[str, ...]) -> CoderdError:
-    """The error that an error answer of coderd means."""
-    text = shown(problem.text(), secrets)
+def from_response(status: int, retry_after: str | None, body: ErrorResponse, secrets: tuple[str, ...]) -> CoderdError:
+    """Return the typed error for an error response of coderd."""
+    text = sanitize(body.text(), secrets)
     match status:
         case 400 | 429 if status == 429 or retry_after is not None:
             # A forced refresh of entitlements that comes too early is a 400 with Retry-After.
             return RateLimited(text, _seconds(retry_after))
         case 401:
-            return _unauthorized(problem, text)
+            return _unauthorized(body, text)
         case 403:
-            return NotLicensed(text) if "Contact sales" in problem.message else Forbidden(text)
+            return NotLicensed(text) if "Contact sales" in body.message else Forbidden(text)
         case 404:
-            return NotSupported(text) if problem.message == "Route not found." else NotFound(text)
+            return NotSupported(text) if body.message == "Route not found." else NotFound(text)
         case 409:
             return Conflict(text)
         case _ if 400 <= status < 500:
             return Invalid(text)
-        case 500 if _NO_RIGHT in problem.detail:
-            return Forbidden(text)  # how coderd answers a user who may read provisioner keys or proxies, not make them
+        case 500 if _RBAC_FORBIDDEN in body.detail:
+            return Forbidden(text)  # coderd allows reading keys and proxies, but not creating them
         case _:
             return Unavailable(f"HTTP {status}: {text}")
 
 
-def _unauthorized(problem: Problem, text: str) -> CoderdError:
-    """coderd 2.30 answers 401 also while its database is down, so only the named defects of a key count."""
-    if problem.detail.startswith(_DEAD_TOKEN):
+def _unauthorized(body: ErrorResponse, text: str) -> CoderdError:
+    """Return `Unauthorized` only for a known token error: coderd 2.30 also returns 401 while its database is down."""
+    if body.detail.startswith(_TOKEN_ERRORS):
         return Unauthorized(text)
-    if problem.message.startswith("User is not active"):
+    if body.message.startswith("User is not active"):
         return Forbidden(text)
     return Unavailable(f"HTTP 401: {text}")
 

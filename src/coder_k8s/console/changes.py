@@ -20,7 +20,7 @@ from .session import Refused, Session
 KINDS = (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY)
 SECRET_ANNOTATIONS = Kind("", "v1", "Secret", "secrets", Object, metadata_only=True)
 WATCH_SECONDS = 300
-SILENCE = 330.0
+IDLE_TIMEOUT = 330.0
 
 Say = Callable[[str], None]
 
@@ -82,7 +82,7 @@ async def _sightings(session: Session, of: CoderProvisioner) -> AsyncGenerator[C
         yield seen
         version = seen.metadata.resource_version
         events = session.client.watch(
-            PROVISIONER, of.metadata.namespace, version, seconds=WATCH_SECONDS, silence=SILENCE, fields=named
+            PROVISIONER, of.metadata.namespace, version, seconds=WATCH_SECONDS, idle_timeout=IDLE_TIMEOUT, fields=named
         )
         async with aclosing(events):
             async for event in events:

@@ -56,10 +56,10 @@ class Children:
     ) -> Unstructured:
         return await self._applier.apply(kind, self._caches[kind], want, ours)
 
-    async def rehearse(self, kind: Kind[Unstructured], want: Manifest) -> None:
+    async def dry_run(self, kind: Kind[Unstructured], want: Manifest) -> None:
         """Raise what would refuse a write of this child; a webhook without dry run says nothing of it."""
         try:
-            await self._client.rehearse(kind, want)
+            await self._client.dry_run(kind, want)
         except errors.Invalid as refusal:
             if "does not support dry run" not in refusal.message:
                 raise

@@ -201,7 +201,7 @@ class StatusWriter(Generic[T]):
                 raise StatusRejected(refusal) from None
             except errors.Conflict:
                 live = await self._client.get(self._kind, seen.key)
-                self._cache.written(live, "")  # somebody else's doing, which our write on top of it would hide
+                self._cache.record_write(live, "")  # somebody else's doing, which our write on top of it would hide
                 replaced = live.metadata.uid != seen.metadata.uid
                 if replaced or _status(live).observed_generation > seen.metadata.generation:
                     return None

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from coder_k8s.kube import errors, ownership
+from coder_k8s.kube import errors, managed_fields
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.containment import contains
+from coder_k8s.kube.comparison import contains
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, key_of
 
 
@@ -61,7 +61,7 @@ class Applier:
             raise OwnedByOther(kind, live)
         if live.deleting or self._settled(kind, live, want):
             return live
-        if ownership.is_stale(live.metadata, self._client.field_manager):
+        if managed_fields.needs_upgrade(live.metadata, self._client.field_manager):
             await self._take_over(kind, live)
         want["metadata"]["uid"] = live.metadata.uid  # `Conflict` when a namesake has taken its place
         return await self._write(kind, cache, want, self._client.apply(kind, want))
@@ -91,14 +91,14 @@ class Applier:
 
     async def _take_over(self, kind: Kind[Unstructured], live: Unstructured) -> None:
         manager = self._client.field_manager
-        if patch := ownership.relabel(live.metadata, manager):
+        if patch := managed_fields.upgrade_operation(live.metadata, manager):
             with suppress(errors.Conflict, errors.Invalid):  # it changed since
                 await self._client.patch(kind, live.key, patch)
                 return
         manifest = await self._client.get_manifest(kind, live.key)
         if manifest["metadata"]["uid"] != live.metadata.uid:
             raise errors.Conflict(409, "Conflict", f"{kind.name} {live.key} was replaced by another of its name")
-        if patch := ownership.merge(manifest, manager):
+        if patch := managed_fields.upgrade_entries(manifest, manager):
             await self._client.patch(kind, live.key, patch)
 
 

@@ -31,7 +31,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
     new: T | None
     writer: str = ""
     """Which of our own controllers made it so; empty when the watch said it."""
-    listed: bool = False
+    from_list: bool = False
     """Found by a list: many at once, and none of them news to the user."""
 
 
@@ -65,7 +65,7 @@ class Cache(Generic[T]):
 
     def __init__(self) -> None:
         self._objects: dict[Key, T] = {}
-        self._positions: dict[str, str] = {}
+        self._versions: dict[str, str] = {}
         self._indexes: dict[Values[T], Index[T]] = {}
         self._listeners: list[Listener[T]] = []
         self._writing: dict[Key, Change[T] | None] = {}
@@ -91,9 +91,9 @@ class Cache(Generic[T]):
         """Be told of every change from now on."""
         self._listeners.append(listener)
 
-    def position(self, scope: str) -> str:
+    def last_sync_version(self, scope: str) -> str:
         """Up to where the watch of a scope (a namespace, or all) has told us everything; empty before a list."""
-        return self._positions.get(scope, "")
+        return self._versions.get(scope, "")
 
     async def write(self, key: Key, writer: str, request: Awaitable[T]) -> T:
         """Make a write of our own: its result is in the cache when this returns, and wakes all but the writer."""
@@ -102,68 +102,64 @@ class Cache(Generic[T]):
         try:
             new = await request
             version = new.metadata.resource_version
-            self.written(new, writer)
+            self.record_write(new, writer)
         finally:
-            self._tell_kept(key, version, writer)
+            self._notify_deferred(key, version, writer)
         return new
 
-    def written(self, new: T, writer: str) -> None:
+    def record_write(self, new: T, writer: str) -> None:
         """The answer to a write of our own."""
-        if newer(new.metadata.resource_version, self.position(self._scope(new.key))):
+        if newer(new.metadata.resource_version, self.last_sync_version(self._scope(new.key))):
             self._put(new, writer=writer)
 
-    def listed(self, scope: str, items: Iterable[T], resource_version: str) -> None:
+    def replace(self, scope: str, items: Iterable[T], resource_version: str) -> None:
         """A complete list of a scope; the watch goes on from its version."""
-        restored = newer(self.position(scope), resource_version)  # the past came back: nothing we know holds any more
-        self._positions[scope] = resource_version
+        restored = newer(self.last_sync_version(scope), resource_version)  # etcd was restored from a backup
+        self._versions[scope] = resource_version
         found = {item.key: item for item in items}
         for key, known in list(self._objects.items()):
             version = known.metadata.resource_version
             if scope in ("", key.namespace) and key not in found and (restored or not newer(version, resource_version)):
-                self._remove(key, listed=True)
+                self._remove(key, from_list=True)
         for item in found.values():
-            self._put(item, listed=True, regardless=restored)
+            self._put(item, from_list=True, force=restored)
 
-    def seen(self, scope: str, new: T) -> None:
+    def update(self, scope: str, new: T) -> None:
         """The watch says: this is how it is now."""
-        self.moved(scope, new.metadata.resource_version)
+        self.bookmark(scope, new.metadata.resource_version)
         self._put(new)
 
-    def gone(self, scope: str, last: Object) -> None:
+    def delete(self, scope: str, last: Object) -> None:
         """The watch says: it was deleted at this version."""
         version = last.metadata.resource_version
-        self.moved(scope, version)
+        self.bookmark(scope, version)
         known = self._objects.get(last.key)
         if known is not None and not newer(known.metadata.resource_version, version):
             self._remove(last.key)
 
-    def moved(self, scope: str, resource_version: str) -> None:
+    def bookmark(self, scope: str, resource_version: str) -> None:
         """The watch says: nothing else happened up to here."""
-        if newer(resource_version, self.position(scope)):
-            self._positions[scope] = resource_version
+        if newer(resource_version, self.last_sync_version(scope)):
+            self._versions[scope] = resource_version
 
-    def forget(self, scope: str) -> None:
+    def clear(self, scope: str) -> None:
         """Nobody serves this kind any more: there are no objects, and no position to go on from."""
-        self.listed(scope, (), "")
+        self.replace(scope, (), "")
 
     def _scope(self, key: Key) -> str:
-        return key.namespace if key.namespace in self._positions else ""
+        return key.namespace if key.namespace in self._versions else ""
 
-    def _put(self, new: T, *, writer: str = "", listed: bool = False, regardless: bool = False) -> None:
+    def _put(self, new: T, *, writer: str = "", from_list: bool = False, force: bool = False) -> None:
         key, old = new.key, self._objects.get(new.key)
-        if (
-            old is not None
-            and not regardless
-            and not newer(new.metadata.resource_version, old.metadata.resource_version)
-        ):
+        if old is not None and not force and not newer(new.metadata.resource_version, old.metadata.resource_version):
             return
         self._objects[key] = new
-        self._tell(Change(key, old, new, writer, listed))
+        self._notify(Change(key, old, new, writer, from_list))
 
-    def _remove(self, key: Key, *, listed: bool = False) -> None:
-        self._tell(Change(key, self._objects.pop(key), None, "", listed))
+    def _remove(self, key: Key, *, from_list: bool = False) -> None:
+        self._notify(Change(key, self._objects.pop(key), None, "", from_list))
 
-    def _tell(self, change: Change[T]) -> None:
+    def _notify(self, change: Change[T]) -> None:
         for index in self._indexes.values():
             index._update(change.key, change.old, change.new)  # noqa: SLF001 - one mechanism in two classes
         if change.key in self._writing:
@@ -173,7 +169,7 @@ class Cache(Generic[T]):
         for listener in self._listeners:
             listener(change)
 
-    def _tell_kept(self, key: Key, version: str, writer: str) -> None:
+    def _notify_deferred(self, key: Key, version: str, writer: str) -> None:
         """What became of an object while we wrote it: our doing if that is its last version, else somebody else's."""
         kept = self._writing.pop(key, None)
         if kept is None:

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from coder_k8s.kube import errors, nesting
+from coder_k8s.kube import deep_json, errors
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, key_of
 
@@ -93,9 +93,9 @@ class Client:
         while True:
             body = await self._http.send("GET", kind.path(Key(namespace, "")), query, _accept(kind, "List"))
             try:
-                page = nesting.decode(_LIST.decode, body)
+                page = deep_json.decode(_LIST.decode, body)
             except ValueError as trouble:
-                raise errors.not_kubernetes(trouble) from trouble
+                raise errors.invalid_response(trouble) from trouble
             yield Page(page.items or [], page.metadata.resource_version)
             if not page.metadata.proceed:
                 return
@@ -108,7 +108,7 @@ class Client:
         resource_version: str,
         *,
         seconds: int,
-        silence: float,
+        idle_timeout: float,
         labels: str = "",
         fields: str = "",
     ) -> AsyncGenerator[WatchEvent, None]:
@@ -122,7 +122,7 @@ class Client:
             fieldSelector=fields,
         )
         rest = b""
-        chunks = self._http.stream(kind.path(Key(namespace, "")), query, _accept(kind), silence)
+        chunks = self._http.stream(kind.path(Key(namespace, "")), query, _accept(kind), idle_timeout)
         async with aclosing(chunks):
             async for chunk in chunks:
                 *lines, rest = (rest + chunk).split(b"\n")
@@ -140,7 +140,7 @@ class Client:
         path = kind.path(key_of(manifest))
         return await self._write(kind, "PATCH", path, APPLY, manifest, fieldManager=self.field_manager, force="true")
 
-    async def rehearse(self, kind: Kind[Any], manifest: Manifest) -> None:
+    async def dry_run(self, kind: Kind[Any], manifest: Manifest) -> None:
         """Raise what `apply` would, and change nothing: a dry run on the server."""
         query = {"fieldManager": self.field_manager, "force": "true", "dryRun": "All"}
         await self._write(kind, "PATCH", kind.path(key_of(manifest)), APPLY, manifest, **query)
@@ -200,21 +200,21 @@ def _decode(kind: Kind[T], body: bytes) -> T:
     try:
         return kind.type.decode(body)
     except (ValueError, KeyError, TypeError) as trouble:
-        raise errors.not_kubernetes(trouble) from trouble
+        raise errors.invalid_response(trouble) from trouble
 
 
 def _parse(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
     except (ValueError, RecursionError) as trouble:
-        raise errors.not_kubernetes(trouble) from trouble
+        raise errors.invalid_response(trouble) from trouble
 
 
 def _event(line: bytes) -> WatchEvent:
     try:
-        event = nesting.decode(_EVENT.decode, line)
+        event = deep_json.decode(_EVENT.decode, line)
     except ValueError as trouble:
-        raise errors.not_kubernetes(trouble) from trouble
+        raise errors.invalid_response(trouble) from trouble
     if event.type == "ERROR":
-        raise errors.of(500, event.object)
+        raise errors.from_response(500, event.object)
     return event

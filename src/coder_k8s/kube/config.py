@@ -23,14 +23,14 @@ class Config:
 
     server: str
     namespace: str
-    keeper: CredentialCache = field(repr=False)
+    credential_cache: CredentialCache = field(repr=False)
     proxy: str | None = None
     proxy_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     server_name: str | None = None
 
     async def credentials(self, *, renew: bool = False) -> Credentials:
         """What to send now; `renew` after the API server refused the last ones."""
-        return await self.keeper.credentials(renew=renew)
+        return await self.credential_cache.credentials(renew=renew)
 
 
 def load(
@@ -75,7 +75,7 @@ def in_cluster(
     return Config(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
-        keeper=CredentialCache(login, TLSConfig(origin, service_account / "ca.crt"), clock),
+        credential_cache=CredentialCache(login, TLSConfig(origin, service_account / "ca.crt"), clock),
     )
 
 
@@ -95,7 +95,7 @@ def _of_files(paths: list[Path], context: str | None, environ: Mapping[str, str]
     return Config(
         server=server,
         namespace=choice.namespace,
-        keeper=CredentialCache(_login(choice, environ, clock), trust if scheme == "https" else None, clock),
+        credential_cache=CredentialCache(_login(choice, environ, clock), trust if scheme == "https" else None, clock),
         proxy=proxy,
         proxy_headers=proxy_headers,
         server_name=cluster.tls_server_name,

@@ -61,7 +61,7 @@ class Controller:
             if change.writer == self.name:
                 return
             if keys is None:
-                self._add(change.key, fast=not change.listed)
+                self._add(change.key, fast=not change.from_list)
                 return
             for state in (change.old, change.new):
                 for key in keys(state) if state is not None else ():

@@ -11,7 +11,7 @@ import msgspec
 from coder_k8s.kube import errors
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.objects import Key, Kind
-from coder_k8s.kube.waiting import first_of
+from coder_k8s.kube.wait import wait_any
 
 PAUSE = 0.25
 """Between two tries."""
@@ -57,7 +57,7 @@ async def wait_for_server(http: Http, server: str, stopping: asyncio.Event, pati
             return  # a refusal is an answer
         else:
             return
-        await first_of(stopping, timeout=PAUSE)
+        await wait_any(stopping, timeout=PAUSE)
 
 
 async def missing(http: Http, kinds: Iterable[Kind[Any]]) -> list[Kind[Any]]:

@@ -23,7 +23,7 @@ from coder_k8s.kube.lease import LEASE, Lease, LeaseSpec, claim, free, release
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, ObjectMeta, newer
 from coder_k8s.kube.rules import Rule
-from coder_k8s.kube.waiting import first_of
+from coder_k8s.kube.wait import wait_any
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Election:
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(self._watch(freed), name=f"watch Lease {self.key}")
             while not taken:
-                await first_of(freed, stopping, timeout=self._pause())
+                await wait_any(freed, stopping, timeout=self._pause())
                 if stopping.is_set():
                     break
                 freed.clear()
@@ -145,7 +145,7 @@ class Election:
     async def _keep(self, done: asyncio.Event) -> None:
         """Renew until the work is done."""
         while True:
-            await first_of(done, timeout=max(0.0, min(self._retry_period, self._until - self._clock())))
+            await wait_any(done, timeout=max(0.0, min(self._retry_period, self._until - self._clock())))
             if done.is_set():
                 return
             if not self.leading:
@@ -245,11 +245,11 @@ class Election:
     async def _watch(self, freed: asyncio.Event) -> None:
         """Notice renewals and releases at once; without a watch they are noticed at the next try."""
         fields = f"metadata.name={self.key.name}"
-        silence = 2.0 * self._lease_duration
+        idle_timeout = 2.0 * self._lease_duration
         while True:
             try:
                 async for event in self._candidate.watch(
-                    LEASE, self.key.namespace, "", seconds=300, silence=silence, fields=fields
+                    LEASE, self.key.namespace, "", seconds=300, idle_timeout=idle_timeout, fields=fields
                 ):
                     if event.type in ("ADDED", "MODIFIED"):
                         self._observe(Lease.decode(event.object))

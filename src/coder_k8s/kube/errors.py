@@ -31,11 +31,11 @@ class Unreachable(KubeError):
 
 
 class StreamInterrupted(Unreachable):
-    """An answer began, lived for so many seconds, and was ended by the other side before its time."""
+    """An answer began, duration for so many seconds, and was ended by the other side before its time."""
 
-    def __init__(self, message: str, lived: float) -> None:
+    def __init__(self, message: str, duration: float) -> None:
         super().__init__(message)
-        self.lived = lived
+        self.duration = duration
 
 
 class NotLeading(KubeError):
@@ -148,7 +148,7 @@ def unknown_fields(message: str) -> tuple[str, ...]:
     return tuple(_UNKNOWN.findall(verdict) if strict else _UNDECLARED.findall(message))
 
 
-def of(status: int, body: bytes | msgspec.Raw, retry_after: str | None = None) -> ApiError:
+def from_response(status: int, body: bytes | msgspec.Raw, retry_after: str | None = None) -> ApiError:
     """The typed error for an answer."""
     try:
         told = _STATUS.decode(body)
@@ -176,6 +176,6 @@ def of(status: int, body: bytes | msgspec.Raw, retry_after: str | None = None) -
     return error(code, reason, message)
 
 
-def not_kubernetes(trouble: Exception) -> ServerError:
+def invalid_response(trouble: Exception) -> ServerError:
     """The error for an answer that no API server gives."""
     return ServerError(200, "", f"the answer is not what Kubernetes sends: {trouble}")

@@ -86,9 +86,9 @@ class Http:
                 await asyncio.sleep(max(refusal.after, MIN_RETRY_DELAY * tries))
                 tries += 1
 
-    async def stream(self, path: str, query: Query, headers: Query, silence: float) -> AsyncGenerator[bytes, None]:
-        """The chunks of an endless answer; it is dead when it says nothing for longer than `silence`."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=silence)
+    async def stream(self, path: str, query: Query, headers: Query, idle_timeout: float) -> AsyncGenerator[bytes, None]:
+        """The chunks of an endless answer; it is dead when it says nothing for longer than `idle_timeout`."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=idle_timeout)
         request = _Request("GET", path, query, headers, timeout=timeout)
         async with self._answer(request) as answer:
             begun = time.monotonic()
@@ -99,7 +99,7 @@ class Http:
                 raise
             except BROKEN as trouble:
                 cut = self._unreachable(request, trouble)
-                raise errors.StreamInterrupted(str(cut), lived=time.monotonic() - begun) from None
+                raise errors.StreamInterrupted(str(cut), duration=time.monotonic() - begun) from None
 
     @asynccontextmanager
     async def _answer(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -141,7 +141,7 @@ class Http:
         self._metrics.requests.labels(str(answer.status), request.method).inc()
         if answer.status >= 300:
             async with answer:
-                raise errors.of(answer.status, await answer.read(), answer.headers.get("Retry-After"))
+                raise errors.from_response(answer.status, await answer.read(), answer.headers.get("Retry-After"))
         return answer
 
     def _once(self, request: _Request) -> aiohttp.ClientMiddlewareType:

@@ -41,10 +41,10 @@ class Informer(Cache[T]):
         metrics: Metrics,
         optional: bool = False,
         labels: str = "",
-        patience: float = 70.0,
+        watch_idle_timeout: float = 70.0,
         min_watch_lifetime: float = 10.0,
-        lifetime: int = 300,
-        absent_poll: float = 5.0,
+        watch_timeout: int = 300,
+        missing_kind_interval: float = 5.0,
         backoff: Backoff | None = None,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
@@ -52,50 +52,50 @@ class Informer(Cache[T]):
         super().__init__()
         self.kind = kind
         self.synced = asyncio.Event()
-        self._troubles: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
         self._client = client
         self._namespaces = tuple(namespaces) if kind.namespaced else ("",)
         self._optional = optional
         self._labels = labels
-        self._patience = patience
-        self._a_while = min_watch_lifetime
-        self._lifetime = lifetime
-        self._absent_poll = absent_poll
+        self._watch_idle_timeout = watch_idle_timeout
+        self._min_watch_lifetime = min_watch_lifetime
+        self._watch_timeout = watch_timeout
+        self._missing_kind_interval = missing_kind_interval
         self._backoff = backoff or Backoff(0.1, 5.0, jitter)
         self._clock = clock
         self._jitter = jitter
-        self._heard = dict.fromkeys(self._namespaces, clock())
-        self._complete: set[str] = set()
+        self._last_activity = dict.fromkeys(self._namespaces, clock())
+        self._synced_namespaces: set[str] = set()
         self._undecodable = metrics.undecodable.labels(str(kind))
         metrics.cached_objects.labels(str(kind)).set_function(self.__len__)
-        metrics.watch_age.labels(str(kind)).set_function(self.silence)
+        metrics.watch_age.labels(str(kind)).set_function(self.idle_seconds)
 
     @property
-    def trouble(self) -> str:
+    def error(self) -> str:
         """Why one of its watches does not work; empty when all do."""
-        return next(iter(self._troubles.values()), "")
+        return next(iter(self._errors.values()), "")
 
-    def silence(self) -> float:
+    def idle_seconds(self) -> float:
         """Seconds since the last sign of life of the quietest of its watches."""
-        return self._clock() - min(self._heard.values())
+        return self._clock() - min(self._last_activity.values())
 
     async def run(self) -> NoReturn:
         async with asyncio.TaskGroup() as group:
             for namespace in self._namespaces:
-                group.create_task(self._follow(namespace), name=f"watch {self.kind} {namespace}")
+                group.create_task(self._list_and_watch(namespace), name=f"watch {self.kind} {namespace}")
         raise AssertionError("a watch returned")
 
-    async def _follow(self, namespace: str) -> NoReturn:
+    async def _list_and_watch(self, namespace: str) -> NoReturn:
         complete, failures = False, 0
         while True:
-            heard, wait = self._heard[namespace], 0.0
+            last_activity, wait = self._last_activity[namespace], 0.0
             try:
                 if not complete:
                     await self._list(namespace)
                     complete = True
                 await self._watch(namespace)
             except errors.NotFound:
-                await self._absent(namespace)
+                await self._handle_missing_kind(namespace)
                 complete = False
                 continue
             except errors.Gone:
@@ -104,46 +104,47 @@ class Informer(Cache[T]):
             except errors.KubeError as trouble:
                 wait = trouble.after if isinstance(trouble, errors.Throttled) else 0.0
                 self._report(namespace, str(trouble))
-            failures = 1 if self._heard[namespace] != heard else failures + 1
-            await asyncio.sleep(max(self._backoff.delay(failures), min(wait, self._patience)))
+            failures = 1 if self._last_activity[namespace] != last_activity else failures + 1
+            await asyncio.sleep(max(self._backoff.delay(failures), min(wait, self._watch_idle_timeout)))
 
     async def _list(self, namespace: str) -> None:
         items: list[T] = []
         version = ""
         async for page in self._client.list(self.kind, namespace, labels=self._labels):
-            items += [item for raw in page.items if (item := self._decode(raw) or self.get(_bare(raw).key)) is not None]
+            decoded = (self._decode(raw) or self.get(_decode_metadata(raw).key) for raw in page.items)
+            items += [item for item in decoded if item is not None]
             version = page.resource_version
-            self._heard[namespace] = self._clock()
-        self.listed(namespace, items, version)
-        self._arrived(namespace)
+            self._last_activity[namespace] = self._clock()
+        self.replace(namespace, items, version)
+        self._mark_synced(namespace)
 
     async def _watch(self, namespace: str) -> None:
         events = self._client.watch(
             self.kind,
             namespace,
-            self.position(namespace),
-            seconds=int(self._lifetime * (1 + self._jitter())),
-            silence=self._patience,
+            self.last_sync_version(namespace),
+            seconds=int(self._watch_timeout * (1 + self._jitter())),
+            idle_timeout=self._watch_idle_timeout,
             labels=self._labels,
         )
         try:
             async with aclosing(events):
                 async for event in events:
-                    self._take(namespace, event)
-                    self._heard[namespace] = self._clock()
-                    self._troubles.pop(namespace, None)
+                    self._handle_event(namespace, event)
+                    self._last_activity[namespace] = self._clock()
+                    self._errors.pop(namespace, None)
         except errors.StreamInterrupted as cut:
-            if cut.lived >= self._a_while:
-                self._heard[namespace] = self._clock()
+            if cut.duration >= self._min_watch_lifetime:
+                self._last_activity[namespace] = self._clock()
             raise
 
-    def _take(self, namespace: str, event: WatchEvent) -> None:
+    def _handle_event(self, namespace: str, event: WatchEvent) -> None:
         if event.type in ("ADDED", "MODIFIED") and (new := self._decode(event.object)) is not None:
-            return self.seen(namespace, new)
-        bare = _bare(event.object)  # all that a bookmark has, and all that can be said of what cannot be read
+            return self.update(namespace, new)
+        partial = _decode_metadata(event.object)  # bookmarks and undecodable objects have nothing else
         if event.type == "DELETED":
-            return self.gone(namespace, bare)
-        return self.moved(namespace, bare.metadata.resource_version)
+            return self.delete(namespace, partial)
+        return self.bookmark(namespace, partial.metadata.resource_version)
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
         """An object that cannot be read stays as it was when it could be: it is not gone, and nothing may follow it."""
@@ -151,33 +152,33 @@ class Informer(Cache[T]):
             return self.kind.type.decode(raw)
         except (ValueError, TypeError, KeyError) as trouble:
             self._undecodable.inc()
-            log.error("cannot read %s %s: %s", self.kind.name, _bare(raw).key, trouble)
+            log.error("cannot read %s %s: %s", self.kind.name, _decode_metadata(raw).key, trouble)
             return None
 
-    async def _absent(self, namespace: str) -> None:
-        self.forget(namespace)
+    async def _handle_missing_kind(self, namespace: str) -> None:
+        self.clear(namespace)
         if self._optional:
-            self._arrived(namespace)
+            self._mark_synced(namespace)
         else:
             words = f"the API server does not know {self.kind}: install its CustomResourceDefinition"
             self._report(namespace, words)
-        self._heard[namespace] = self._clock()
-        await asyncio.sleep(self._absent_poll)
+        self._last_activity[namespace] = self._clock()
+        await asyncio.sleep(self._missing_kind_interval)
 
-    def _arrived(self, namespace: str) -> None:
-        self._troubles.pop(namespace, None)
-        self._complete.add(namespace)
-        if self._complete.issuperset(self._namespaces):
+    def _mark_synced(self, namespace: str) -> None:
+        self._errors.pop(namespace, None)
+        self._synced_namespaces.add(namespace)
+        if self._synced_namespaces.issuperset(self._namespaces):
             self.synced.set()
 
     def _report(self, namespace: str, trouble: str) -> None:
-        if trouble != self._troubles.get(namespace):
+        if trouble != self._errors.get(namespace):
             log.warning("watching %s: %s", self.kind, trouble)
-        self._troubles[namespace] = trouble
+        self._errors[namespace] = trouble
 
 
-def _bare(raw: msgspec.Raw) -> Object:
+def _decode_metadata(raw: msgspec.Raw) -> Object:
     try:
         return Object.decode(raw)
     except ValueError as trouble:
-        raise errors.not_kubernetes(trouble) from trouble
+        raise errors.invalid_response(trouble) from trouble

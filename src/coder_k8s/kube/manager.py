@@ -13,7 +13,7 @@ from coder_k8s.kube.election import Election
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.servers import Check, Server
-from coder_k8s.kube.waiting import first_of
+from coder_k8s.kube.wait import wait_any
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Manager:
 
     async def _synced(self, stopping: asyncio.Event) -> bool:
         for informer in self.informers:
-            await first_of(informer.synced, stopping)
+            await wait_any(informer.synced, stopping)
             if stopping.is_set():
                 return False
         log.info("caches are complete", extra={"objects": sum(map(len, self.informers))})
@@ -83,8 +83,8 @@ def liveness(informers: Sequence[Informer[Any]], limit: float) -> Mapping[str, C
     """A watch that cannot be kept alive makes the process blind: better start it anew."""
 
     def check(informer: Informer[Any]) -> str:
-        silence = informer.silence()
-        return f"silent for {silence:.0f} s; {informer.trouble}".rstrip("; ") if silence > limit else ""
+        idle = informer.idle_seconds()
+        return f"silent for {idle:.0f} s; {informer.error}".rstrip("; ") if idle > limit else ""
 
     return {f"watch {informer.kind}": partial(check, informer) for informer in informers}
 
@@ -93,7 +93,7 @@ def readiness(informers: Sequence[Informer[Any]], limit: float) -> Mapping[str, 
     """Ready means that every cache is complete and none has gone blind, leading or not."""
 
     def check(informer: Informer[Any]) -> str:
-        return "" if informer.synced.is_set() else f"not listed yet; {informer.trouble}".rstrip("; ")
+        return "" if informer.synced.is_set() else f"not listed yet; {informer.error}".rstrip("; ")
 
     synced = {f"cache {informer.kind}": partial(check, informer) for informer in informers}
     return {**synced, **liveness(informers, limit)}

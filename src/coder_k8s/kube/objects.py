@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from coder_k8s.kube import errors, nesting
+from coder_k8s.kube import deep_json, errors
 
 Manifest = dict[str, Any]
 """An object as it goes over the wire, decoded no further than JSON."""
@@ -69,7 +69,7 @@ class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
 
     @classmethod
     def decode(cls, data: bytes | msgspec.Raw) -> Self:
-        found: Self = nesting.decode(partial(msgspec.json.decode, type=cls), data)
+        found: Self = deep_json.decode(partial(msgspec.json.decode, type=cls), data)
         _share(found.metadata)
         return found
 
@@ -126,8 +126,8 @@ class Unstructured(Object):
 
     @classmethod
     def decode(cls, data: bytes | msgspec.Raw) -> Self:
-        fields = nesting.decode(_FIELDS.decode, data)
-        metadata = nesting.decode(_META.decode, fields.pop("metadata"))
+        fields = deep_json.decode(_FIELDS.decode, data)
+        metadata = deep_json.decode(_META.decode, fields.pop("metadata"))
         _share(metadata)
         encoded = msgspec.json.encode(fields)
         return cls(metadata=metadata, content=bytes(memoryview(encoded)))  # a copy, without the encoder's spare room

@@ -79,8 +79,8 @@ async def _assembled() -> list[Metric]:
     registry = Noting()
     ours = Metrics(registry)
     ProcessCollector(registry=registry)
-    keeper = CredentialCache(StaticCredentials("nobody", time.time), None, time.time)
-    nowhere = Config("https://kubernetes.invalid", "default", keeper)
+    credential_cache = CredentialCache(StaticCredentials("nobody", time.time), None, time.time)
+    nowhere = Config("https://kubernetes.invalid", "default", credential_cache)
     async with Http(nowhere, app.NAME, ours) as http, Connections() as coderd:
         app.assemble(Settings(leader_election_namespace="default"), http, coderd, ours, identity="reference")
     return [metric for collector in registry.collectors for metric in _described(collector)]

@@ -141,8 +141,8 @@ def one_key(kind: str, key: str, *, optional: bool = False) -> dict[str, Any]:
 )
 async def test_environment(answer: Answer, spec: dict[str, Any], expected: Environment) -> None:
     async with reader(answer) as there:
-        there.secrets.seen("", glimpse())
-        there.config_maps.seen("", glimpse())
+        there.secrets.update("", glimpse())
+        there.config_maps.update("", glimpse())
         assert await there.read(**spec) == expected
         [request] = there.api.requests
         kind = "configmaps" if "ConfigMap" in next(iter(expected.digests)) else "secrets"
@@ -159,17 +159,17 @@ async def test_what_no_watch_has_shown_is_missing_and_not_asked_for() -> None:
 
 async def test_each_version_is_read_once() -> None:
     async with reader(secret("1", A="1"), secret("2", A="2"), secret("2", A="3")) as there:
-        there.secrets.seen("", glimpse("1"))
+        there.secrets.update("", glimpse("1"))
         first = await there.read(**IN_SECRET)
         assert await there.read(**IN_SECRET) == first
         assert len(there.api.requests) == 1
-        there.secrets.seen("", glimpse("2"))
+        there.secrets.update("", glimpse("2"))
         second = await there.read(**IN_SECRET)
         assert (first.digests, second.digests) == ({"Secret/it": whole(A="1")}, {"Secret/it": whole(A="2")})
         assert len(there.api.requests) == 2
-        there.secrets.gone("", glimpse("3"))
+        there.secrets.delete("", glimpse("3"))
         assert (await there.read(**IN_SECRET)).missing == ("Secret/it",)
-        there.secrets.seen("", glimpse("2"))
+        there.secrets.update("", glimpse("2"))
         assert (await there.read(**IN_SECRET)).digests == {"Secret/it": whole(A="3")}, "forgotten with its object"
 
 
@@ -179,8 +179,8 @@ async def test_several_sources() -> None:
         **one_key("configMap", "A"),
     }
     async with reader(secret(CODER_ACCESS_URL="u"), config_map(data={"A": "1"})) as there:
-        there.secrets.seen("", glimpse())
-        there.config_maps.seen("", glimpse())
+        there.secrets.update("", glimpse())
+        there.config_maps.update("", glimpse())
         assert await there.read(**spec) == Environment(
             {
                 "Secret/it": whole(CODER_ACCESS_URL="u"),

@@ -213,7 +213,7 @@ class OperatorAccess:
     async def _renew(self, plane: CoderControlPlane, url: str, name: str, current: str) -> access_db.Grant:
         """The Secret has the new token before the old one is deleted."""
         await self._revocation.hold(plane)
-        await self._children.rehearse(SECRET, secret(plane, "rehearsal"))
+        await self._children.dry_run(SECRET, secret(plane, "dry-run"))
         grant = await access_db.ensure_token(url, name, current, now=self._now(), rng=self._rng)
         try:
             await self._children.apply(SECRET, secret(plane, grant.token))

@@ -229,7 +229,7 @@ class Reconciler:
         return known
 
     def _known(self, plane: CoderControlPlane) -> CoderControlPlane:
-        self._planes.written(plane, self._writer)
+        self._planes.record_write(plane, self._writer)
         return plane
 
     async def _finalize(self, plane: CoderControlPlane) -> float | None:

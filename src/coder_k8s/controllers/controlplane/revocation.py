@@ -62,7 +62,7 @@ class Revocation:
     async def hold(self, plane: CoderControlPlane) -> None:
         """Add the finalizer, without which no token is made."""
         held = await finalizers.add(self._client, CONTROL_PLANE, plane, CONTROL_PLANE_FINALIZER)
-        self._planes.written(held, self._writer)
+        self._planes.record_write(held, self._writer)
 
     def has_token(self, plane: CoderControlPlane) -> bool:
         """Whether there may be a token that the operator made."""

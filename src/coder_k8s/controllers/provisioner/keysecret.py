@@ -59,9 +59,9 @@ class KeySecret:
     async def write(self, provisioner: CoderProvisioner, stored: Stored) -> None:
         await self._children.apply(SECRET, secret(provisioner, *stored))
 
-    async def rehearse(self, provisioner: CoderProvisioner) -> None:
+    async def dry_run(self, provisioner: CoderProvisioner) -> None:
         """Raise what a write would: a quota or a webhook may refuse the Secret."""
-        await self._children.rehearse(SECRET, secret(provisioner, "-" * KEY_LENGTH, "", ""))
+        await self._children.dry_run(SECRET, secret(provisioner, "-" * KEY_LENGTH, "", ""))
 
     async def recorded(self, provisioner: CoderProvisioner, plane: str) -> Stored:
         """What we hold, taken to be the key that the status records without a question to coderd: pods run with it, or

@@ -154,7 +154,7 @@ class Reconciler:
             report.add(KEY_READY, False, reasons.FORBIDDEN, refused.message, stalled=True)
             report.requeue_after(refusals.FORBIDDEN_POLL)
             return provisioner, None, ""
-        self._provisioners.written(provisioner, self._writer)
+        self._provisioners.record_write(provisioner, self._writer)
         key = ""
         with refusals.told(report, ProvisionerCondition.PROVISIONER_KEY_SECRET_READY):
             provisioner, key = await self._rotation.ensure(provisioner, plane, coderd, report)

@@ -94,7 +94,7 @@ class Rotation:
                 case keys.Begin() | keys.Make():
                     done = made = False
                     with refusals.told(report, SECRET_READY):
-                        await self._secret.rehearse(provisioner)  # or coderd makes keys that nothing can hold
+                        await self._secret.dry_run(provisioner)  # or coderd makes keys that nothing can hold
                         cause = cause or (step.cause if isinstance(step, keys.Begin) else "")
                         provisioner = await self._write_ahead(provisioner, wanted, step, requested)
                         provisioner, made = await self._make(provisioner, wanted, coderd, step)
@@ -272,7 +272,7 @@ class Rotation:
         try:
             await self._secret.write(provisioner, Stored(key, wanted.plane, asked))
         except (kube_errors.Forbidden, kube_errors.Invalid, OwnedByOther):
-            # Although the rehearsal passed: nothing will hold this key.
+            # Although the dry run passed: nothing will hold this key.
             with suppress(coderd_errors.CoderdError):
                 await coderd.delete_provisioner_key(wanted.organization, step.name)
             raise

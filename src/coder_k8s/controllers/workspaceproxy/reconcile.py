@@ -188,7 +188,7 @@ class Reconciler:
     async def _let_go(self, proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
         """A finalizer exists only while there is something outside of Kubernetes to clean up."""
         free = await finalizers.remove(self._client, WORKSPACE_PROXY, proxy, FINALIZER) or proxy
-        self._proxies.written(free, self._writer)
+        self._proxies.record_write(free, self._writer)
         return free
 
     async def _finalize(self, proxy: CoderWorkspaceProxy) -> float | None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from coder_k8s.api import reasons
 from coder_k8s.api.conditions import WorkspaceProxyCondition
 from coder_k8s.coderd import errors
-from coder_k8s.coderd.errors import shown
+from coder_k8s.coderd.errors import sanitize
 from coder_k8s.coderd.types import WorkspaceProxy
 from coder_k8s.controllers.labels import ADOPT
 from coder_k8s.controllers.report import Report
@@ -77,12 +77,12 @@ def health(found: WorkspaceProxy, replicas: int, token: str) -> Verdict:
     """How coderd sees a proxy, in its own words but for the token."""
     seen = found.status.report
     parts = [*(seen.errors or []), *(f"warning: {each}" for each in seen.warnings or [])]
-    words = shown("; ".join(parts), (token, token.partition(":")[2]))
+    words = sanitize("; ".join(parts), (token, token.partition(":")[2]))
     if replicas == 0:
         return Verdict(False, reasons.SCALED_TO_ZERO, "Scaled to zero", satisfied=True)
     if found.status.status == "ok":
         reached = (
-            f"Coder reaches the proxy, which runs {shown(found.version)}"
+            f"Coder reaches the proxy, which runs {sanitize(found.version)}"
             if found.version
             else "Coder reaches the proxy"
         )
@@ -94,7 +94,7 @@ def health(found: WorkspaceProxy, replicas: int, token: str) -> Verdict:
 
 
 def registered_as(found: WorkspaceProxy, url: str) -> Verdict:
-    return Verdict(True, reasons.REGISTERED, f"Registered under the name {shown(found.name)} at {url}")
+    return Verdict(True, reasons.REGISTERED, f"Registered under the name {sanitize(found.name)} at {url}")
 
 
 def name_taken(found: Blocked) -> Verdict:

@@ -58,7 +58,7 @@ def build(runtime: Runtime) -> Controller:
 
     async def hold(proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
         held = await finalizers.add(client, WORKSPACE_PROXY, proxy, PROXY_FINALIZER)
-        proxies.written(held, NAME)
+        proxies.record_write(held, NAME)
         return held
 
     children = Children(client, Applier(client, NAME, DIGEST), caches, WORKSPACE_PROXY)

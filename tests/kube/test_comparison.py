@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.kube.containment import KEYED_LISTS, SETS, contains
+from coder_k8s.kube.comparison import KEYED_LISTS, SETS, contains
 
 CHILDREN = {
     "apis/apps/v1": "io.k8s.api.apps.v1.Deployment",

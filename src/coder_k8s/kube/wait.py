@@ -3,7 +3,7 @@
 import asyncio
 
 
-async def first_of(*events: asyncio.Event, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it is no failure
+async def wait_any(*events: asyncio.Event, timeout: float | None = None) -> None:  # noqa: ASYNC109 - it is no failure
     """Return when one of the events is set, or when the time is over."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     try:

@@ -10,7 +10,7 @@ from typing import Any
 from coder_k8s.kube.objects import Manifest, ObjectMeta
 
 
-def is_stale(meta: ObjectMeta, manager: str) -> bool:
+def needs_upgrade(meta: ObjectMeta, manager: str) -> bool:
     """Whether fields of ours are held by something else than server-side apply."""
     return any(
         entry.manager == manager and entry.operation == "Update" and not entry.subresource
@@ -18,7 +18,7 @@ def is_stale(meta: ObjectMeta, manager: str) -> bool:
     )
 
 
-def relabel(meta: ObjectMeta, manager: str) -> list[Manifest]:
+def upgrade_operation(meta: ObjectMeta, manager: str) -> list[Manifest]:
     """The JSON patch that makes our only entry an `Apply` entry, refused if the object changed meanwhile.
 
     It takes no more than the place of the entry; empty when there are several.
@@ -31,7 +31,7 @@ def relabel(meta: ObjectMeta, manager: str) -> list[Manifest]:
     return [operation, _unless_changed(meta.resource_version)]
 
 
-def merge(manifest: Manifest, manager: str) -> list[Manifest]:
+def upgrade_entries(manifest: Manifest, manager: str) -> list[Manifest]:
     """The JSON patch that gives all our fields to one `Apply` entry, refused if the object changed meanwhile.
 
     It is empty when we own no field, for instance after another client removed our entries.

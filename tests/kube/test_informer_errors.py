@@ -80,9 +80,9 @@ async def test_a_watch_goes_on_from_where_trouble_began(trouble: Answer) -> None
     beginning = watch(event("ADDED", config_map("a", 6)), ending="end")
     rest = watch(event("ADDED", config_map("b", 7)), event("DELETED", config_map("old", 8)))
     api = Api(listing(5, config_map("old", 3)), beginning, trouble, trouble, rest)
-    async with following(api, patience=0.3) as (informer, changes):
+    async with following(api, watch_idle_timeout=0.3) as (informer, changes):
         await eventually(lambda: names(informer) == {"a": "6", "b": "7"})
-        assert informer.trouble == ""
+        assert informer.error == ""
     assert [change.key.name for change in changes] == ["old", "a", "b", "old"]
     assert len(lists(api)) == 1
     assert set(watched_from(api)[1:]) == {"6"}
@@ -95,8 +95,8 @@ async def test_a_list_is_asked_for_until_it_is_complete(trouble: Answer) -> None
     async with following(api) as (informer, changes):
         await asyncio.wait_for(informer.synced.wait(), 5)
         assert names(informer) == {"a": "3", "b": "4"}
-        assert informer.trouble == ""
-    assert [(change.key.name, change.listed) for change in changes] == [("a", True), ("b", True)]
+        assert informer.error == ""
+    assert [(change.key.name, change.from_list) for change in changes] == [("a", True), ("b", True)]
 
 
 GONES = pytest.mark.parametrize("gone", [GONE, refuse(410, "Expired", "too old")], ids=["event", "answer"])
@@ -107,7 +107,7 @@ async def test_after_gone_a_list_tells_what_changed_and_nothing_else(gone: Answe
     before = listing(5, config_map("same", 1), config_map("changed", 2), config_map("deleted", 3))
     after = listing(9, config_map("same", 1), config_map("changed", 8), config_map("new", 7))
     async with following(Api(before, gone, after, watch())) as (informer, changes):
-        await eventually(lambda: informer.position("default") == "9")
+        await eventually(lambda: informer.last_sync_version("default") == "9")
         assert names(informer) == {"same": "1", "changed": "8", "new": "7"}
     assert sorted((change.key.name, change.new is not None) for change in changes[3:]) == [
         ("changed", True),
@@ -128,16 +128,16 @@ async def test_a_list_that_is_older_than_our_own_write_does_not_undo_it(before: 
     async with following(api) as (informer, _):
         await eventually(lambda: len(api.requests) == len(before) + 1)
         for manifest in config_map("a", 10), config_map("ours", 11):
-            informer.written(Unstructured.decode(msgspec.json.encode(manifest)), "us")
+            informer.record_write(Unstructured.decode(msgspec.json.encode(manifest)), "us")
         release.set()
-        await eventually(lambda: informer.position("default") == "9")
+        await eventually(lambda: informer.last_sync_version("default") == "9")
         assert names(informer) == {"a": "10", "ours": "11"}
 
 
 async def test_when_the_past_comes_back_nothing_of_the_future_is_left() -> None:
     api = Api(listing(50, config_map("a", 40), config_map("b", 41)), GONE, listing(9, config_map("a", 4)), watch())
     async with following(api) as (informer, _):
-        await eventually(lambda: informer.position("default") == "9")
+        await eventually(lambda: informer.last_sync_version("default") == "9")
         assert names(informer) == {"a": "4"}
 
 
@@ -151,12 +151,12 @@ async def test_a_kind_that_is_removed_after_gone_leaves_nothing_behind() -> None
     ]
 
 
-@pytest.mark.parametrize(("after", "patience", "wait"), [(0.3, 5.0, 0.3), (3600, 0.3, 0.3)])
+@pytest.mark.parametrize(("after", "watch_idle_timeout", "wait"), [(0.3, 5.0, 0.3), (3600, 0.3, 0.3)])
 async def test_a_throttled_watch_comes_back_when_told_but_not_blind_for_ever(
-    after: float, patience: float, wait: float
+    after: float, watch_idle_timeout: float, wait: float
 ) -> None:
     api = Api(listing(5), refuse(429, after=after), watch(event("ADDED", config_map("a", 6))))
-    async with following(api, patience=patience) as (informer, _):
+    async with following(api, watch_idle_timeout=watch_idle_timeout) as (informer, _):
         await eventually(lambda: names(informer) == {"a": "6"}, timeout=3)
     _, refused, again = api.requests[:3]
     assert again.at - refused.at >= wait
@@ -169,7 +169,7 @@ async def test_an_event_that_cannot_be_understood_is_no_sign_of_life() -> None:
         await informer.synced.wait()
         now[0] = 100.0
         await eventually(lambda: len(watched_from(api)) > 2)
-        assert informer.silence() == 100.0
+        assert informer.idle_seconds() == 100.0
 
 
 def slow(seconds: float, answer: Answer) -> Answer:
@@ -195,14 +195,14 @@ async def test_a_watch_with_nothing_to_tell_was_alive_if_it_was_cut(
 ) -> None:
     now = [0.0]
     api = Api(listing(5), answer)
-    async with following(api, clock=lambda: now[0], patience=5.0, min_watch_lifetime=min_watch_lifetime) as (
+    async with following(api, clock=lambda: now[0], watch_idle_timeout=5.0, min_watch_lifetime=min_watch_lifetime) as (
         informer,
         _,
     ):
         await informer.synced.wait()
         now[0] = 100.0
         await eventually(lambda: len(watched_from(api)) > 1)
-        assert informer.silence() == (0.0 if alive else 100.0)
+        assert informer.idle_seconds() == (0.0 if alive else 100.0)
 
 
 async def test_the_trouble_of_one_namespace_is_not_hidden_by_another() -> None:
@@ -215,5 +215,5 @@ async def test_the_trouble_of_one_namespace_is_not_hidden_by_another() -> None:
 
     api = Api(answer)
     async with following(api, "default", "closed") as (informer, _):
-        await eventually(lambda: names(informer) == {"a": "6"} and informer.trouble == "not yours")
+        await eventually(lambda: names(informer) == {"a": "6"} and informer.error == "not yours")
         assert not informer.synced.is_set()

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
+from coder_k8s.kube.deep_json import DEEPEST, prune
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import SECRET, SECRET_METADATA
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.nesting import DEEPEST, shallow
 from coder_k8s.kube.objects import Key, Kind
 from tests.support import eventually
 from tests.support.informers import informers, synced
@@ -26,7 +26,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_what_is_not_deep_stays_as_it_is(value: Any) -> None:
-    assert shallow(json.dumps(value).encode()) == json.dumps(value).encode()
+    assert prune(json.dumps(value).encode()) == json.dumps(value).encode()
 
 
 @given(JSON, st.integers(DEEPEST, 3 * DEEPEST), st.integers(0, DEEPEST // 2))
@@ -34,7 +34,7 @@ def test_what_is_too_deep_becomes_null_and_nothing_else_does(value: Any, depth: 
     deep = b'{"a":' * depth + b'"}]"' + b"}" * depth
     beside = json.dumps(value).encode()
     text = b"[" * above + b"[" + deep + b"," + beside + b"]" + b"]" * above
-    found = json.loads(shallow(text))
+    found = json.loads(prune(text))
     for _ in range(above):
         [found] = found
     cut, kept = found

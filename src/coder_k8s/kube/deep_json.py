@@ -22,10 +22,10 @@ def decode(decoder: Callable[[bytes], T], data: bytes | msgspec.Raw) -> T:
     try:
         return decoder(data)
     except RecursionError:
-        return decoder(shallow(bytes(data)))
+        return decoder(prune(bytes(data)))
 
 
-def shallow(data: bytes) -> bytes:
+def prune(data: bytes) -> bytes:
     """The same JSON with `null` for what is too deep."""
     kept, start, depth = bytearray(), 0, 0
     for token in _TOKEN.finditer(data):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from coder_k8s.kube.managed_fields import needs_upgrade, upgrade_entries, upgrade_operation
 from coder_k8s.kube.objects import ManagedFields, Manifest, ObjectMeta
-from coder_k8s.kube.ownership import is_stale, merge, relabel
 
 OURS, OTHERS = "coder-k8s", "kubectl"
 APPLY, UPDATE = ManagedFields(OURS, "Apply"), ManagedFields(OURS, "Update")
@@ -24,7 +24,7 @@ OTHER = ManagedFields(OTHERS, "Update")
     ],
 )
 def test_stale(entries: tuple[ManagedFields, ...], stale: bool) -> None:
-    assert is_stale(ObjectMeta(managed_fields=entries), OURS) is stale
+    assert needs_upgrade(ObjectMeta(managed_fields=entries), OURS) is stale
 
 
 @pytest.mark.parametrize(
@@ -44,14 +44,14 @@ def test_relabel(entries: tuple[ManagedFields, ...], place: int | None) -> None:
         {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
     ]
     meta = ObjectMeta(managed_fields=entries, resource_version="7")
-    assert relabel(meta, OURS) == ([] if place is None else expected)
+    assert upgrade_operation(meta, OURS) == ([] if place is None else expected)
 
 
 def entry(manager: str, operation: str, fields: Manifest, **more: str) -> Manifest:
     return {"manager": manager, "operation": operation, "fieldsV1": fields, **more}
 
 
-def test_merge() -> None:
+def test_upgrade_entries() -> None:
     other = entry(OTHERS, "Update", {"f:metadata": {}})
     status = entry(OURS, "Update", {"f:status": {}}, subresource="status")
     first = entry(OURS, "Apply", {"f:spec": {"f:a": {}, "f:b": {"f:c": {}}}}, time="1")
@@ -59,7 +59,7 @@ def test_merge() -> None:
     last = entry(OURS, "Update", {"f:spec": {"f:b": {"f:d": {}}}, "f:data": {}}, time="2")
     manifest: Manifest = {"metadata": {"resourceVersion": "7", "managedFields": [first, other, bare, status, last]}}
     union: Manifest = {"f:data": {}, "f:spec": {"f:a": {}, "f:b": {"f:c": {}, "f:d": {}}}}
-    assert merge(manifest, OURS) == [
+    assert upgrade_entries(manifest, OURS) == [
         {
             "op": "replace",
             "path": "/metadata/managedFields",
@@ -71,4 +71,4 @@ def test_merge() -> None:
 
 @pytest.mark.parametrize("entries", [{}, {"managedFields": []}, {"managedFields": [entry(OTHERS, "Update", {})]}])
 def test_merge_without_an_entry_of_ours(entries: Manifest) -> None:
-    assert merge({"metadata": {"resourceVersion": "7", **entries}}, OURS) == []
+    assert upgrade_entries({"metadata": {"resourceVersion": "7", **entries}}, OURS) == []
