@@ -23,7 +23,7 @@ from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
 from tests.e2e.operator_process import OperatorProcess
 from tests.support import eventually
-from tests.support.operator import NAMESPACE, install_crds, write_operator_kubeconfig
+from tests.support.installation import NAMESPACE, install_crds, write_operator_kubeconfig
 
 CHILDREN: tuple[Kind[Unstructured], ...] = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, DEPLOYMENT, SERVICE)
 MANY = "many"

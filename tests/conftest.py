@@ -25,7 +25,7 @@ from tests.security.deletions import CarefulDeletion
 from tests.security.privileges import LeastPrivilege
 from tests.security.secrecy import RECORDS, Secrecy, record
 from tests.support.databases import postgres
-from tests.support.operator import install_crds, write_operator_kubeconfig
+from tests.support.installation import install_crds, write_operator_kubeconfig
 
 __all__ = ["postgres"]
 

@@ -86,9 +86,9 @@ def test_the_environment_counts_and_a_flag_counts_more() -> None:
 
 
 def test_help_names_every_flag_with_a_sentence() -> None:
-    told = CliRunner().invoke(main, ["controller", "--help"]).output
-    assert all(flag_of(field.name) in told for field in dataclasses.fields(Settings))
-    assert "Run the operator." in told
+    output = CliRunner().invoke(main, ["controller", "--help"]).output
+    assert all(flag_of(field.name) in output for field in dataclasses.fields(Settings))
+    assert "Run the operator." in output
     assert "controller" in CliRunner().invoke(main, ["--help"]).output
 
 

@@ -11,7 +11,7 @@ from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
 from tests.support import eventually
-from tests.support.operator import CONFIG
+from tests.support.installation import CONFIG
 from tests.support.versions import minor
 
 from .admission import KINDS, altered, minimal, submit

@@ -10,7 +10,7 @@ import yaml
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object
 from tests.manifests.test_crd import EMBEDDED
-from tests.support.operator import CONFIG
+from tests.support.installation import CONFIG
 from tests.support.versions import minor
 
 from .admission import KINDS, minimal, submit
@@ -30,7 +30,7 @@ def test_every_limit_refuses_what_breaks_it(cluster: ClusterAccess, namespace: s
     _, stored = submit(cluster, namespace, minimal(kind))
     embedded = "|".join(field for of, field, _ in EMBEDDED if of is kind)
     inside = re.compile(rf"spec\.({embedded})(\[0\])?\.")
-    flaws, asked = [], 0
+    differences, asked = [], 0
     older = minor(cluster) < FORMATS_SINCE
     for breach in breaches(schema_of(kind)):
         if inside.match(breach.field):
@@ -41,8 +41,8 @@ def test_every_limit_refuses_what_breaks_it(cluster: ClusterAccess, namespace: s
         status, answer = send(cluster, namespace, kind, stored, breach)
         causes = [(cause["field"], cause["message"]) for cause in answer.get("details", {}).get("causes", [])]
         if status != 422 or not any(tells(breach, *cause, older=older) for cause in causes):
-            flaws.append(f"{breach.field}: {breach.words!r}: {status} {causes or answer}")
-    assert not flaws, "\n".join(flaws)
+            differences.append(f"{breach.field}: {breach.words!r}: {status} {causes or answer}")
+    assert not differences, "\n".join(differences)
     assert asked > 50
 
 

@@ -23,7 +23,7 @@ def condition(type: str, status: str, reason: str, message: str = "") -> Manifes
     }
 
 
-def told(*conditions: tuple[str, str, str, str], **fields: Any) -> Manifest:
+def with_conditions(*conditions: tuple[str, str, str, str], **fields: Any) -> Manifest:
     """A status."""
     return {"observedGeneration": 1, "conditions": [condition(*each) for each in conditions], **fields}
 

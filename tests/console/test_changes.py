@@ -15,7 +15,7 @@ from coder_k8s.dev.processes import Process
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key, Manifest
 from tests.console.conftest import Console
-from tests.console.manifests import READY, get, made, plane, provisioner, put, told
+from tests.console.manifests import READY, get, made, plane, provisioner, put, with_conditions
 from tests.support import eventually
 
 ROTATE = "coder.com/rotate-key"
@@ -34,7 +34,7 @@ def set_status(cluster: ClusterAccess, namespace: str, status: Manifest) -> None
 
 @pytest.fixture
 def gpu(cluster: ClusterAccess, namespace: str, crds: None) -> None:
-    status = told(READY, provisionerKeyName="gpu", provisionerKeyID="one")
+    status = with_conditions(READY, provisionerKeyName="gpu", provisionerKeyID="one")
     put(cluster, PROVISIONER, namespace, provisioner("gpu", "prod", status))
 
 
@@ -94,7 +94,7 @@ async def test_rotate_waits(
     waiting.start()
     try:
         await eventually(lambda: "waiting for a new one" in said.read_text(), timeout=30)
-        status = told(READY, provisionerKeyName="gpu-2", provisionerKeyID="two")
+        status = with_conditions(READY, provisionerKeyName="gpu-2", provisionerKeyID="two")
         set_status(cluster, namespace, {**status, "retiringKeys": [{"name": "gpu"}]})
         await eventually(lambda: "goes when" in said.read_text(), timeout=30)
         set_status(cluster, namespace, status)
@@ -124,7 +124,7 @@ TAKEN = ("ProvisionerKeyReady", "False", "NameTaken", "coderd has a key gpu-2 th
         ({}, "key gpu: waiting for a new one", False),
         ({"provisionerKeyID": "one"}, "key gpu: waiting for a new one", False),
         (
-            told(TAKEN, provisionerKeyID="one"),
+            with_conditions(TAKEN, provisionerKeyID="one"),
             "key gpu: waiting for a new one (NameTaken: coderd has a key gpu-2 that is not ours)",
             False,
         ),

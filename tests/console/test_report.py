@@ -19,7 +19,7 @@ from coder_k8s.kube.kinds import CONFIG_MAP, DEPLOYMENT, INGRESS, POD, SECRET, S
 from coder_k8s.kube.objects import Kind, Manifest, Unstructured
 from tests.console.conftest import Console
 from tests.console.kubelet import node
-from tests.console.manifests import READY, labels, made, plane, pod, provisioner, proxy, put, told
+from tests.console.manifests import READY, labels, made, plane, pod, provisioner, proxy, put, with_conditions
 from tests.console.test_status import restricted
 
 EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
@@ -155,11 +155,15 @@ class Fixture:
             f"cannot log in with {self.known} at postgres://x:{self.canary.plain('message')}@db, {self.environment}; "
             f"Authorization: Bearer {self.canary.plain('bearer')}"
         )
-        status = told(("Ready", "False", "DatabaseUnreachable", told_too_much), version="v2.30.0", readyReplicas=1)
+        status = with_conditions(
+            ("Ready", "False", "DatabaseUnreachable", told_too_much), version="v2.30.0", readyReplicas=1
+        )
         self.put(CONTROL_PLANE, plane("prod", status, spec, **self._metadata()))
 
     def _others(self) -> None:
-        self.put(PROVISIONER, provisioner("gpu", "prod", told(READY), {**self._pods(), "tags": {"gpu": "yes"}}))
+        self.put(
+            PROVISIONER, provisioner("gpu", "prod", with_conditions(READY), {**self._pods(), "tags": {"gpu": "yes"}})
+        )
         bootstrap = {
             "coderURL": f"https://far.example/?key={self.canary.plain('coderurl')}",
             "credentialsSecretRef": {"name": "database", "key": "other"},
@@ -319,7 +323,7 @@ def check_use(files: dict[str, str], namespace: str) -> None:
 def test_what_may_not_be_read_is_told(
     console: Console, cluster: ClusterAccess, namespace: str, tmp_path: Path, operator_kubeconfig: Path
 ) -> None:
-    put(cluster, CONTROL_PLANE, namespace, plane("prod", told(READY)))
+    put(cluster, CONTROL_PLANE, namespace, plane("prod", with_conditions(READY)))
     config = restricted(cluster, namespace, tmp_path / "restricted", "coder-k8s-view")
     path = tmp_path / "report.zip"
     done = console("report", "--kubeconfig", str(config), "-o", str(path))

@@ -17,7 +17,19 @@ from coder_k8s.dev.binaries import program
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import POD, SERVICE_ACCOUNT
 from tests.console.conftest import Console
-from tests.console.manifests import READY, RUNNING, labels, made, plane, pod, provisioner, proxy, put, selector, told
+from tests.console.manifests import (
+    READY,
+    RUNNING,
+    labels,
+    made,
+    plane,
+    pod,
+    provisioner,
+    proxy,
+    put,
+    selector,
+    with_conditions,
+)
 from tests.kube import kubeconfigs
 from tests.support.api import Api, say
 
@@ -29,10 +41,15 @@ OF_GPU = labels("coder-provisioner", "gpu")
 def family(cluster: ClusterAccess, namespace: str, crds: None) -> None:
     """A control plane that is ready, a provisioner that is not and a proxy of which nobody has spoken."""
     put(
-        cluster, CONTROL_PLANE, namespace, plane("prod", told(READY, phase="Ready", version="v2.30.0", readyReplicas=1))
+        cluster,
+        CONTROL_PLANE,
+        namespace,
+        plane("prod", with_conditions(READY, phase="Ready", version="v2.30.0", readyReplicas=1)),
     )
     waiting = ("Ready", "False", "NotConnected", "coderd sees 0 of 1 daemons")
-    put(cluster, PROVISIONER, namespace, provisioner("gpu", "prod", told(waiting, selector=selector(OF_GPU))))
+    put(
+        cluster, PROVISIONER, namespace, provisioner("gpu", "prod", with_conditions(waiting, selector=selector(OF_GPU)))
+    )
     put(cluster, WORKSPACE_PROXY, namespace, proxy("eu", {"controlPlaneRef": {"name": "gone"}}))
     put(cluster, SERVICE_ACCOUNT, namespace, made(SERVICE_ACCOUNT, "default"))
     put(cluster, POD, namespace, pod("gpu-a", RUNNING, OF_GPU))
@@ -69,7 +86,7 @@ def test_for_scripts(console: Console, family: None) -> None:
 
 
 def test_the_exit_code_tells_when_it_is_asked_to(console: Console, cluster: ClusterAccess, namespace: str) -> None:
-    put(cluster, CONTROL_PLANE, namespace, plane("good", told(READY)))
+    put(cluster, CONTROL_PLANE, namespace, plane("good", with_conditions(READY)))
     put(cluster, CONTROL_PLANE, namespace, plane("bad"))
     assert console("status", "good", "--exit-code").exit_code == 0
     assert console("status", "bad").exit_code == 0

@@ -11,7 +11,7 @@ from coder_k8s.console.objects import Found, Pod, Target, parse_target
 from coder_k8s.console.session import Refused
 from coder_k8s.console.tree import Node, Tree, build
 from coder_k8s.kube.objects import Kind, Manifest
-from tests.console.manifests import READY, RUNNING, labels, plane, pod, provisioner, proxy, selector, told
+from tests.console.manifests import READY, RUNNING, labels, plane, pod, provisioner, proxy, selector, with_conditions
 
 OF_PLANE = labels("coder-control-plane", "prod")
 OF_GPU = labels("coder-provisioner", "gpu")
@@ -44,7 +44,7 @@ def the_node(*manifests: Manifest, pods: list[Manifest] | None = None) -> Node:
 
 
 FAMILY = (
-    plane("prod", told(READY)),
+    plane("prod", with_conditions(READY)),
     plane("test"),
     provisioner("gpu", "prod"),
     provisioner("lost", "gone"),
@@ -88,18 +88,34 @@ def test_a_control_plane_that_does_not_exist() -> None:
 @pytest.mark.parametrize(
     ("manifest", "verdict", "state"),
     [
-        (plane("prod", told(READY)), ("True", "AllPartsReady"), "Ready"),
+        (plane("prod", with_conditions(READY)), ("True", "AllPartsReady"), "Ready"),
         (plane("prod"), ("Unknown", "NoStatus"), "not ready"),
-        (plane("prod", told(READY), generation=2), ("Unknown", "NotObserved"), "not ready"),
-        (plane("prod", told(("Ready", "False", "NoReplicasReady", ""))), ("False", "NoReplicasReady"), "not ready"),
+        (plane("prod", with_conditions(READY), generation=2), ("Unknown", "NotObserved"), "not ready"),
         (
-            plane("prod", told(("Ready", "False", "Invalid", ""), ("Stalled", "True", "Invalid", ""))),
+            plane("prod", with_conditions(("Ready", "False", "NoReplicasReady", ""))),
+            ("False", "NoReplicasReady"),
+            "not ready",
+        ),
+        (
+            plane("prod", with_conditions(("Ready", "False", "Invalid", ""), ("Stalled", "True", "Invalid", ""))),
             ("False", "Invalid"),
             "stalled",
         ),
-        (plane("prod", told(READY), annotations={"coder.com/paused": "true"}), ("Unknown", "Paused"), "paused"),
-        (plane("prod", told(READY), annotations={"coder.com/paused": "no"}), ("True", "AllPartsReady"), "Ready"),
-        (plane("prod", told(READY), deletionTimestamp="2026-01-01T00:00:00Z"), ("False", "Deleting"), "deleting"),
+        (
+            plane("prod", with_conditions(READY), annotations={"coder.com/paused": "true"}),
+            ("Unknown", "Paused"),
+            "paused",
+        ),
+        (
+            plane("prod", with_conditions(READY), annotations={"coder.com/paused": "no"}),
+            ("True", "AllPartsReady"),
+            "Ready",
+        ),
+        (
+            plane("prod", with_conditions(READY), deletionTimestamp="2026-01-01T00:00:00Z"),
+            ("False", "Deleting"),
+            "deleting",
+        ),
     ],
 )
 def test_whether_it_is_ready(manifest: Manifest, verdict: tuple[str, str], state: str) -> None:
@@ -109,7 +125,7 @@ def test_whether_it_is_ready(manifest: Manifest, verdict: tuple[str, str], state
 
 
 def test_what_is_not_ready_is_told_with_every_part_that_is_not() -> None:
-    status = told(
+    status = with_conditions(
         ("Ready", "False", "DatabaseUnreachable", "no route"),
         ("Reconciling", "True", "DatabaseUnreachable", "no route"),
         ("Stalled", "False", "Progressing", ""),
@@ -132,7 +148,7 @@ def test_what_is_not_ready_is_told_with_every_part_that_is_not() -> None:
 
 
 def test_what_is_ready_has_no_troubles() -> None:
-    status = told(READY, ("WorkspaceRBACReady", "False", "NamespaceMissing", "no such namespace"))
+    status = with_conditions(READY, ("WorkspaceRBACReady", "False", "NamespaceMissing", "no such namespace"))
     assert the_node(plane("prod", status)).conditions == []
 
 
@@ -171,15 +187,15 @@ UNSCHEDULED = {
     ],
 )
 def test_pods_tell_why_they_are_not_ready(status: Manifest, drawn: list[str]) -> None:
-    objects = [plane("prod"), provisioner("gpu", "prod", told(READY, selector=selector(OF_GPU)))]
+    objects = [plane("prod"), provisioner("gpu", "prod", with_conditions(READY, selector=selector(OF_GPU)))]
     lines = text(build(found(*objects, pods=[pod("gpu-a", status, OF_GPU)])))
     assert [line.lstrip("│└─ ") for line in lines[4:]] == drawn
 
 
 def test_each_pod_is_where_it_belongs() -> None:
     objects = [
-        plane("prod", told(READY, selector=selector(OF_PLANE))),
-        provisioner("gpu", "prod", told(READY, selector=selector(OF_GPU))),
+        plane("prod", with_conditions(READY, selector=selector(OF_PLANE))),
+        provisioner("gpu", "prod", with_conditions(READY, selector=selector(OF_GPU))),
         provisioner("new", "prod"),
     ]
     pods = [
@@ -196,7 +212,7 @@ def test_each_pod_is_where_it_belongs() -> None:
 def test_a_whole_family() -> None:
     daemons = {"connected": 1, "busy": 1, "offline": 2, "versions": ["v2.30.0"]}
     waiting = ("Ready", "False", "Connecting", "coderd sees 1 of 2 daemons")
-    rotating = told(
+    rotating = with_conditions(
         waiting,
         ("DaemonsConnected", "True", "Connecting", "coderd sees 1 of 2 daemons"),
         selector=selector(OF_GPU),
@@ -205,10 +221,13 @@ def test_a_whole_family() -> None:
         retiringKeys=[{"name": "gpu"}],
         readyReplicas=2,
     )
-    registered = told(READY, registered=True, coderURL="http://prod.coder.svc:80", readyReplicas=1)
+    registered = with_conditions(READY, registered=True, coderURL="http://prod.coder.svc:80", readyReplicas=1)
     tree = build(
         found(
-            plane("prod", told(READY, url="http://prod.coder.svc:80", selector=selector(OF_PLANE), readyReplicas=1)),
+            plane(
+                "prod",
+                with_conditions(READY, url="http://prod.coder.svc:80", selector=selector(OF_PLANE), readyReplicas=1),
+            ),
             provisioner("gpu", "prod", rotating, {"replicas": 2}),
             proxy("eu", {"controlPlaneRef": {"name": "prod"}}, registered),
             plane("test", namespace="zone"),
@@ -228,17 +247,19 @@ def test_a_whole_family() -> None:
         "       NoStatus: the operator has not spoken of it yet; does it run?",
     ]
     assert not tree.ready
-    assert build(found(plane("prod", told(READY)))).ready
+    assert build(found(plane("prod", with_conditions(READY)))).ready
 
 
 def test_pods_that_may_not_be_listed() -> None:
-    tree = build(found(plane("prod", told(READY))))
+    tree = build(found(plane("prod", with_conditions(READY))))
     assert text(tree)[-1] == "Pods are not shown: the API server does not let you list them."
     assert msgspec.json.decode(render.as_json(tree))["podsListed"] is False
 
 
 def test_a_message_has_no_power_over_the_terminal() -> None:
-    lines = text(build(found(plane("prod", told(("Ready", "False", "Bad", "\x1b[2Jgone\nnext\x07"))), pods=[])))
+    lines = text(
+        build(found(plane("prod", with_conditions(("Ready", "False", "Bad", "\x1b[2Jgone\nnext\x07"))), pods=[]))
+    )
     assert lines[2:] == ["       Bad:  [2Jgone next "]
 
 
@@ -246,8 +267,8 @@ def test_colours_go_where_they_are_wanted() -> None:
     def paint(text: str, colour: str) -> str:
         return f"<{colour}>{text}</>"
 
-    stalled = told(("Ready", "False", "Invalid", ""), ("Stalled", "True", "Invalid", ""))
-    tree = build(found(plane("good", told(READY)), plane("slow"), plane("bad", stalled), pods=[]))
+    stalled = with_conditions(("Ready", "False", "Invalid", ""), ("Stalled", "True", "Invalid", ""))
+    tree = build(found(plane("good", with_conditions(READY)), plane("slow"), plane("bad", stalled), pods=[]))
     drawn = render.as_text(tree, paint)
     assert "<green>Ready</>" in drawn
     assert "<yellow>not ready</>" in drawn

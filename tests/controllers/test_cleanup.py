@@ -17,11 +17,11 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
 from tests.support import eventually
-from tests.support.coderd import CONNECTION_URL, database
+from tests.support.controlplanes import CONNECTION_URL, database
 from tests.support.databases import CoderdDatabase
-from tests.support.operator import write_operator_kubeconfig
+from tests.support.installation import write_operator_kubeconfig
 
-from .together import FIRST, LAST, LEAKS, Together, all_three, together
+from .combined import FIRST, LAST, LEAKS, CombinedNamespace, all_three, combined_namespace
 
 __all__ = ["all_three", "database"]
 
@@ -46,7 +46,7 @@ def test_for_how_long_a_control_plane_waits(left: list[Dependent], seconds: floa
 
 
 @pytest.mark.parametrize("order", [FIRST, LAST], ids=["control plane first", "control plane last"])
-async def test_delete_and_apply_again(all_three: Together, order: Any) -> None:
+async def test_delete_and_apply_again(all_three: CombinedNamespace, order: Any) -> None:
     async with all_three.operator() as runtime:
         await all_three.apply()
         await all_three.become_ready(runtime)
@@ -63,7 +63,9 @@ async def test_delete_and_apply_again(all_three: Together, order: Any) -> None:
         assert await all_three.token() not in ("", token)
 
 
-async def test_all_objects_of_the_category_at_once(all_three: Together, cluster: ClusterAccess, tmp_path: Path) -> None:
+async def test_all_objects_of_the_category_at_once(
+    all_three: CombinedNamespace, cluster: ClusterAccess, tmp_path: Path
+) -> None:
     async with all_three.operator():
         await all_three.apply()
         token = await all_three.token()
@@ -80,7 +82,7 @@ async def test_all_objects_of_the_category_at_once(all_three: Together, cluster:
         await all_three.assert_nothing_left(token)
 
 
-async def test_a_control_plane_is_held_with_its_pods(all_three: Together) -> None:
+async def test_a_control_plane_is_held_with_its_pods(all_three: CombinedNamespace) -> None:
     async with all_three.operator() as runtime:
         await all_three.apply()
         token = await all_three.token()
@@ -99,7 +101,7 @@ async def test_a_control_plane_is_held_with_its_pods(all_three: Together) -> Non
         await all_three.assert_nothing_left(token)
 
 
-async def test_a_paused_control_plane_still_serves_its_provisioners(all_three: Together) -> None:
+async def test_a_paused_control_plane_still_serves_its_provisioners(all_three: CombinedNamespace) -> None:
     async with all_three.operator() as runtime:
         await all_three.apply()
         token = await all_three.token()
@@ -114,7 +116,7 @@ async def test_a_paused_control_plane_still_serves_its_provisioners(all_three: T
         await all_three.assert_nothing_left(token)
 
 
-async def test_objects_that_stay_are_not_waited_for_long(all_three: Together) -> None:
+async def test_objects_that_stay_are_not_waited_for_long(all_three: CombinedNamespace) -> None:
     """They get nothing new from a control plane that is being deleted, and go on with the next one."""
     async with all_three.operator() as runtime:
         await all_three.apply()
@@ -135,7 +137,7 @@ async def test_objects_that_stay_are_not_waited_for_long(all_three: Together) ->
         assert {name: key.id for name, key in all_three.state.keys.items()} == keys
 
 
-async def test_what_is_left_of_a_control_plane_that_is_gone_is_named(all_three: Together) -> None:
+async def test_what_is_left_of_a_control_plane_that_is_gone_is_named(all_three: CombinedNamespace) -> None:
     async with all_three.operator():
         await all_three.apply()
         await all_three.delete(CONTROL_PLANE, "demo")
@@ -149,7 +151,7 @@ async def test_what_is_left_of_a_control_plane_that_is_gone_is_named(all_three: 
 
 
 @pytest.mark.parametrize("back", [True, False])
-async def test_coderd_that_is_down(all_three: Together, back: bool) -> None:
+async def test_coderd_that_is_down(all_three: CombinedNamespace, back: bool) -> None:
     async with all_three.operator() as runtime:
         await all_three.apply()
         token = await all_three.token()
@@ -171,7 +173,7 @@ async def test_coderd_that_is_down(all_three: Together, back: bool) -> None:
         assert "sydney" in await all_three.note("WorkspaceProxyLeaked", "sydney")
 
 
-async def test_a_database_that_is_down(all_three: Together) -> None:
+async def test_a_database_that_is_down(all_three: CombinedNamespace) -> None:
     async with all_three.operator() as runtime:
         await all_three.apply()
         await all_three.delete_all(FIRST[1:])
@@ -186,12 +188,12 @@ async def test_a_database_that_is_down(all_three: Together) -> None:
         await allow_connections(all_three, "true")
 
 
-async def allow_connections(all_three: Together, allowed: str) -> None:
+async def allow_connections(all_three: CombinedNamespace, allowed: str) -> None:
     name = all_three.database.name
     await all_three.database.server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {allowed}")
 
 
-async def test_an_operator_that_is_restarted_in_the_middle(all_three: Together) -> None:
+async def test_an_operator_that_is_restarted_in_the_middle(all_three: CombinedNamespace) -> None:
     async with all_three.operator():
         await all_three.apply()
         token = await all_three.token()
@@ -206,7 +208,7 @@ async def test_an_operator_that_is_restarted_in_the_middle(all_three: Together) 
 
 @pytest.mark.parametrize("secrets", ["stay", "are gone"])
 async def test_a_namespace_that_is_torn_down(
-    all_three: Together, secrets: str, caplog: pytest.LogCaptureFixture
+    all_three: CombinedNamespace, secrets: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing waits for what cannot be had any more. No event is accepted there, so the log names what is left."""
     async with all_three.operator() as runtime:
@@ -228,7 +230,7 @@ async def test_a_namespace_that_is_torn_down(
         assert {name for name, words in named.items() if any(words in line for line in lines)} == left
 
 
-async def test_the_secret_of_the_database_is_deleted_too(all_three: Together) -> None:
+async def test_the_secret_of_the_database_is_deleted_too(all_three: CombinedNamespace) -> None:
     """As with one file that holds all: coderd still has the database, and revokes the token itself."""
     await all_three.place.put_secret("database", url=all_three.database.url)
     reference = {"secretKeyRef": {"name": "database", "key": "url"}}
@@ -242,7 +244,7 @@ async def test_the_secret_of_the_database_is_deleted_too(all_three: Together) ->
         await all_three.assert_nothing_left(token)
 
 
-async def test_the_finalizer_is_there_only_while_it_is_needed(all_three: Together) -> None:
+async def test_the_finalizer_is_there_only_while_it_is_needed(all_three: CombinedNamespace) -> None:
     """With a given token, provisioners and proxies are all that there is to wait for."""
     await all_three.place.put_secret("given", token=all_three.state.token)
     all_three.access = {"tokenSecretRef": {"name": "given"}}
@@ -256,11 +258,11 @@ async def test_the_finalizer_is_there_only_while_it_is_needed(all_three: Togethe
     assert await all_three.is_accepted(all_three.state.token), "it is not the operator's to revoke"
 
 
-async def is_free(all_three: Together) -> bool:
+async def is_free(all_three: CombinedNamespace) -> bool:
     return not (await all_three.find(CONTROL_PLANE, "demo")).metadata.finalizers
 
 
-async def test_a_service_of_another_owner_gets_no_token(all_three: Together) -> None:
+async def test_a_service_of_another_owner_gets_no_token(all_three: CombinedNamespace) -> None:
     async with all_three.operator() as runtime:
         await all_three.apply()
         await all_three.client.merge(SERVICE, all_three.place.key, {"metadata": {"ownerReferences": None}})
@@ -278,7 +280,7 @@ async def test_foreground_deletion_ends(full_cluster: FullCluster, tmp_path: Pat
     """Garbage collection takes Secrets and pods first: what cannot be deleted any more is named."""
     full_cluster.kubectl("create", "namespace", "foreground")
     operator = write_operator_kubeconfig(full_cluster, tmp_path / "kubeconfig")
-    async with together(full_cluster.kubeconfig, operator, "foreground", database) as made, made.operator():
+    async with combined_namespace(full_cluster.kubeconfig, operator, "foreground", database) as made, made.operator():
         await made.apply()
         token = await made.token()
         command = (

@@ -11,9 +11,9 @@ from coder_k8s.controllers.cleanup import Cleanup
 from coder_k8s.controllers.labels import PAUSED
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import ObjectMeta
-from tests.support.coderd import database
+from tests.support.controlplanes import database
 
-from .together import Together, all_three
+from .combined import CombinedNamespace, all_three
 
 __all__ = ["all_three", "database"]
 
@@ -77,7 +77,7 @@ def test_attempts_are_counted_by_uid_and_forgotten_with_the_object(clock: Clock)
 
 
 @pytest.mark.parametrize("starting", [False, True], ids=["coderd runs", "coderd is starting"])
-async def test_an_operator_that_was_down_leaves_nothing(all_three: Together, starting: bool) -> None:
+async def test_an_operator_that_was_down_leaves_nothing(all_three: CombinedNamespace, starting: bool) -> None:
     async with all_three.operator() as runtime:
         await all_three.apply()
         await all_three.become_ready(runtime)
@@ -96,7 +96,7 @@ async def test_an_operator_that_was_down_leaves_nothing(all_three: Together, sta
     await all_three.assert_nothing_left(token)
 
 
-async def test_an_object_that_was_paused_gets_more_than_one_attempt(all_three: Together) -> None:
+async def test_an_object_that_was_paused_gets_more_than_one_attempt(all_three: CombinedNamespace) -> None:
     async with all_three.operator() as runtime:
         await all_three.apply()
         await all_three.annotate(PROVISIONER, "build", {PAUSED: "true"})

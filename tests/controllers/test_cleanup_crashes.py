@@ -2,15 +2,15 @@
 
 import pytest
 
-from tests.support.coderd import database
+from tests.support.controlplanes import database
 from tests.support.idle import idle
 
-from .together import Together, all_three
+from .combined import CombinedNamespace, all_three
 
 __all__ = ["all_three", "database"]
 
 
-async def crash(all_three: Together, at: int, *, before: bool) -> bool:
+async def crash(all_three: CombinedNamespace, at: int, *, before: bool) -> bool:
     """Crash at a request of the deletion, and let the next operator end it; whether there was such a request."""
     async with all_three.operator() as runtime:
         await all_three.apply()
@@ -26,13 +26,13 @@ async def crash(all_three: Together, at: int, *, before: bool) -> bool:
 
 
 @pytest.mark.parametrize(("at", "before"), [(2, False), (5, True)])
-async def test_some_crashes_in_the_middle_are_survived(all_three: Together, at: int, before: bool) -> None:
+async def test_some_crashes_in_the_middle_are_survived(all_three: CombinedNamespace, at: int, before: bool) -> None:
     assert await crash(all_three, at, before=before)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
-async def test_every_crash_in_the_middle_is_survived(all_three: Together) -> None:
+async def test_every_crash_in_the_middle_is_survived(all_three: CombinedNamespace) -> None:
     at = 1
     while await crash(all_three, at, before=True) and await crash(all_three, at, before=False):
         at += 1

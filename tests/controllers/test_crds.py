@@ -17,12 +17,12 @@ from coder_k8s.dev.cluster import Cluster
 from coder_k8s.dev.postgres import Postgres
 from coder_k8s.dev.processes import poll
 from coder_k8s.kube.objects import Kind, Manifest
-from tests.controllers.workspaceproxy.world import World, world
 from tests.support import eventually
-from tests.support.coderd import Site, env, operator_tokens, site
+from tests.support.controlplanes import PlaneNamespace, env, operator_tokens, plane_namespace
 from tests.support.databases import CoderdDatabase, create_database
-from tests.support.operator import CONFIG, install_crds, write_operator_kubeconfig
-from tests.support.provisioners import Yard, yard
+from tests.support.installation import CONFIG, install_crds, write_operator_kubeconfig
+from tests.support.provisioners import ProvisionerNamespace, provisioner_namespace
+from tests.support.workspaceproxies import ProxyNamespace, proxy_namespace
 
 NAMESPACE = "default"
 WHILE = RECHECK.total_seconds()
@@ -93,95 +93,95 @@ async def database(postgres: Postgres) -> CoderdDatabase:
 
 
 @pytest.fixture
-async def plane(crds_that_change: Changing, database: CoderdDatabase) -> AsyncIterator[Site]:
+async def plane(crds_that_change: Changing, database: CoderdDatabase) -> AsyncIterator[PlaneNamespace]:
     at = crds_that_change
-    async with site(at.admin, at.operator, NAMESPACE, database_url=database.url) as made:
+    async with plane_namespace(at.admin, at.operator, NAMESPACE, database_url=database.url) as made:
         yield made
 
 
 @pytest.fixture
-async def place(crds_that_change: Changing) -> AsyncIterator[Yard]:
-    async with yard(crds_that_change.admin, crds_that_change.operator, NAMESPACE) as made:
+async def place(crds_that_change: Changing) -> AsyncIterator[ProvisionerNamespace]:
+    async with provisioner_namespace(crds_that_change.admin, crds_that_change.operator, NAMESPACE) as made:
         await made.make_plane("demo")
         yield made
 
 
 @pytest.fixture
-async def proxies(crds_that_change: Changing) -> AsyncIterator[World]:
-    async with world(crds_that_change.admin, crds_that_change.operator, NAMESPACE) as made:
+async def proxies(crds_that_change: Changing) -> AsyncIterator[ProxyNamespace]:
+    async with proxy_namespace(crds_that_change.admin, crds_that_change.operator, NAMESPACE) as made:
         yield made
 
 
 async def test_control_plane_gets_no_token_until_its_status_can_name_it(
-    crds_that_change: Changing, plane: Site, database: CoderdDatabase
+    crds_that_change: Changing, plane: PlaneNamespace, database: CoderdDatabase
 ) -> None:
     crds_that_change.lose(CONTROL_PLANE, "operatorTokenSecretRef")
     await plane.make(extraEnv=env(database.url))
     async with plane.operator() as operator:
-        stalled = await plane.told("Stalled", "CRDOutdated", "True")
+        stalled = await plane.condition("Stalled", "CRDOutdated", "True")
         assert "do not store status.operatorTokenSecretRef." in stalled.message
         assert "Install the CRDs of the operator's version." in stalled.message
         assert (await plane.event("CRDOutdated"))["note"] == stalled.message
-        await operator.settle()
-        assert WHILE - 5 < (operator.look_again() or 0) <= WHILE
+        await operator.wait_idle()
+        assert WHILE - 5 < (operator.requeue_after() or 0) <= WHILE
         assert await operator_tokens(database) == []
         before = operator.writes()
-        await operator.look()
+        await operator.reconcile()
         assert operator.writes() == before  # the answer holds for a minute, for all objects
         crds_that_change.install(CONTROL_PLANE, "operatorTokenSecretRef")
         await operator.later(seconds=WHILE + 1)
         await plane.serve()
-        await plane.told("OperatorAccessReady", "TokenReady", "True")
+        await plane.condition("OperatorAccessReady", "TokenReady", "True")
         assert (await plane.conditions())["Stalled"][0] == "False"
 
 
 async def test_provisioner_gets_no_key_until_its_status_can_remember_those_that_retire(
-    crds_that_change: Changing, place: Yard
+    crds_that_change: Changing, place: ProvisionerNamespace
 ) -> None:
     crds_that_change.lose(PROVISIONER, "retiringKeys")
     await place.make()
     async with place.operator() as operator:
-        stalled = await place.told("Stalled", "CRDOutdated", "True")
+        stalled = await place.condition("Stalled", "CRDOutdated", "True")
         assert "do not store status.retiringKeys." in stalled.message
-        await operator.settle()
+        await operator.wait_idle()
         assert (place.keys, place.plane.asked()) == ({}, 0)
         crds_that_change.install(PROVISIONER, "retiringKeys")
         place.clock.advance(seconds=WHILE + 1)
-        await operator.look(place.key())
-        await place.told("ProvisionerKeyReady", "KeyReady", "True")
+        await operator.reconcile(place.key())
+        await place.condition("ProvisionerKeyReady", "KeyReady", "True")
 
 
 async def test_rotation_forgets_no_key_when_the_crds_lose_a_field_meanwhile(
-    crds_that_change: Changing, place: Yard
+    crds_that_change: Changing, place: ProvisionerNamespace
 ) -> None:
     await place.make()
     async with place.operator() as operator:
         first = (await place.ready(operator)).status.provisioner_key_id
         crds_that_change.lose(PROVISIONER, "retiringKeys")
         await place.change(tags={"zone": "b"})
-        assert "status.retiringKeys" in (await place.told("Stalled", "CRDOutdated", "True")).message
+        assert "status.retiringKeys" in (await place.condition("Stalled", "CRDOutdated", "True")).message
         assert (await place.get()).status.provisioner_key_id == first
         assert len(place.keys) == 1
         crds_that_change.install(PROVISIONER, "retiringKeys")
-        await operator.settle()
+        await operator.wait_idle()
         place.clock.advance(seconds=WHILE + 1)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert len(await eventually(lambda: retiring(place))) == 1
 
 
-async def retiring(place: Yard) -> list[RetiringKey]:
+async def retiring(place: ProvisionerNamespace) -> list[RetiringKey]:
     return (await place.get()).status.retiring_keys
 
 
 async def test_proxy_is_not_registered_until_its_status_can_remember_it(
-    crds_that_change: Changing, proxies: World
+    crds_that_change: Changing, proxies: ProxyNamespace
 ) -> None:
     crds_that_change.lose(WORKSPACE_PROXY, "retiringProxies")
     await proxies.make()
     async with proxies.operator() as operator:
-        stalled = await proxies.told("Stalled", "CRDOutdated", "True")
+        stalled = await proxies.condition("Stalled", "CRDOutdated", "True")
         assert "do not store status.retiringProxies." in stalled.message
-        await operator.settle()
+        await operator.wait_idle()
         assert (proxies.registrations(), "sydney" in proxies.proxies) == (0, False)
         crds_that_change.install(WORKSPACE_PROXY, "retiringProxies")
         await operator.later(seconds=WHILE + 1)
@@ -189,13 +189,13 @@ async def test_proxy_is_not_registered_until_its_status_can_remember_it(
 
 
 async def test_new_crds_are_noticed_also_while_objects_are_reconciled_more_often(
-    crds_that_change: Changing, plane: Site, database: CoderdDatabase
+    crds_that_change: Changing, plane: PlaneNamespace, database: CoderdDatabase
 ) -> None:
     crds_that_change.lose(CONTROL_PLANE, "operatorTokenSecretRef")
     await plane.make(extraEnv=env(database.url))
     async with plane.operator() as operator:
-        await plane.told("Stalled", "CRDOutdated", "True")
-        await operator.settle()
+        await plane.condition("Stalled", "CRDOutdated", "True")
+        await operator.wait_idle()
         crds_that_change.install(CONTROL_PLANE, "operatorTokenSecretRef")
         for _ in range(3):
             await operator.later(seconds=WHILE * 3 / 4)
@@ -203,25 +203,25 @@ async def test_new_crds_are_noticed_also_while_objects_are_reconciled_more_often
 
 
 async def test_fields_are_tried_once_per_process_also_for_an_object_at_rest(
-    crds_that_change: Changing, plane: Site, database: CoderdDatabase
+    crds_that_change: Changing, plane: PlaneNamespace, database: CoderdDatabase
 ) -> None:
     await plane.make(extraEnv=env(database.url))
     async with plane.operator() as operator:
         await plane.serve()
-        await plane.told("Ready", "AllPartsReady", "True")
-        await operator.settle()
+        await plane.condition("Ready", "AllPartsReady", "True")
+        await operator.wait_idle()
     crds_that_change.lose(CONTROL_PLANE, "image")
     asked = sum(plane.coderd.state.requests.values())
     async with plane.operator() as operator:
-        assert "status.image" in (await plane.told("Stalled", "CRDOutdated", "True")).message
+        assert "status.image" in (await plane.condition("Stalled", "CRDOutdated", "True")).message
     assert sum(plane.coderd.state.requests.values()) == asked
     crds_that_change.install(CONTROL_PLANE, "image")
     async with plane.operator() as operator:
-        await plane.told("Ready", "AllPartsReady", "True")
+        await plane.condition("Ready", "AllPartsReady", "True")
     async with plane.operator() as operator:
-        await operator.settle()
+        await operator.wait_idle()
         assert operator.writes() == 1  # the dry run
-        await operator.look()
+        await operator.reconcile()
         assert operator.writes() == 1
 
 

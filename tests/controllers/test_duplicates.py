@@ -9,9 +9,8 @@ import pytest
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import Unstructured
 from tests.support import eventually
-from tests.support.provisioners import Yard, yard
-
-from .workspaceproxy.world import World, world
+from tests.support.provisioners import ProvisionerNamespace, provisioner_namespace
+from tests.support.workspaceproxies import ProxyNamespace, proxy_namespace
 
 TWICE: dict[str, Any] = {
     "imagePullSecrets": [{"name": "pull"}, {"name": "pull"}],
@@ -20,15 +19,19 @@ TWICE: dict[str, Any] = {
 
 
 @pytest.fixture
-async def place(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Yard]:
-    async with yard(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
+async def place(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[ProvisionerNamespace]:
+    async with provisioner_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
         await made.make_plane("demo")
         yield made
 
 
 @pytest.fixture
-async def town(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[World]:
-    async with world(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
+async def town(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[ProxyNamespace]:
+    async with proxy_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
         yield made
 
 
@@ -42,7 +45,7 @@ def assert_once(deployment: Unstructured) -> None:
     assert [entry["value"] for entry in pod["containers"][0]["env"] if entry["name"] == "A"] == ["2"]
 
 
-async def test_provisioner(place: Yard) -> None:
+async def test_provisioner(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make(**TWICE)
         await place.ready(operator)
@@ -56,11 +59,11 @@ async def test_provisioner(place: Yard) -> None:
         await place.ready(operator)
         assert_once(await place.deployment())
         before = operator.writes()
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert operator.writes() == before
 
 
-async def test_workspace_proxy(town: World) -> None:
+async def test_workspace_proxy(town: ProxyNamespace) -> None:
     async with town.operator() as operator:
         await town.make(bootstrap=town.bootstrap, **TWICE)
         await town.ready(operator)

@@ -9,79 +9,81 @@ from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.controllers.cleanup import CONTROL_PLANE_FINALIZER, PROVISIONER_FINALIZER, PROXY_FINALIZER
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT, SERVICE
-from tests.controllers.workspaceproxy.world import World, world
-from tests.support.coderd import Site, database, demo, env, operator_tokens
+from tests.support.controlplanes import PlaneNamespace, database, demo, env, operator_tokens
 from tests.support.databases import CoderdDatabase
 from tests.support.policies import REFUSED, drop_finalizers, without_finalizers
-from tests.support.provisioners import Yard, yard
+from tests.support.provisioners import ProvisionerNamespace, provisioner_namespace
+from tests.support.workspaceproxies import ProxyNamespace, proxy_namespace
 
 __all__ = ["database", "demo"]
 
 
-async def test_control_plane_is_deployed_and_gets_no_token(demo: Site, database: CoderdDatabase) -> None:
+async def test_control_plane_is_deployed_and_gets_no_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await demo.make(extraEnv=env(database.url))
     async with without_finalizers(demo.client, CONTROL_PLANE, demo.key), demo.operator() as operator:
-        stalled = await demo.told("Stalled", "Forbidden", "True")
+        stalled = await demo.condition("Stalled", "Forbidden", "True")
         assert CONTROL_PLANE_FINALIZER in stalled.message
         assert REFUSED in stalled.message
         assert (await demo.event("Forbidden"))["note"] == stalled.message
         await demo.serve()
         await demo.change(replicas=2)
-        await demo.told("OperatorAccessReady", "Forbidden", "Unknown")
-        await operator.settle()
+        await demo.condition("OperatorAccessReady", "Forbidden", "Unknown")
+        await operator.wait_idle()
         deployment, service = await demo.find(DEPLOYMENT, "demo"), await demo.find(SERVICE, "demo")
         assert deployment is not None
         assert (deployment.manifest["spec"]["replicas"], service is not None) == (2, True)
         assert await operator_tokens(database) == []
         before = operator.writes()
-        await operator.look()
+        await operator.reconcile()
         assert operator.writes() - before == 1, "the finalizer is tried again, and nothing else"
     async with demo.operator():
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
-async def test_access_of_a_control_plane_stays_as_it_was_known(demo: Site, database: CoderdDatabase) -> None:
+async def test_access_of_a_control_plane_stays_as_it_was_known(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await demo.make(extraEnv=env(database.url))
     async with demo.operator() as operator:
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
-        await operator.settle()
+        await demo.condition("Ready", "AllPartsReady", "True")
+        await operator.wait_idle()
         token = await demo.token()
     async with without_finalizers(demo.client, CONTROL_PLANE, demo.key):
         await drop_finalizers(demo.client, CONTROL_PLANE, demo.key)
         async with demo.operator() as operator:
-            await demo.told("OperatorAccessReady", "Forbidden", "True")
+            await demo.condition("OperatorAccessReady", "Forbidden", "True")
             assert (await demo.plane()).status.operator_access_ready
             assert await demo.token() == token
     async with demo.operator():
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
 
 
 @pytest.fixture
-async def place(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Yard]:
-    async with yard(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
+async def place(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[ProvisionerNamespace]:
+    async with provisioner_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
         await made.make_plane("demo")
         yield made
 
 
-async def test_provisioner_gets_no_key(place: Yard) -> None:
+async def test_provisioner_gets_no_key(place: ProvisionerNamespace) -> None:
     await place.make()
     async with without_finalizers(place.client, PROVISIONER, place.key()), place.operator() as operator:
-        told = await place.told("ProvisionerKeyReady", "Forbidden", "False")
-        assert PROVISIONER_FINALIZER in told.message
-        await place.told("Stalled", "Forbidden", "True")
-        await operator.settle()
+        condition = await place.condition("ProvisionerKeyReady", "Forbidden", "False")
+        assert PROVISIONER_FINALIZER in condition.message
+        await place.condition("Stalled", "Forbidden", "True")
+        await operator.wait_idle()
         assert place.keys == {}
 
 
-async def test_deployment_of_a_provisioner_follows_the_spec(place: Yard) -> None:
+async def test_deployment_of_a_provisioner_follows_the_spec(place: ProvisionerNamespace) -> None:
     await place.make()
     async with place.operator() as operator:
         await place.ready(operator)
         async with without_finalizers(place.client, PROVISIONER, place.key()):
             await drop_finalizers(place.client, PROVISIONER, place.key())
             await place.change(replicas=3, tags={"zone": "b"})
-            await place.told("ProvisionerKeyReady", "Forbidden", "False")
+            await place.condition("ProvisionerKeyReady", "Forbidden", "False")
             assert (await place.deployment()).manifest["spec"]["replicas"] == 3
             assert len(place.keys) == 1
 
@@ -89,28 +91,28 @@ async def test_deployment_of_a_provisioner_follows_the_spec(place: Yard) -> None
 @pytest.fixture
 async def proxies(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
-) -> AsyncIterator[World]:
-    async with world(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
+) -> AsyncIterator[ProxyNamespace]:
+    async with proxy_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
         yield made
 
 
-async def test_proxy_is_not_registered(proxies: World) -> None:
+async def test_proxy_is_not_registered(proxies: ProxyNamespace) -> None:
     await proxies.make()
     async with without_finalizers(proxies.client, WORKSPACE_PROXY, proxies.key), proxies.operator() as operator:
-        told = await proxies.told("Registered", "Forbidden", "False")
-        assert PROXY_FINALIZER in told.message
-        await proxies.told("Stalled", "Forbidden", "True")
-        await operator.settle()
+        condition = await proxies.condition("Registered", "Forbidden", "False")
+        assert PROXY_FINALIZER in condition.message
+        await proxies.condition("Stalled", "Forbidden", "True")
+        await operator.wait_idle()
         assert proxies.registrations() == 0
 
 
-async def test_deployment_of_a_proxy_follows_the_spec(proxies: World) -> None:
+async def test_deployment_of_a_proxy_follows_the_spec(proxies: ProxyNamespace) -> None:
     await proxies.make()
     async with proxies.operator() as operator:
         await proxies.ready(operator)
         async with without_finalizers(proxies.client, WORKSPACE_PROXY, proxies.key):
             await drop_finalizers(proxies.client, WORKSPACE_PROXY, proxies.key)
             await proxies.change(replicas=3)
-            await proxies.told("Registered", "Forbidden", "False")
+            await proxies.condition("Registered", "Forbidden", "False")
             assert (await proxies.deployment()).manifest["spec"]["replicas"] == 3
             assert proxies.registrations() == 1

@@ -122,8 +122,8 @@ async def test_first_write_says_what_holds(world: World) -> None:
     await world.write(await world.create(), working(phase="Pending", url="http://demo"))
     status = (await world.manifest())["status"]
     assert (status["observedGeneration"], status["phase"], status["url"]) == (1, "Pending", "http://demo")
-    told = {entry["type"]: (entry["status"], entry["reason"]) for entry in status["conditions"]}
-    assert told == {
+    conditions = {entry["type"]: (entry["status"], entry["reason"]) for entry in status["conditions"]}
+    assert conditions == {
         "Ready": ("False", "NoReplicasReady"),
         "Reconciling": ("True", "NoReplicasReady"),
         "Stalled": ("False", "Progressing"),
@@ -135,11 +135,11 @@ async def test_first_write_says_what_holds(world: World) -> None:
 async def test_what_somebody_changed_meanwhile_is_told_as_theirs_and_not_hidden_by_our_write(world: World) -> None:
     seen = await world.create()
     world.cache.replace("", [seen], seen.metadata.resource_version)
-    told: list[Change[CoderControlPlane]] = []
-    world.cache.listen(told.append)
+    changes: list[Change[CoderControlPlane]] = []
+    world.cache.listen(changes.append)
     await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"replicas": 3}})
     await world.write(seen, working())
-    theirs, ours = told
+    theirs, ours = changes
     assert (theirs.writer, theirs.new and theirs.new.spec.replicas) == ("", 3)
     assert (ours.writer, ours.new and ours.new.spec.replicas) == ("tests", 3)
 
@@ -266,9 +266,9 @@ async def test_a_pass_that_breaks_off_is_told_of_an_object_of_which_nothing_is_k
     await break_off(world)
     live = await world.manifest()
     assert live["status"]["phase"] == "Pending"
-    told = [condition(live, name) for name in ("Ready", "Reconciling", "Stalled")]
-    assert [entry["status"] for entry in told] == ["False", "True", "False"]
-    assert (told[0]["reason"], told[0]["message"]) == ("Retrying", "etcdserver: request timed out")
+    conditions = [condition(live, name) for name in ("Ready", "Reconciling", "Stalled")]
+    assert [entry["status"] for entry in conditions] == ["False", "True", "False"]
+    assert (conditions[0]["reason"], conditions[0]["message"]) == ("Retrying", "etcdserver: request timed out")
     assert await world.events() == []
 
 
@@ -277,11 +277,11 @@ async def test_a_pass_that_breaks_off_takes_back_no_verdict_on_this_generation(
     world: World, verdict: Callable[[], Report]
 ) -> None:
     await world.write(await world.create(), verdict())
-    before, told = await world.manifest(), await world.events()
+    before, events = await world.manifest(), await world.events()
     await break_off(world)
     assert await world.manifest() == before
     await world.write(await world.get(), verdict())
-    assert await world.events() == told
+    assert await world.events() == events
     await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"replicas": 2}})
     await break_off(world)
     assert condition(await world.manifest(), "Ready")["reason"] == "Retrying"

@@ -13,8 +13,8 @@ SPEC = {"controlPlaneRef": {"name": "coder"}, "replicas": 3}
 
 
 def made(kind: type[Ours], ready: str = "", at: int = 2, **status: Any) -> Ours:
-    told = {"type": "Ready", "reason": "Because", "message": "words", "observedGeneration": at, "status": ready}
-    conditions = [{**told, "lastTransitionTime": datetime(2026, 1, 1, tzinfo=UTC)}] if ready else []
+    condition = {"type": "Ready", "reason": "Because", "message": "words", "observedGeneration": at, "status": ready}
+    conditions = [{**condition, "lastTransitionTime": datetime(2026, 1, 1, tzinfo=UTC)}] if ready else []
     metadata = {"namespace": "coder", "name": "one", "generation": 2}
     return msgspec.convert({"metadata": metadata, "spec": SPEC, "status": {**status, "conditions": conditions}}, kind)
 

@@ -10,8 +10,8 @@ import pytest
 
 from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.dev.postgres import Postgres
+from tests.docs.environment import DocsEnvironment, docs_environment
 from tests.docs.pages import DOCS, EXCUSES, ROOT, Block, blocks, pages
-from tests.docs.world import World, world
 from tests.security.audit import auditing
 
 BESIDE = (
@@ -38,7 +38,7 @@ async def test_commands(postgres: Postgres, audit: Path, tmp_path: Path) -> None
         tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder,
         FullCluster(Path(folder), auditing(audit)) as cluster,
     ):
-        async with world(cluster, postgres, tmp_path) as reader:
+        async with docs_environment(cluster, postgres, tmp_path) as reader:
             try:
                 await read(reader)
                 assert not reader.defects
@@ -47,7 +47,7 @@ async def test_commands(postgres: Postgres, audit: Path, tmp_path: Path) -> None
                     print(f"{seconds:6.1f} s  {place}")  # noqa: T201
 
 
-async def read(reader: World) -> None:
+async def read(reader: DocsEnvironment) -> None:
     apart = [LAST, *(page for chain in BESIDE for page in chain)]
     async with asyncio.TaskGroup() as group:
         for page in pages():
@@ -63,7 +63,7 @@ async def read(reader: World) -> None:
     assert reader.left() == []
 
 
-async def follow(reader: World, chain: list[Path]) -> None:
+async def follow(reader: DocsEnvironment, chain: list[Path]) -> None:
     for block in (block for page in chain for block in blocks(page)):
         if block.title:
             reader.write(block)

@@ -68,9 +68,9 @@ def test_examples(cluster: ClusterAccess, namespace: str, example: Path) -> None
 
 def test_examples_of_gitops_are_those_of_the_page() -> None:
     """The page has them in full, since nobody copies a link."""
-    told = {block.title: block.text for block in blocks(ROOT / "docs" / "how-to" / "gitops.md")}
+    texts = {block.title: block.text for block in blocks(ROOT / "docs" / "how-to" / "gitops.md")}
     for title, name in GITOPS.items():
-        assert (ROOT / "examples" / name).read_text() == told[title]
+        assert (ROOT / "examples" / name).read_text() == texts[title]
 
 
 @pytest.mark.usefixtures("crds")

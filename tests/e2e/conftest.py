@@ -10,7 +10,7 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from tests.e2e.operator_process import OperatorProcess, Start
-from tests.support.operator import CONFIG
+from tests.support.installation import CONFIG
 from tests.support.proxy import Proxy
 
 

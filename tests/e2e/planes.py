@@ -37,13 +37,13 @@ async def serve(client: Client, key: Key) -> None:
     await client.merge(DEPLOYMENT, key, {"status": {"observedGeneration": generation, **counts}}, "status")
 
 
-async def told(client: Client, key: Key, condition: str, reason: str) -> Condition:
+async def condition(client: Client, key: Key, type: str, reason: str) -> Condition:  # noqa: A002
     """The condition, as soon as it has this reason."""
 
     async def check() -> Condition:
         plane = await client.get(CONTROL_PLANE, key)
-        found = find(plane.status.conditions, condition)
-        assert found is not None, f"{condition} is not told: {plane.status}"
+        found = find(plane.status.conditions, type)
+        assert found is not None, f"no condition {type}: {plane.status}"
         assert found.reason == reason, found
         return found
 

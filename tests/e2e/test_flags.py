@@ -71,8 +71,8 @@ async def plane(admin: Client, namespace: str) -> Key:
 async def test_coderd_is_reached_where_connect_to_says(start: Start, admin: Client, coderd: Coderd, plane: Key) -> None:
     operator = start(coderd.route(plane), "--log-level=debug")
     await planes.serve(admin, plane)
-    assert (await planes.told(admin, plane, "OperatorAccessReady", "TokenReady")).status == "True"
-    assert (await planes.told(admin, plane, "Ready", "AllPartsReady")).status == "True"
+    assert (await planes.condition(admin, plane, "OperatorAccessReady", "TokenReady")).status == "True"
+    assert (await planes.condition(admin, plane, "Ready", "AllPartsReady")).status == "True"
     assert coderd.control("requests")[ME] == 1
     assert TOKEN not in operator.log.read_text()
 
@@ -104,8 +104,8 @@ async def test_roles_go_to_the_namespaces_that_the_administrator_allows(
     async def bindings(place: str) -> int:
         return sum([len(page.items) async for page in admin.list(ROLE_BINDING, place)])
 
-    await planes.told(admin, welcome, "WorkspaceRBACReady", "Applied")
-    await planes.told(admin, refused, "WorkspaceRBACReady", "NamespaceNotAllowed")
+    await planes.condition(admin, welcome, "WorkspaceRBACReady", "Applied")
+    await planes.condition(admin, refused, "WorkspaceRBACReady", "NamespaceNotAllowed")
     assert await bindings(team) == 1
     assert await bindings(stranger) == 0
     for key in (welcome, refused):

@@ -19,7 +19,7 @@ from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.metrics import Metrics
 from tests.e2e.operator_process import OperatorProcess
 from tests.support import eventually
-from tests.support.operator import NAMESPACE, install_crds, write_operator_kubeconfig
+from tests.support.installation import NAMESPACE, install_crds, write_operator_kubeconfig
 
 SECRETS = 2000
 SIZE = 20_000

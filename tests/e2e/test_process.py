@@ -21,7 +21,7 @@ from coder_k8s.kube.objects import Key, Kind, Manifest
 from tests.e2e import planes
 from tests.e2e.operator_process import OperatorProcess, Start
 from tests.support import eventually
-from tests.support.operator import confined_kubeconfig, install_crds, write_operator_kubeconfig
+from tests.support.installation import confined_kubeconfig, install_crds, write_operator_kubeconfig
 from tests.support.proxy import Proxy
 
 CONTROLLERS = ("codercontrolplane", "coderprovisioner", "coderworkspaceproxy")
@@ -171,10 +171,10 @@ async def test_roles_in_the_watched_namespaces_suffice(
     await eventually(operator.leads)
     assert await operator.is_ready()
     plane = Key(namespace, "one")
-    await planes.told(admin, plane, "WorkspaceRBACReady", "Applied")
+    await planes.condition(admin, plane, "WorkspaceRBACReady", "Applied")
     assert await operator.metric("coder_k8s_object_ready", kind=CONTROL_PLANE.name, name="one") == 0
     await planes.serve(admin, plane)
-    await planes.told(admin, plane, "Ready", "AllPartsReady")
+    await planes.condition(admin, plane, "Ready", "AllPartsReady")
     assert await operator.metric("coder_k8s_object_ready", name="one", reason="AllPartsReady") == 1
     assert not operator.heard("forbidden")
 
@@ -182,10 +182,10 @@ async def test_roles_in_the_watched_namespaces_suffice(
 async def test_it_waits_for_kinds_that_are_not_installed(launch: Start, fresh_cluster: Cluster, tmp_path: Path) -> None:
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
     operator = launch(kubeconfig, "--leader-election-namespace=coder-system")
-    told = await eventually(lambda: operator.heard("not installed"))
-    assert told["level"] == "error"
-    assert "CoderControlPlane, CoderProvisioner, CoderWorkspaceProxy" in told["msg"]
-    assert "kubectl apply -k config/crd" in told["msg"]
+    line = await eventually(lambda: operator.heard("not installed"))
+    assert line["level"] == "error"
+    assert "CoderControlPlane, CoderProvisioner, CoderWorkspaceProxy" in line["msg"]
+    assert "kubectl apply -k config/crd" in line["msg"]
     assert (await operator.get("health", "/healthz"))[0] == 200
     status, said = await checks(operator, "/readyz")
     assert status == 503

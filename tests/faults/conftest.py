@@ -8,17 +8,17 @@ import pytest
 from coder_k8s.dev.cluster import ClusterAccess
 from tests.controllers.controlplane.planes import observing
 from tests.controllers.controlplane.test_fields import rolling_out
-from tests.support.coderd import database, demo
-from tests.support.rotations import Site, site
+from tests.support.controlplanes import database, demo
+from tests.support.rotations import RotationNamespace, rotation_namespace
 
 __all__ = ["database", "demo"]
 
 
 @pytest.fixture
-async def place(cluster: ClusterAccess, crds: None, namespace: str) -> AsyncIterator[Site]:
+async def place(cluster: ClusterAccess, crds: None, namespace: str) -> AsyncIterator[RotationNamespace]:
     """A namespace in which every Deployment is rolled out at once."""
     async with (
-        site(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place,
+        rotation_namespace(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place,
         observing(cluster.kubeconfig, [namespace]) as observer,
         rolling_out(observer),
     ):

@@ -15,12 +15,12 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
 from coder_k8s.kube.objects import Kind, Manifest
 from tests.support import eventually
-from tests.support.operator import CONFIG
+from tests.support.installation import CONFIG
 
 from .examples import examples
+from .exemptions import ALIKE, QUIET, reason
 from .mutations import Mutation, mutations
-from .patients import PATIENCE, SPECS, Patient, Rest, State, admitted
-from .quiet import ALIKE, QUIET, reason
+from .observed_objects import PATIENCE, SPECS, ObservedObject, Rest, State, observing_objects
 
 SLICE, EXAMPLES = 20, 5
 """How many mutations of a kind are tried in every run of the tests: what its schema tells, and what it does not."""
@@ -48,72 +48,72 @@ def some(kind: Kind[Any]) -> list[Mutation]:
     return [*rng.sample(mutations(schema_of(kind)), SLICE), *rng.sample(examples(kind), EXAMPLES)]
 
 
-async def suffer(patient: Patient, mutation: Mutation, before: Rest) -> str:
+async def inject_faults(observed: ObservedObject, mutation: Mutation, before: Rest) -> str:
     """Change a field and change it back; what became of the change."""
-    start = patient.reconciles
+    start = observed.reconciles
     try:
-        if not await patient.put(mutation.applied_to(SPECS[patient.kind])):
+        if not await observed.put(mutation.applied_to(SPECS[observed.kind])):
             return "changes nothing"
     except errors.Invalid:
         return "refused at admission"
-    after = await patient.rest()
-    there = patient.reconciles
-    await patient.put(SPECS[patient.kind])
-    await eventually(partial(is_as, patient, before.state), PATIENCE)
+    after = await observed.rest()
+    there = observed.reconciles
+    await observed.put(SPECS[observed.kind])
+    await eventually(partial(is_as, observed, before.state), PATIENCE)
     assert there - start <= MOST_PASSES, "it does not come to rest"
-    assert patient.reconciles - there <= MOST_PASSES, "it does not come to rest on its way back"
-    return "stalled" if after.stalled else judged(patient, mutation, before.state, after.state)
+    assert observed.reconciles - there <= MOST_PASSES, "it does not come to rest on its way back"
+    return "stalled" if after.stalled else judged(observed, mutation, before.state, after.state)
 
 
-async def is_as(patient: Patient, before: State) -> bool:
-    now = (await patient.rest()).state
+async def is_as(observed: ObservedObject, before: State) -> bool:
+    now = (await observed.rest()).state
     assert (now - before, before - now) == (frozenset(), frozenset())
     return True
 
 
-def judged(patient: Patient, mutation: Mutation, before: State, after: State) -> str:
+def judged(observed: ObservedObject, mutation: Mutation, before: State, after: State) -> str:
     """What to call a change that was accepted: unlike what was before, and unlike other values of the same field."""
-    if excuse := reason(QUIET, mutation):
-        patient.excuses.add(excuse)
-        assert after == before, f"shows, although {excuse}: {sorted(after ^ before)}"
+    if exemption := reason(QUIET, mutation):
+        observed.exemptions.add(exemption)
+        assert after == before, f"shows, although {exemption}: {sorted(after ^ before)}"
         return "without effect"
     assert after != before, "shows nowhere"
-    first = patient.looks.setdefault((mutation.path, hash(after)), mutation)
+    first = observed.looks.setdefault((mutation.path, hash(after)), mutation)
     if first is not mutation:
-        excuse = reason(ALIKE, mutation) or reason(ALIKE, first)
-        patient.excuses.add(excuse)
-        assert excuse, f"looks like {first}"
+        exemption = reason(ALIKE, mutation) or reason(ALIKE, first)
+        observed.exemptions.add(exemption)
+        assert exemption, f"looks like {first}"
     return "followed"
 
 
-async def drive(patient: Patient, chosen: list[Mutation]) -> list[str]:
+async def drive(observed: ObservedObject, chosen: list[Mutation]) -> list[str]:
     """What went wrong with which mutation."""
-    before, flaws = await patient.rest(), []
+    before, differences = await observed.rest(), []
     assert before.state
     for mutation in chosen:
         try:
-            patient.outcomes[await suffer(patient, mutation, before)] += 1
+            observed.outcomes[await inject_faults(observed, mutation, before)] += 1
         except AssertionError as flaw:
-            flaws.append(f"{patient.kind.name}: {mutation}: {flaw}")
-            await patient.put(SPECS[patient.kind])
-    return flaws
+            differences.append(f"{observed.kind.name}: {mutation}: {flaw}")
+            await observed.put(SPECS[observed.kind])
+    return differences
 
 
-async def drive_all(patients: list[Patient], caplog: pytest.LogCaptureFixture, choose: Choose) -> None:
+async def drive_all(observed_objects: list[ObservedObject], caplog: pytest.LogCaptureFixture, choose: Choose) -> None:
     with caplog.at_level(logging.ERROR):
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(drive(patient, choose(patient.kind))) for patient in patients]
-    for patient in patients:
-        print(f"{patient.kind.name}: {dict(patient.outcomes)}")  # noqa: T201
+            tasks = [group.create_task(drive(observed, choose(observed.kind))) for observed in observed_objects]
+    for observed in observed_objects:
+        print(f"{observed.kind.name}: {dict(observed.outcomes)}")  # noqa: T201
     assert not [flaw for task in tasks for flaw in task.result()]
     assert not [record.getMessage() for record in caplog.records if record.exc_info]
 
 
 @pytest.fixture
-async def patients(
+async def observed_objects(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
-) -> AsyncIterator[list[Patient]]:
-    async with admitted(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
+) -> AsyncIterator[list[ObservedObject]]:
+    async with observing_objects(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
         yield made
 
 
@@ -123,15 +123,17 @@ def test_every_field_is_mutated() -> None:
         assert {each.field for each in mutations(schema)} == set(schema["properties"])
 
 
-async def test_some_of_everything_is_survived(patients: list[Patient], caplog: pytest.LogCaptureFixture) -> None:
-    await drive_all(patients, caplog, some)
-    seen = {outcome for patient in patients for outcome in patient.outcomes}
+async def test_some_of_everything_is_survived(
+    observed_objects: list[ObservedObject], caplog: pytest.LogCaptureFixture
+) -> None:
+    await drive_all(observed_objects, caplog, some)
+    seen = {outcome for observed in observed_objects for outcome in observed.outcomes}
     assert seen >= {"refused at admission", "followed", "stalled"}
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(4 * 3600)
-async def test_everything_is_survived(patients: list[Patient], caplog: pytest.LogCaptureFixture) -> None:
-    await drive_all(patients, caplog, everything)
-    needed = {excuse for patient in patients for excuse in patient.excuses}
-    assert needed == {excuse.why for excuse in (*QUIET, *ALIKE)}
+async def test_everything_is_survived(observed_objects: list[ObservedObject], caplog: pytest.LogCaptureFixture) -> None:
+    await drive_all(observed_objects, caplog, everything)
+    needed = {exemption for observed in observed_objects for exemption in observed.exemptions}
+    assert needed == {exemption.why for exemption in (*QUIET, *ALIKE)}

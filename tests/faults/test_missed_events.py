@@ -15,10 +15,10 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import Key, Kind
 from tests.controllers.controlplane.planes import writes
 from tests.support import eventually
-from tests.support.controllers import running
-from tests.support.forwarding import WAYS, Gossip
+from tests.support.forwarding import WAYS, UnreliableWatches
 from tests.support.idle import idle
-from tests.support.rotations import Site
+from tests.support.operators import running
+from tests.support.rotations import RotationNamespace
 
 from .seeds import seeds
 from .workload import Workload
@@ -29,13 +29,13 @@ BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build)
 
 
 async def gossip(
-    cluster: ClusterAccess, place: Site, kubeconfig: Path, folder: Path, seed: int, seconds: float
+    cluster: ClusterAccess, place: RotationNamespace, kubeconfig: Path, folder: Path, seed: int, seconds: float
 ) -> None:
     """Let people work while the operator hears only part of it; then compare with an operator that knows all."""
     print(f"seed {seed}")  # noqa: T201
     work = Workload(place, Random(seed))  # noqa: S311 - the same choices in every run
     namespaces, routes = [place.namespace], place.routes
-    async with Gossip(cluster, Random(seed)) as proxy:  # noqa: S311 - the same choices in every run
+    async with UnreliableWatches(cluster, Random(seed)) as proxy:  # noqa: S311 - the same choices in every run
         lied_to = proxy.kubeconfig(kubeconfig, folder / "gossip")
         async with running(lied_to, namespaces, *BUILDERS, connect_to=routes) as runtime:
             await idle(runtime)
@@ -60,7 +60,7 @@ async def gossip(
     print(f"{work.done} changes, watches: {dict(proxy.done)}")  # noqa: T201
 
 
-async def mix_up(proxy: Gossip, work: Workload) -> None:
+async def mix_up(proxy: UnreliableWatches, work: Workload) -> None:
     """Tell of the last changes in another order: no list follows, so an older state must not replace a newer one."""
     proxy.share, proxy.ways = 1.0, ("swap",)
     await work.change_all(times=2)
@@ -68,7 +68,7 @@ async def mix_up(proxy: Gossip, work: Workload) -> None:
     proxy.cut(lost=False)  # what waits for another event to be swapped with is told by the next watch
 
 
-async def withhold(proxy: Gossip, work: Workload) -> None:
+async def withhold(proxy: UnreliableWatches, work: Workload) -> None:
     """Tell of the last changes not at all: only the list after `Gone` shows them."""
     proxy.share, proxy.ways = 1.0, ("drop",)
     await work.replace_some()
@@ -92,8 +92,8 @@ def tasks() -> int:
 
 
 async def at_rest(work: Workload) -> bool:
-    flaws = await work.flaws()
-    assert not flaws, flaws
+    differences = await work.differences()
+    assert not differences, differences
     return True
 
 
@@ -101,7 +101,7 @@ async def at_rest(work: Workload) -> bool:
 @pytest.mark.parametrize("seed", seeds(3))
 async def test_five_seconds_of_gossip(
     cluster: ClusterAccess,
-    place: Site,
+    place: RotationNamespace,
     operator_kubeconfig: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -117,7 +117,7 @@ async def test_five_seconds_of_gossip(
 @pytest.mark.parametrize("seed", seeds(100, 101, 102))
 async def test_five_minutes_of_gossip(
     cluster: ClusterAccess,
-    place: Site,
+    place: RotationNamespace,
     operator_kubeconfig: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,

@@ -24,10 +24,10 @@ from tests.e2e.conftest import admin, launch, lease_namespace, proxied_kubeconfi
 from tests.e2e.operator_process import COMMAND, OperatorProcess, Start
 from tests.e2e.planes import ALONE, exists, make
 from tests.support import eventually
-from tests.support.coderd import Site, assert_one_token, env
+from tests.support.controlplanes import PlaneNamespace, assert_one_token, env
 from tests.support.databases import CoderdDatabase
-from tests.support.forwarding import Faulty
-from tests.support.operator import install_crds, write_operator_kubeconfig
+from tests.support.forwarding import FailingServer
+from tests.support.installation import install_crds, write_operator_kubeconfig
 from tests.support.proxy import Proxy
 
 __all__ = ["admin", "launch", "lease_namespace", "proxied_kubeconfig", "proxy", "start"]
@@ -60,7 +60,7 @@ async def test_a_third_of_all_requests_may_fail(
     cluster: ClusterAccess, start: Start, admin: Client, namespace: str, operator_kubeconfig: Path, tmp_path: Path
 ) -> None:
     names = [f"demo-{number}" for number in range(8)]
-    async with Faulty(cluster, Random(5), share=0.3) as faulty:  # noqa: S311 - the same in every run
+    async with FailingServer(cluster, Random(5), share=0.3) as faulty:  # noqa: S311 - the same in every run
         operator = start("--no-leader-elect", kubeconfig=faulty.kubeconfig(operator_kubeconfig, tmp_path / "faulty"))
         for name in names:
             await make(admin, Key(namespace, name), **ALONE)
@@ -157,7 +157,7 @@ async def still(operator: OperatorProcess, seconds: float) -> None:
     ids=["read-only", "out of connections"],
 )
 async def test_the_database_takes_no_token_for_a_while(
-    demo: Site, database: CoderdDatabase, trouble: str, mend: str
+    demo: PlaneNamespace, database: CoderdDatabase, trouble: str, mend: str
 ) -> None:
     role = database.name
     await database.server.execute(f"CREATE ROLE {role} LOGIN")
@@ -165,10 +165,10 @@ async def test_the_database_takes_no_token_for_a_while(
     await database.server.execute(trouble.format(database.name))
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.server.url(database.name, role)))
-        await demo.told("OperatorAccessReady", "DatabaseUnreachable", "False")
+        await demo.condition("OperatorAccessReady", "DatabaseUnreachable", "False")
         assert await demo.find(DEPLOYMENT, "demo"), "what needs no database is there"
-        await operator.settle()
+        await operator.wait_idle()
         await database.server.execute(mend.format(database.name))
         await operator.later(seconds=31)
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
         await assert_one_token(demo, database)

@@ -15,11 +15,11 @@ from tests.e2e.conftest import launch, lease_namespace, start
 from tests.e2e.operator_process import OperatorProcess, Start
 from tests.support import eventually
 from tests.support.databases import CoderdDatabase
-from tests.support.forwarding import Storm
-from tests.support.rotations import Site
+from tests.support.forwarding import UnreliableServer
+from tests.support.rotations import RotationNamespace
 
+from .environment import FaultyEnvironment, faulty_environment
 from .seeds import seeds
-from .town import Town, town
 
 __all__ = ["launch", "lease_namespace", "start"]
 
@@ -75,15 +75,17 @@ class Span(NamedTuple):
     """
 
     storm: float
-    troubles: float
+    faults: float
     longest: float
 
 
-async def soak(cluster: ClusterAccess, around: Town, start: Start, kubeconfig: Path, folder: Path, span: Span) -> None:
+async def soak(
+    cluster: ClusterAccess, around: FaultyEnvironment, start: Start, kubeconfig: Path, folder: Path, span: Span
+) -> None:
     """Work in a storm, and compare what the operator takes in the second quarter with what it takes in the last."""
     routes = ",".join(f"{at.host}:{at.port}={to.host}:{to.port}" for at, to in around.routes.items())
     rng = Random(around.rng.random())  # noqa: S311 - the same in every run
-    async with Storm(cluster, rng, share=0.1) as storm:
+    async with UnreliableServer(cluster, rng, share=0.1) as storm:
         flags = ("--no-leader-elect", f"--coderd-connect-to={routes}")
         operator = start(*flags, kubeconfig=storm.kubeconfig(kubeconfig, folder / "storm"))
         await eventually(lambda: at_rest(around), PATIENCE)
@@ -94,7 +96,7 @@ async def soak(cluster: ClusterAccess, around: Town, start: Start, kubeconfig: P
         quarter = len(samples) // 4
         early, late = middle(samples[quarter : 2 * quarter]), middle(samples[-quarter:])
         print(f"{around.work.done} + {around.home.done} changes, {dict(storm.done)}")  # noqa: T201
-        print(f"{dict(around.suffered)}, from {early} to {late}")  # noqa: T201
+        print(f"{dict(around.injected)}, from {early} to {late}")  # noqa: T201
         assert late.memory <= early.memory * 1.05 + 2
         assert late.tasks <= early.tasks + 5
         assert late.descriptors <= early.descriptors + 5
@@ -116,9 +118,9 @@ async def is_as(operator: OperatorProcess, before: Sample) -> bool:
     return True
 
 
-async def at_rest(around: Town) -> bool:
-    flaws = await around.flaws()
-    assert not flaws, flaws
+async def at_rest(around: FaultyEnvironment) -> bool:
+    differences = await around.differences()
+    assert not differences, differences
     return True
 
 
@@ -126,14 +128,14 @@ async def at_rest(around: Town) -> bool:
 @pytest.mark.parametrize("seed", seeds(6))
 async def test_a_minute_in_a_storm(
     cluster: ClusterAccess,
-    place: Site,
+    place: RotationNamespace,
     database: CoderdDatabase,
     start: Start,
     operator_kubeconfig: Path,
     tmp_path: Path,
     seed: int,
 ) -> None:
-    async with town(place, database, operator_kubeconfig, seed) as around:
+    async with faulty_environment(place, database, operator_kubeconfig, seed) as around:
         await soak(cluster, around, start, operator_kubeconfig, tmp_path, Span(60, 30, 2.5))
 
 
@@ -142,12 +144,12 @@ async def test_a_minute_in_a_storm(
 @pytest.mark.parametrize("seed", seeds(60))
 async def test_half_an_hour_in_a_storm(
     cluster: ClusterAccess,
-    place: Site,
+    place: RotationNamespace,
     database: CoderdDatabase,
     start: Start,
     operator_kubeconfig: Path,
     tmp_path: Path,
     seed: int,
 ) -> None:
-    async with town(place, database, operator_kubeconfig, seed) as around:
+    async with faulty_environment(place, database, operator_kubeconfig, seed) as around:
         await soak(cluster, around, start, operator_kubeconfig, tmp_path, Span(1800, 1770, 20))

@@ -16,14 +16,14 @@ from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.kinds import HTTP_ROUTE, NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
 from coder_k8s.kube.objects import Key, PartialObject, newer
 from tests.controllers.controlplane.administrator import Administrator, administrator, operator_of, own_cluster
-from tests.faults.past import PATIENCE, Stale, now, stale
+from tests.faults.stale_views import PATIENCE, Stale, now, stale
 from tests.support import eventually
 from tests.support.children import collect_garbage, managed
-from tests.support.coderd import Site, assert_one_token, env, operator_tokens
-from tests.support.controllers import running
+from tests.support.controlplanes import PlaneNamespace, assert_one_token, env, operator_tokens
 from tests.support.databases import CoderdDatabase
-from tests.support.forwarding import DELETED, Past, is_watch
+from tests.support.forwarding import DELETED, StaleView, is_watch
 from tests.support.idle import idle, passes
+from tests.support.operators import running
 from tests.support.rotations import OURS
 
 __all__ = ["stale"]
@@ -31,7 +31,7 @@ __all__ = ["stale"]
 SECRET_NAME = "demo-operator-token"
 
 
-async def look_back(demo: Site, version: str, stale: Stale, database: CoderdDatabase) -> None:
+async def look_back(demo: PlaneNamespace, version: str, stale: Stale, database: CoderdDatabase) -> None:
     """Let the operator look at the past, then let it catch up; the token must stay in its Secret and in coderd."""
     token = await assert_one_token(demo, database)
     demo.clock.advance(minutes=1)
@@ -46,20 +46,22 @@ async def look_back(demo: Site, version: str, stale: Stale, database: CoderdData
             await eventually(
                 lambda: not newer(live.metadata.resource_version, planes.last_sync_version(demo.key.namespace))
             )
-            await operator.settle()
-            await demo.told("OperatorAccessReady", "TokenReady", "True", within=PATIENCE)
-            await operator.settle()
+            await operator.wait_idle()
+            await demo.condition("OperatorAccessReady", "TokenReady", "True", within=PATIENCE)
+            await operator.wait_idle()
     assert await assert_one_token(demo, database) == token
 
 
-async def with_access(demo: Site, database: CoderdDatabase) -> None:
+async def with_access(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "TokenReady", "True", within=PATIENCE)
-        await operator.settle()
+        await demo.condition("OperatorAccessReady", "TokenReady", "True", within=PATIENCE)
+        await operator.wait_idle()
 
 
-async def test_access_that_was_disabled_once_is_not_revoked(demo: Site, database: CoderdDatabase, stale: Stale) -> None:
+async def test_access_that_was_disabled_once_is_not_revoked(
+    demo: PlaneNamespace, database: CoderdDatabase, stale: Stale
+) -> None:
     await with_access(demo, database)
     await demo.change(operatorAccess={"disabled": True})
     version = await now(demo.client, demo.key.namespace)
@@ -68,19 +70,19 @@ async def test_access_that_was_disabled_once_is_not_revoked(demo: Site, database
 
 
 async def test_a_token_that_was_not_made_yet_is_not_made_again(
-    demo: Site, database: CoderdDatabase, stale: Stale
+    demo: PlaneNamespace, database: CoderdDatabase, stale: Stale
 ) -> None:
     await demo.make(extraEnv=env(database.url))
     version = await now(demo.client, demo.key.namespace)
     async with demo.operator() as operator:
-        await demo.told("OperatorAccessReady", "TokenReady", "True", within=PATIENCE)
-        await operator.settle()
+        await demo.condition("OperatorAccessReady", "TokenReady", "True", within=PATIENCE)
+        await operator.wait_idle()
     await look_back(demo, version, stale, database)
 
 
 @pytest.mark.parametrize("lost", ["with its Secret", "in its Secret"])
 async def test_a_token_that_took_the_place_of_another_stays(
-    demo: Site, database: CoderdDatabase, stale: Stale, lost: str
+    demo: PlaneNamespace, database: CoderdDatabase, stale: Stale, lost: str
 ) -> None:
     await with_access(demo, database)
     version, old = await now(demo.client, demo.key.namespace), await demo.token()
@@ -90,11 +92,11 @@ async def test_a_token_that_took_the_place_of_another_stays(
         await demo.put_secret(SECRET_NAME, token="garbage")
     async with demo.operator() as operator:
         await eventually(lambda: is_renewed(demo, old), PATIENCE)
-        await operator.settle()
+        await operator.wait_idle()
     await look_back(demo, version, stale, database)
 
 
-async def is_renewed(demo: Site, old: str) -> bool:
+async def is_renewed(demo: PlaneNamespace, old: str) -> bool:
     return await demo.token() not in ("", "garbage", old)
 
 
@@ -105,13 +107,13 @@ async def test_a_namespace_that_agrees_again_keeps_what_it_has(audit: Path, tmp_
             await admin.label_namespace(other, {OPT_IN: home})
             key = await admin.make(home, rbac={"workspaceNamespaces": [other]})
             async with running(operator_of(cluster), [""], controlplane.build) as runtime:
-                await admin.told(key, "WorkspaceRBACReady", "Applied", PATIENCE)
+                await admin.condition(key, "WorkspaceRBACReady", "Applied", PATIENCE)
                 await idle(runtime)
             before = await rights(admin, other)
             await admin.label_namespace(other, {OPT_IN: None})
             version = await now(admin.client, "")
             await admin.label_namespace(other, {OPT_IN: home})
-            async with Past(cluster, version) as past:
+            async with StaleView(cluster, version) as past:
                 kubeconfig = past.kubeconfig(operator_of(cluster), tmp_path / "past")
                 async with running(kubeconfig, [""], controlplane.build) as runtime:
                     namespaces = runtime.informers[NAMESPACE_METADATA]
@@ -134,7 +136,7 @@ async def rights(admin: Administrator, namespace: str) -> set[str]:
     return {child.metadata.uid for kind in (ROLE, ROLE_BINDING) for child in await admin.all(kind, namespace, OURS)}
 
 
-class Hesitation(Past):
+class DelayedView(StaleView):
     """Shows control planes as they were, and all else as it is; it stops right before or right after a deletion."""
 
     def __init__(self, cluster: ClusterAccess, version: str, *, before: bool) -> None:
@@ -166,7 +168,7 @@ async def test_a_control_plane_that_followed_its_namesake_keeps_its_rights_elsew
         build = partial(controlplane.build, allow_workspace_namespaces=[other])
         key = await admin.make(home, rbac={"workspaceNamespaces": [other]})
         async with running(operator_kubeconfig, [home, other], build) as runtime:
-            await admin.told(key, "WorkspaceRBACReady", "Applied", PATIENCE)
+            await admin.condition(key, "WorkspaceRBACReady", "Applied", PATIENCE)
             await idle(runtime)
         await admin.delete(CONTROL_PLANE, key)
         version = await now(admin.client, home)
@@ -176,10 +178,10 @@ async def test_a_control_plane_that_followed_its_namesake_keeps_its_rights_elsew
             await collect_garbage(admin.client, await managed(admin.client, kinds, [home]))
             assert not await rights(admin, other)
             await admin.make(home, rbac={"workspaceNamespaces": [other]})
-            await admin.told(key, "WorkspaceRBACReady", "Applied", PATIENCE)
+            await admin.condition(key, "WorkspaceRBACReady", "Applied", PATIENCE)
             await idle(runtime)
         before = await rights(admin, other)
-        async with Hesitation(cluster, version, before=view == "it goes") as past:
+        async with DelayedView(cluster, version, before=view == "it goes") as past:
             kubeconfig = past.kubeconfig(operator_kubeconfig, tmp_path / "past")
             async with running(kubeconfig, [home, other], build) as runtime:
                 planes = runtime.informers[CONTROL_PLANE]

@@ -3,10 +3,10 @@
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
-from tests.controllers.workspaceproxy.world import NAME, World
-from tests.faults.past import Stale, now, stale
+from tests.faults.stale_views import Stale, now, stale
 from tests.faults.test_stale_view import key_ids, place, relive, review, trial
 from tests.support.crashes import Trial
+from tests.support.workspaceproxies import NAME, ProxyNamespace
 
 __all__ = ["place", "stale", "trial"]
 
@@ -23,7 +23,7 @@ async def restore(client: Client, key: Key) -> str:
     return version
 
 
-async def test_the_token_of_a_workspace_proxy(place: World, stale: Stale) -> None:
+async def test_the_token_of_a_workspace_proxy(place: ProxyNamespace, stale: Stale) -> None:
     version = await restore(place.client, Key(place.namespace, f"{NAME}-proxy-token"))
     await review(place, version, stale)
 

@@ -14,14 +14,14 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, newer
 from tests.controllers.controlplane.planes import manifest
-from tests.controllers.workspaceproxy.world import NAME, World, world
 from tests.e2e.conftest import admin
-from tests.faults.past import PATIENCE, Stale, now, stale
+from tests.faults.stale_views import PATIENCE, Stale, now, stale
 from tests.support import eventually
-from tests.support.controllers import running
 from tests.support.crashes import Clock, Operator, Trial
 from tests.support.idle import idle, passes
-from tests.support.rotations import OURS, REQUEST, change_tags, site
+from tests.support.operators import running
+from tests.support.rotations import OURS, REQUEST, change_tags, rotation_namespace
+from tests.support.workspaceproxies import NAME, ProxyNamespace, proxy_namespace
 
 __all__ = ["admin", "stale"]
 
@@ -66,7 +66,7 @@ def is_exposed(plane: CoderControlPlane | None) -> bool:
 @pytest.fixture
 async def trial(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Trial]:
     clock = Clock()
-    async with site(cluster.kubeconfig, namespace, clock) as place:
+    async with rotation_namespace(cluster.kubeconfig, namespace, clock) as place:
         trial = Trial(place, operator_kubeconfig, clock)
         await trial.operator.start()
         await place.make()
@@ -88,7 +88,7 @@ async def relive(trial: Trial, version: str, stale: Stale) -> None:
         for _ in range(3):
             assert await trial.operator.idle()
             assert key_ids(trial) == present
-            trial.operator.look()
+            trial.operator.reconcile()
         past.catch_up()
         try:
             assert await eventually(trial.rest, PATIENCE)
@@ -112,7 +112,7 @@ async def test_a_key_that_bears_the_name_of_one_that_retired_stays(trial: Trial,
     await change_tags(trial.site, 1)
     assert await trial.operator.idle()
     await trial.operator.kill()
-    while await trial.pods.move_on():  # nobody is left who uses the key that retires
+    while await trial.pods.sync():  # nobody is left who uses the key that retires
         pass
     version = await now(trial.site.client, trial.site.namespace)
     await trial.restart()
@@ -141,15 +141,17 @@ async def test_a_provisioner_that_followed_its_namesake_keeps_its_key(trial: Tri
 
 
 @pytest.fixture
-async def place(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[World]:
-    async with world(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
+async def place(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[ProxyNamespace]:
+    async with proxy_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
         await place.make(NAME)
         async with place.operator() as operator:
             await place.ready(operator)
         yield place
 
 
-async def review(place: World, version: str, stale: Stale) -> None:
+async def review(place: ProxyNamespace, version: str, stale: Stale) -> None:
     """Let the operator look at the past, then let it catch up; coderd must keep its proxy and the token."""
     [before] = place.proxies.values()
     token, changes = await place.token(), place.changes()
@@ -163,12 +165,12 @@ async def review(place: World, version: str, stale: Stale) -> None:
             await eventually(
                 lambda: not newer(live.metadata.resource_version, proxies.last_sync_version(place.namespace))
             )
-            await operator.settle()
+            await operator.wait_idle()
     [after] = place.proxies.values()
     assert (after.id, await place.token(), place.changes()) == (before.id, token, changes)
 
 
-async def test_a_token_is_not_made_anew_for_a_secret_that_was_missing_once(place: World, stale: Stale) -> None:
+async def test_a_token_is_not_made_anew_for_a_secret_that_was_missing_once(place: ProxyNamespace, stale: Stale) -> None:
     await place.delete(SECRET, f"{NAME}-proxy-token")
     version = await now(place.client, place.namespace)
     async with place.operator() as operator:
@@ -177,7 +179,7 @@ async def test_a_token_is_not_made_anew_for_a_secret_that_was_missing_once(place
     await review(place, version, stale)
 
 
-async def test_a_proxy_that_followed_its_namesake_stays_registered(place: World, stale: Stale) -> None:
+async def test_a_proxy_that_followed_its_namesake_stays_registered(place: ProxyNamespace, stale: Stale) -> None:
     await place.delete(WORKSPACE_PROXY, NAME)
     version = await now(place.client, place.namespace)
     async with place.operator() as operator:
@@ -189,13 +191,13 @@ async def test_a_proxy_that_followed_its_namesake_stays_registered(place: World,
     await review(place, version, stale)
 
 
-async def test_a_proxy_that_is_wanted_again_does_not_retire(place: World, stale: Stale) -> None:
+async def test_a_proxy_that_is_wanted_again_does_not_retire(place: ProxyNamespace, stale: Stale) -> None:
     """In the past its pods ran with the token of another one, and it was on its way out."""
     await place.put_secret("given", token="somebody:else")
     await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=place.coderd.url)
     async with place.operator() as operator:
-        await place.told("Registered", "NotManaged")
-        await operator.settle()
+        await place.condition("Registered", "NotManaged")
+        await operator.wait_idle()
     assert (await place.get()).status.retiring_proxies
     await place.roll_out()
     version = await now(place.client, place.namespace)

@@ -9,7 +9,7 @@ from typing import Any
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import Key, Kind, Manifest
-from tests.support.rotations import Site
+from tests.support.rotations import RotationNamespace
 
 NUMBER = 3
 """How many objects of each kind there may be."""
@@ -48,7 +48,7 @@ SPECS: dict[Kind[Any], Manifest] = {
 class Workload:
     """What is done to a namespace. A seed makes it the same again, as far as the operator lets it."""
 
-    site: Site
+    site: RotationNamespace
     rng: Random
     done: int = 0
     made: dict[Kind[Any], list[str]] = field(default_factory=lambda: {kind: [] for kind in SPECS})
@@ -114,12 +114,12 @@ class Workload:
         self.made[kind].remove(name)
         await self.site.delete(kind, name)
 
-    async def flaws(self) -> list[str]:
+    async def differences(self) -> list[str]:
         """What is not at rest yet."""
         found = []
         for kind in SPECS:
             async for page in self.client.list(kind, self.site.namespace):
-                found += [flaw for item in page.items for flaw in self._flaws(kind, kind.type.decode(item))]
+                found += [flaw for item in page.items for flaw in self._differences(kind, kind.type.decode(item))]
         keys, provisioners = self.site.found(), self.made[PROVISIONER]
         if len(keys) != len(provisioners):
             found.append(f"{len(keys)} keys for {len(provisioners)} provisioners")
@@ -128,7 +128,7 @@ class Workload:
             found.append(f"{len(proxies)} registered for {len(self.made[WORKSPACE_PROXY])} workspace proxies")
         return found
 
-    def _flaws(self, kind: Kind[Any], live: Any) -> list[str]:
+    def _differences(self, kind: Kind[Any], live: Any) -> list[str]:
         if live.metadata.name in ("one", "two", "home"):
             return []  # control planes that are paused, for the others to belong to, or somebody else's concern
         if live.metadata.name not in self.made[kind]:

@@ -17,9 +17,9 @@ def cache() -> Cache[Object]:
 
 @pytest.fixture
 def changes(cache: Cache[Object]) -> list[Change[Object]]:
-    told: list[Change[Object]] = []
-    cache.listen(told.append)
-    return told
+    changes: list[Change[Object]] = []
+    cache.listen(changes.append)
+    return changes
 
 
 def test_our_own_write_is_there_at_once_and_its_echo_is_no_news(

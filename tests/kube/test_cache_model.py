@@ -45,18 +45,18 @@ class Interleavings(RuleBasedStateMachine):
         self.answers: list[tuple[str, int]] = []
         self.lists: list[tuple[int, dict[str, int]]] = []
         self.known: dict[str, int] = {}
-        self.told: dict[str, str] = {}
+        self.reported: dict[str, str] = {}
         self.cache = Cache[Object]()
         self.cache.listen(self.listener)
         self.cache.replace("", [], "0")
 
     def listener(self, change: Change[Object]) -> None:
-        assert self.told.get(change.key.name) == (change.old and change.old.metadata.resource_version)
+        assert self.reported.get(change.key.name) == (change.old and change.old.metadata.resource_version)
         if change.new is None:
-            del self.told[change.key.name]
+            del self.reported[change.key.name]
         else:
-            assert change.new.metadata.resource_version != self.told.get(change.key.name), "an echo is no news"
-            self.told[change.key.name] = change.new.metadata.resource_version
+            assert change.new.metadata.resource_version != self.reported.get(change.key.name), "an echo is no news"
+            self.reported[change.key.name] = change.new.metadata.resource_version
 
     @rule(name=NAMES)
     def we_write(self, name: str) -> None:
@@ -102,7 +102,7 @@ class Interleavings(RuleBasedStateMachine):
 
     @invariant()
     def listeners_know_what_the_cache_knows(self) -> None:
-        assert self.told == versions(self.cache)
+        assert self.reported == versions(self.cache)
 
     @invariant()
     def what_we_wrote_stays_until_something_newer_comes(self) -> None:

@@ -23,9 +23,9 @@ from tests.support.informers import (
     caught_up,
     config_map,
     informers,
+    record_changes,
     running,
     synced,
-    told,
     version,
 )
 from tests.support.proxy import Proxy
@@ -55,7 +55,7 @@ async def test_lists_once_and_then_follows_every_event(
 ) -> None:
     first = await client.create(CONFIG_MAP, config_map(namespace, "first"))
     informer = informer_of(CONFIG_MAP, namespace)
-    changes = told(informer)
+    changes = record_changes(informer)
     async with synced(informer):
         await caught_up(informer, client, namespace)
         second = await client.create(CONFIG_MAP, config_map(namespace, "second"))
@@ -76,7 +76,7 @@ async def test_our_own_write_is_told_once_and_says_who_made_it(
     client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
 ) -> None:
     informer = informer_of(CONFIG_MAP, namespace)
-    changes = told(informer)
+    changes = record_changes(informer)
     async with synced(informer):
         proxy.blocked = True
         proxy.reset()  # so that the echo comes after the answer
@@ -93,7 +93,7 @@ async def test_a_bookmark_moves_the_position_when_nothing_happens(
     client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
 ) -> None:
     informer = informer_of(CONFIG_MAP, namespace, watch_timeout=3, jitter=lambda: 0.0)
-    changes = told(informer)
+    changes = record_changes(informer)
     async with synced(informer):
         start = int(informer.last_sync_version(namespace))
         elsewhere = await client.create(CONFIG_MAP, config_map("default", f"elsewhere-{uuid.uuid4().hex[:8]}"))
@@ -242,7 +242,7 @@ async def test_a_kind_is_waited_for_and_may_go_again(
 ) -> None:
     kind = thing_kind(f"{namespace}.example")
     informer = informer_of(kind, namespace, optional=optional)
-    changes = told(informer)
+    changes = record_changes(informer)
     async with running(informer), asyncio.timeout(30):
         if optional:
             await informer.synced.wait()

@@ -14,7 +14,7 @@ from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.objects import Key, Unstructured
 from tests.support import eventually
 from tests.support.api import Answer, Api, Seen, config_map, cut, event, listing, refuse, say, status, watch
-from tests.support.informers import informers, running, told
+from tests.support.informers import informers, record_changes, running
 
 HTML = b"<!doctype html>\n<title>Sign in</title>\n"
 GONE = watch(event("ERROR", status(410, "Expired", "too old resource version")))
@@ -27,7 +27,7 @@ async def following(
     """An informer of ConfigMaps that runs, and what it tells."""
     async with api, informers(api.config) as make:
         informer = make(CONFIG_MAP, *(namespaces or ("default",)), **options)
-        changes = told(informer)
+        changes = record_changes(informer)
         async with running(informer):
             yield informer, changes
 

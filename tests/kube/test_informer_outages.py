@@ -24,9 +24,9 @@ from tests.support.informers import (
     caught_up,
     config_map,
     informers,
+    record_changes,
     running,
     synced,
-    told,
 )
 from tests.support.proxy import Proxy
 
@@ -63,7 +63,7 @@ async def test_an_api_server_that_crashes_and_comes_back(victim: Cluster, place:
     async with visiting(victim) as (client, _, make):
         one = await client.create(CONFIG_MAP, config_map(place, "one"))
         informer = make(CONFIG_MAP, place)
-        changes = told(informer)
+        changes = record_changes(informer)
         async with running(informer), asyncio.timeout(60):
             await informer.synced.wait()
             await restart(victim)
@@ -79,7 +79,7 @@ async def test_what_was_deleted_before_a_compaction_is_noticed(victim: Cluster, 
         for name in "kept", "changed", "deleted":
             await client.create(CONFIG_MAP, config_map(place, name))
         informer = make(CONFIG_MAP, place)
-        changes = told(informer)
+        changes = record_changes(informer)
         async with running(informer), asyncio.timeout(60):
             await informer.synced.wait()
             proxy.blocked = True

@@ -126,8 +126,8 @@ def test_errors_name_the_file_and_no_secret(tmp_path: Path, text: str, complaint
     path.write_text(text)
     with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}: .*{complaint}") as raised:
         choose([path])
-    told = f"{raised.value} {raised.value.__cause__}"
-    assert SECRET not in told
+    text = f"{raised.value} {raised.value.__cause__}"
+    assert SECRET not in text
     assert "\n" not in str(raised.value)
 
 

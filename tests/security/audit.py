@@ -9,7 +9,7 @@ import msgspec
 import yaml
 
 from coder_k8s.kube import deep_json
-from tests.support.operator import NAMESPACE, SERVICE_ACCOUNT
+from tests.support.installation import NAMESPACE, SERVICE_ACCOUNT
 
 OPERATOR = f"system:serviceaccount:{NAMESPACE}:{SERVICE_ACCOUNT}"
 WRITES = ["create", "update", "patch"]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from coder_k8s.controllers.permissions import full_access
-from tests.support.operator import CONFIG
+from tests.support.installation import CONFIG
 
 from .audit import entries, is_operators, resource
 

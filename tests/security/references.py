@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from tests.support.operator import CONFIG
+from tests.support.installation import CONFIG
 
 SUBJECTS = ("secret", "configmap", "controlplaneref")
 NEARBY = "nearby"

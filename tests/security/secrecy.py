@@ -85,12 +85,12 @@ def findings(audit: Iterable[dict[str, Any]], files: Iterable[Path]) -> list[str
     known = list(audit)
     secrets = set().union(*map(given_away_by, {value for entry in known for value in values(entry)}))
     requests = [(shown(entry), entry) for entry in known if is_operators(entry)]
-    told = [place(requests[number][1]) for number in _seen([text for text, _ in requests], secrets)]
+    places = [place(requests[number][1]) for number in _seen([text for text, _ in requests], secrets)]
     for file in files:
         lines = file.read_bytes().splitlines()
         where = f"{file.parent.name}/{file.name}"
-        told += [f"{where}:{number + 1}: {_test(lines[number])}" for number in _seen(lines, secrets)]
-    return told
+        places += [f"{where}:{number + 1}: {_test(lines[number])}" for number in _seen(lines, secrets)]
+    return places
 
 
 def _seen(texts: list[bytes], secrets: set[bytes]) -> list[int]:

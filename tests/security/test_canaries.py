@@ -29,7 +29,7 @@ from tests.e2e import planes
 from tests.e2e.operator_process import OperatorProcess, Start
 from tests.security.people import post
 from tests.support import eventually
-from tests.support.coderd import EVENT
+from tests.support.controlplanes import EVENT
 from tests.support.databases import CoderdDatabase, create_database
 from tests.support.provisioners import Handler
 
@@ -48,10 +48,10 @@ class Gossip:
 
     @web.middleware
     async def repeat(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        told = [request.headers.get("Coder-Session-Token", ""), request.path, (await request.read()).decode()]
+        parts = [request.headers.get("Coder-Session-Token", ""), request.path, (await request.read()).decode()]
         if self.talking:
-            self.heard.add(told[0])
-            return web.json_response({"message": " ".join(told), "detail": told[0]}, status=500)
+            self.heard.add(parts[0])
+            return web.json_response({"message": " ".join(parts), "detail": parts[0]}, status=500)
         return await handler(request)
 
 
@@ -147,7 +147,7 @@ async def test_canaries_are_seen_nowhere(
     url = {"name": "CODER_PG_CONNECTION_URL", "valueFrom": {"secretKeyRef": {"name": "database", "key": "url"}}}
     await planes.make(admin, key, extraEnv=[url], licenseSecretRef={"name": "license"})
     await planes.serve(admin, key)
-    await planes.told(admin, key, "LicenseApplied", "Applied")
+    await planes.condition(admin, key, "LicenseApplied", "Applied")
     given = {"bootstrap": {"credentialsSecretRef": {"name": "given"}}}
     await make(admin, PROVISIONER, namespace, "build", **given)
     await make(admin, WORKSPACE_PROXY, namespace, "near")
@@ -159,7 +159,7 @@ async def test_canaries_are_seen_nowhere(
     gossip.talking = False
     await put(admin, namespace, "database", url=database.server.url(database.name, "coder", WRONG))
     await admin.delete(SECRET, await admin.get(SECRET, Key(namespace, GENERATED[0])), unchanged=False)
-    await planes.told(admin, key, "OperatorAccessReady", "DatabaseUnreachable")
+    await planes.condition(admin, key, "OperatorAccessReady", "DatabaseUnreachable")
     seen = await eventually(lambda: told_all(admin, namespace, operator), 30)
     packed = await bundle(cluster, namespace, operator, tmp_path)
     assert [voice for voice in ("OperatorAccessFailed", "DatabaseUnreachable", "leading") if voice not in packed] == []

@@ -20,7 +20,7 @@ from tests.conftest import one_worker_at_a_time
 from tests.controllers.controlplane.planes import plane
 from tests.security.people import client_of, introduce, post, rule
 from tests.support import eventually
-from tests.support.operator import CONFIG
+from tests.support.installation import CONFIG
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -116,7 +116,7 @@ async def test_what_one_holds_can_be_passed_on(people: People, asked: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "expected"),
     [
         (rule("configmaps", "delete"), "delete configmaps in namespace"),
         (rule("configmaps", "*"), "* configmaps in namespace"),
@@ -140,9 +140,9 @@ async def test_what_one_holds_can_be_passed_on(people: People, asked: dict[str, 
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_what_one_lacks_cannot(people: People, asked: dict[str, Any], told: str) -> None:
-    assert told in await refusal(people.holder, people, extraRules=[HELD[0], asked])
-    assert told in await refusal(people.holder, people, extraRules=[asked], workspacePerms=False)
+async def test_what_one_lacks_cannot(people: People, asked: dict[str, Any], expected: str) -> None:
+    assert expected in await refusal(people.holder, people, extraRules=[HELD[0], asked])
+    assert expected in await refusal(people.holder, people, extraRules=[asked], workspacePerms=False)
 
 
 async def test_every_right_of_a_long_list_is_asked_for(people: People) -> None:
@@ -164,13 +164,13 @@ async def test_namespaces(people: People) -> None:
     assert await refusal(people.holder, people, workspaceNamespaces=[people.other, people.foreign]) == ""
     assert await refusal(people.holder, people, workspaceNamespaces=[people.other], extraRules=HELD) == ""
     assert await refusal(people.stranger, people, workspaceNamespaces=[people.namespace]) == ""
-    told = f"create rolebindings.rbac.authorization.k8s.io in namespace {people.other}"
-    assert told in await refusal(people.stranger, people, workspaceNamespaces=[people.other])
-    told = f"get configmaps in namespace {people.foreign}"
-    assert told in await refusal(people.holder, people, workspaceNamespaces=[people.foreign], extraRules=HELD[:1])
-    told = f"get pods in namespace {people.bare}"
-    assert told in await refusal(people.holder, people, workspaceNamespaces=[people.bare])
-    assert told in await refusal(people.holder, people, workspaceNamespaces=[people.bare], workspacePerms=False)
+    expected = f"create rolebindings.rbac.authorization.k8s.io in namespace {people.other}"
+    assert expected in await refusal(people.stranger, people, workspaceNamespaces=[people.other])
+    expected = f"get configmaps in namespace {people.foreign}"
+    assert expected in await refusal(people.holder, people, workspaceNamespaces=[people.foreign], extraRules=HELD[:1])
+    expected = f"get pods in namespace {people.bare}"
+    assert expected in await refusal(people.holder, people, workspaceNamespaces=[people.bare])
+    assert expected in await refusal(people.holder, people, workspaceNamespaces=[people.bare], workspacePerms=False)
 
 
 async def test_whoever_names_a_namespace_holds_there_all_that_the_operator_grants(
@@ -189,12 +189,12 @@ async def test_whoever_names_a_namespace_holds_there_all_that_the_operator_grant
     async with client_of(author) as client:
         for place, lacking in zip(places, held, strict=True):
 
-            async def told(place: str = place, lacking: dict[str, Any] = lacking) -> bool:
+            async def is_refused(place: str = place, lacking: dict[str, Any] = lacking) -> bool:
                 [group], [resource], [verb] = lacking["apiGroups"], lacking["resources"], lacking["verbs"]
                 words = f"{verb} {resource}{group and '.'}{group} in namespace {place}"
                 return words in await refusal(client, people, workspaceNamespaces=[place])
 
-            await eventually(told, 30)
+            await eventually(is_refused, 30)
 
 
 async def test_deployments(people: People, cluster: ClusterAccess) -> None:
@@ -265,8 +265,8 @@ async def test_whoever_may_write_any_role_is_not_asked(people: People) -> None:
 
 async def test_a_list_beyond_measure_is_refused_and_not_waved_through(people: People) -> None:
     names = tuple(f"name-{each}" for each in range(5000))
-    told = await refusal(people.stranger, people, extraRules=[rule("secrets", "get list", names=names)])
-    assert "would add 10000 rights" in told
+    message = await refusal(people.stranger, people, extraRules=[rule("secrets", "get list", names=names)])
+    assert "would add 10000 rights" in message
 
 
 async def change(client: Client, people: People, name: str, **rbac: Any) -> None:

@@ -21,7 +21,7 @@ from tests.security.audit import OPERATOR, auditing, entries
 from tests.security.people import client_of, introduce, rule
 from tests.security.privileges import ROLES, Right, needless, of_role, used
 from tests.support import eventually
-from tests.support.operator import install_crds
+from tests.support.installation import install_crds
 
 GET, WATCH = Right("get", "", "secrets"), Right("watch", "apps", "deployments")
 SPECS: dict[str, dict[str, Any]] = {

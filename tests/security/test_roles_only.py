@@ -9,11 +9,11 @@ from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import make_license
 from coder_k8s.kube.kinds import SECRET
-from tests.controllers.workspaceproxy.world import NAME, PLANE, world
 from tests.support import eventually
-from tests.support.coderd import site
-from tests.support.operator import confined_kubeconfig
-from tests.support.provisioners import yard
+from tests.support.controlplanes import plane_namespace
+from tests.support.installation import confined_kubeconfig
+from tests.support.provisioners import provisioner_namespace
+from tests.support.workspaceproxies import NAME, PLANE, proxy_namespace
 
 
 @pytest.fixture
@@ -22,22 +22,22 @@ def confined(cluster: ClusterAccess, crds: None, namespace: str, tmp_path: Path)
 
 
 async def test_the_license_of_a_control_plane(cluster: ClusterAccess, confined: Path, namespace: str) -> None:
-    async with site(cluster.kubeconfig, confined, namespace) as place:
+    async with plane_namespace(cluster.kubeconfig, confined, namespace) as place:
         await place.put_secret("given", token=place.coderd.state.token)
         await place.put_secret("license", license=make_license(place.clock()))
         async with place.operator() as operator:
             given = {"operatorAccess": {"tokenSecretRef": {"name": "given"}}, "licenseSecretRef": {"name": "license"}}
             await place.make(**given, expose={"ingress": {"host": "coder.example.com"}})
             await place.serve()
-            await place.told("LicenseApplied", "Applied", "True", within=30)
-            await place.told("Ready", "AllPartsReady", "True", within=30)
-            await operator.settle()
+            await place.condition("LicenseApplied", "Applied", "True", within=30)
+            await place.condition("Ready", "AllPartsReady", "True", within=30)
+            await operator.wait_idle()
             assert refusals(operator.runtime) == 0
     assert len(place.coderd.state.licenses) == 1
 
 
 async def test_the_rotation_of_a_provisioner_key(cluster: ClusterAccess, confined: Path, namespace: str) -> None:
-    async with yard(cluster.kubeconfig, confined, namespace) as place:
+    async with provisioner_namespace(cluster.kubeconfig, confined, namespace) as place:
         await place.make_plane("demo")
         async with place.operator() as operator:
             await place.make()
@@ -49,26 +49,26 @@ async def test_the_rotation_of_a_provisioner_key(cluster: ClusterAccess, confine
             await eventually(lambda: not first & set(place.keys), 30)
             await place.delete(PROVISIONER, "build")
             await eventually(lambda: not place.keys, 30)
-            await operator.settle()
+            await operator.wait_idle()
             assert refusals(operator.runtime) == 0
         assert await place.find(PROVISIONER, "build") is None
 
 
 async def test_the_life_of_a_workspace_proxy(cluster: ClusterAccess, confined: Path, namespace: str) -> None:
-    async with world(cluster.kubeconfig, confined, namespace) as place:
+    async with proxy_namespace(cluster.kubeconfig, confined, namespace) as place:
         await place.make_plane()
         async with place.operator() as operator:
             await place.make()
             await place.ready(operator)
             await place.change(bootstrap={**place.bootstrap, "generatedTokenSecretName": "moved"})
-            await place.told("TokenSecretReady", "SecretReady")
+            await place.condition("TokenSecretReady", "SecretReady")
             await place.ready(operator)
             await place.gone(SECRET, f"{NAME}-proxy-token", within=30)
             await place.change(bootstrap=None, controlPlaneRef={"name": PLANE})
             await place.ready(operator)
             await place.delete(WORKSPACE_PROXY, NAME)
             await place.gone(WORKSPACE_PROXY, NAME, within=30)
-            await operator.settle()
+            await operator.wait_idle()
             assert refusals(operator.runtime) == 0
     assert place.proxies == {}
 

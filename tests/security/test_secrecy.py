@@ -91,8 +91,8 @@ def test_what_was_written_into_a_secret(body: Any) -> None:
     ],
 )
 def test_a_request_that_shows_a_secret_is_told_without_it(seen: dict[str, Any]) -> None:
-    [told] = findings([PLANTED, seen], [])
-    assert told == f"patch {seen['objectRef']['resource']} place/demo"
+    [finding] = findings([PLANTED, seen], [])
+    assert finding == f"patch {seen['objectRef']['resource']} place/demo"
 
 
 @pytest.mark.parametrize(
@@ -113,8 +113,8 @@ def test_a_line_that_shows_a_secret_is_told_without_it(tmp_path: Path) -> None:
     (place / "operator-0.metrics").write_text(f'errors{{cause="{TOKEN}"}} 1\n')
     (place / "console.log").write_text(f"2026-01-01T00:00:00.000Z INFO    app: {TOKEN}\n")
     (place / "kube-apiserver.log").write_text(f"I1116 {TOKEN}\n")
-    told = findings([PLANTED], sorted(logs(tmp_path)))
-    assert told == [
+    found = findings([PLANTED], sorted(logs(tmp_path)))
+    assert found == [
         "test_something0/console.log:1: ",
         "test_something0/operator-0.log:2: ",
         "test_something0/operator-0.metrics:1: ",
@@ -128,9 +128,9 @@ def test_a_record_is_told_with_its_test(tmp_path: Path, value: str) -> None:
     for message in ("got nothing", f"got {value}"):
         handler.emit(logging.makeLogRecord({"msg": message, "levelno": logging.DEBUG}))
     handler.close()
-    told = findings([PLANTED], [tmp_path / "worker.records"])
+    found = findings([PLANTED], [tmp_path / "worker.records"])
     place = "tests/security/test_secrecy.py::test_a_record_is_told_with_its_test"
-    assert told == [f"{tmp_path.name}/worker.records:2: {place}"]
+    assert found == [f"{tmp_path.name}/worker.records:2: {place}"]
 
 
 def test_whatever_our_code_logs_is_recorded() -> None:

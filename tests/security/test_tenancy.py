@@ -28,8 +28,8 @@ from coder_k8s.kube.objects import Kind, Unstructured, timestamp
 from tests.security.people import client_of, post
 from tests.security.references import CODER, DATABASE_URL, NEARBY, references, schema
 from tests.support import eventually
-from tests.support.controllers import running
 from tests.support.idle import idle
+from tests.support.operators import running
 from tests.support.proxy import Proxy
 
 CANARY = "canary-of-somebody-else"

@@ -18,7 +18,7 @@ from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
 from tests.security.people import post
 from tests.support.api import Api, say
-from tests.support.coderd import Site, operator_tokens, site
+from tests.support.controlplanes import PlaneNamespace, operator_tokens, plane_namespace
 from tests.support.databases import CoderdDatabase, create_database
 
 
@@ -44,14 +44,16 @@ def victim(cluster: ClusterAccess, namespace: str, database: CoderdDatabase) -> 
 @pytest.fixture
 async def attacker(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
-) -> AsyncIterator[Site]:
-    async with site(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
+) -> AsyncIterator[PlaneNamespace]:
+    async with plane_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
         yield place
 
 
 @pytest.mark.parametrize("form", ["../../{}/secrets/database", "..%2F..%2F{}%2Fsecrets%2Fdatabase"])
 @pytest.mark.parametrize("field", ["extraEnv", "envFrom"])
-async def test_a_name_is_no_path(attacker: Site, victim: str, database: CoderdDatabase, field: str, form: str) -> None:
+async def test_a_name_is_no_path(
+    attacker: PlaneNamespace, victim: str, database: CoderdDatabase, field: str, form: str
+) -> None:
     name = form.format(victim)
     entry = {"name": "CODER_PG_CONNECTION_URL", "valueFrom": {"secretKeyRef": {"name": name, "key": "url"}}}
     spec = {"extraEnv": [entry]} if field == "extraEnv" else {"envFrom": [{"secretRef": {"name": name}}]}
@@ -59,8 +61,8 @@ async def test_a_name_is_no_path(attacker: Site, victim: str, database: CoderdDa
         await attacker.make()  # a control plane without a Deployment gets no token anyway
         await attacker.serve()
         await attacker.change(**spec)
-        await attacker.told("OperatorAccessReady", "DatabaseURLMissing", "False", within=8)
-        await operator.settle()
+        await attacker.condition("OperatorAccessReady", "DatabaseURLMissing", "False", within=8)
+        await operator.wait_idle()
     assert await operator_tokens(database) == []
     assert await attacker.token() == ""
 

@@ -22,12 +22,12 @@ from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Unstructured
 from tests.support import eventually
 from tests.support.children import collect_garbage
-from tests.support.rotations import Site, secret_of
+from tests.support.rotations import RotationNamespace, secret_of
 
 T = TypeVar("T")
 STEP = 61.0
 """Seconds between two looks of the operator."""
-LOOKS = 12
+MAX_RECONCILES = 12
 """Passes that are more than enough for anything."""
 
 
@@ -53,52 +53,52 @@ class CrashPoint:
 
     def __init__(self) -> None:
         self.seen: list[str] = []
-        self.dead = asyncio.Event()
+        self.crashed = asyncio.Event()
         self._at = 0
         self._start = ""
         self._before = False
 
-    def choose(self, start: str, *, before: bool = False) -> None:
+    def crash_on(self, start: str, *, before: bool = False) -> None:
         """Die at the first request that begins like this from now on."""
-        self.decide(0, before=before)
+        self.crash_at(0, before=before)
         self._start = start
 
-    def decide(self, at: int, *, before: bool = False) -> None:
+    def crash_at(self, at: int, *, before: bool = False) -> None:
         """Die at this request from now on; the first is number one, and none is number zero."""
         self.seen.clear()
         self._at, self._start, self._before = at, "", before
 
-    async def meet(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
+    async def intercept(self, request: str, send: Callable[[], Awaitable[T]]) -> T:
         """Make a request, unless it is too late for that."""
-        await self._breathe()
+        await self._block_if_crashed()
         self.seen.append(request)
         last = len(self.seen) == self._at or bool(self._start and request.startswith(self._start))
         if last and self._before:
-            await self._die()
+            await self._crash()
         answer = await send()
-        await self._breathe()
+        await self._block_if_crashed()
         if last:
-            await self._die()
+            await self._crash()
         return answer
 
-    async def pass_by(self, send: Callable[[], Awaitable[T]]) -> T:
+    async def forward(self, send: Callable[[], Awaitable[T]]) -> T:
         """Make a request that does not matter."""
-        await self._breathe()
+        await self._block_if_crashed()
         answer = await send()
-        await self._breathe()
+        await self._block_if_crashed()
         return answer
 
-    async def _breathe(self) -> None:
+    async def _block_if_crashed(self) -> None:
         """Block for ever in a dead process; a task that is being cancelled ends, whatever its cleanup would send."""
-        if not self.dead.is_set():
+        if not self.crashed.is_set():
             return
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise asyncio.CancelledError
         await self._block()
 
-    async def _die(self) -> None:
-        self.dead.set()
+    async def _crash(self) -> None:
+        self.crashed.set()
         await self._block()
 
     async def _block(self) -> None:
@@ -106,21 +106,21 @@ class CrashPoint:
 
     async def alive(self, ready: Awaitable[object]) -> bool:
         """Wait until something is ready or the process is dead; whether it is still alive."""
-        waiting = [asyncio.ensure_future(each) for each in (ready, self.dead.wait())]
+        waiting = [asyncio.ensure_future(each) for each in (ready, self.crashed.wait())]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for each in waiting:
                 each.cancel()
-        return not self.dead.is_set()
+        return not self.crashed.is_set()
 
 
 class CrashableHttp(Http):
     """Requests to Kubernetes until the operator dies."""
 
-    def __init__(self, kubeconfig: Path, metrics: Metrics, fate: CrashPoint) -> None:
+    def __init__(self, kubeconfig: Path, metrics: Metrics, crash_point: CrashPoint) -> None:
         super().__init__(load(kubeconfig), "test", metrics)
-        self._fate = fate
+        self._crash_point = crash_point
 
     async def send(
         self,
@@ -133,36 +133,38 @@ class CrashableHttp(Http):
     ) -> bytes:
         send = super().send
         if method == "GET" or "/events" in path:
-            return await self._fate.pass_by(lambda: send(method, path, query, headers, body, fence))
-        return await self._fate.meet(f"{method} {path}", lambda: send(method, path, query, headers, body, fence))
+            return await self._crash_point.forward(lambda: send(method, path, query, headers, body, fence))
+        return await self._crash_point.intercept(
+            f"{method} {path}", lambda: send(method, path, query, headers, body, fence)
+        )
 
 
 class CrashableConnections(Connections):
     """Requests to coderd until the operator dies."""
 
-    def __init__(self, routes: Mapping[Endpoint, Endpoint], fate: CrashPoint) -> None:
+    def __init__(self, routes: Mapping[Endpoint, Endpoint], crash_point: CrashPoint) -> None:
         super().__init__(routes)
-        self._fate = fate
+        self._crash_point = crash_point
 
     async def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
         exchange = super().exchange
-        return await self._fate.meet(f"{method} {url}", lambda: exchange(method, url, headers, body))
+        return await self._crash_point.intercept(f"{method} {url}", lambda: exchange(method, url, headers, body))
 
 
 @asynccontextmanager
-async def mortal(
+async def crashable(
     kubeconfig: Path,
     namespaces: Sequence[str],
     routes: Mapping[Endpoint, Endpoint],
     now: Callable[[], datetime],
-    fate: CrashPoint,
+    crash_point: CrashPoint,
     build: Callable[[Runtime], Controller],
 ) -> AsyncIterator[Controller]:
     """A controller that ends without a word when it has met its fate."""
     metrics = Metrics()
     async with (
-        CrashableHttp(kubeconfig, metrics, fate) as http,
-        CrashableConnections(routes, fate) as coderd,
+        CrashableHttp(kubeconfig, metrics, crash_point) as http,
+        CrashableConnections(routes, crash_point) as coderd,
         asyncio.TaskGroup() as group,
     ):
         client = Client(http, "coder-k8s")
@@ -173,12 +175,12 @@ async def mortal(
         controller = build(runtime)
         tasks: list[asyncio.Task[None]] = [group.create_task(recorder.run())]
         tasks += [group.create_task(each.run()) for each in runtime.informers.values()]
-        if await fate.alive(asyncio.gather(*(each.synced.wait() for each in runtime.informers.values()))):
+        if await crash_point.alive(asyncio.gather(*(each.synced.wait() for each in runtime.informers.values()))):
             tasks.append(group.create_task(controller.run(asyncio.Event())))
         try:
             yield controller
         finally:
-            fate.dead.set()
+            crash_point.crashed.set()
             for task in tasks:
                 task.cancel()
 
@@ -186,8 +188,8 @@ async def mortal(
 class Operator:
     """The controller of provisioners, until it is killed: its tasks and connections end without a word."""
 
-    def __init__(self, kubeconfig: Path, site: Site, clock: Clock) -> None:
-        self.fate = CrashPoint()
+    def __init__(self, kubeconfig: Path, site: RotationNamespace, clock: Clock) -> None:
+        self.crash_point = CrashPoint()
         self._kubeconfig = kubeconfig
         self._site = site
         self._clock = clock
@@ -201,7 +203,7 @@ class Operator:
         self._check()
 
     async def kill(self) -> None:
-        self.fate.dead.set()
+        self.crash_point.crashed.set()
         self._life.cancel()
         await asyncio.wait([self._life])
         assert self._life.cancelled(), self._life.exception()
@@ -212,12 +214,12 @@ class Operator:
 
         def settled() -> bool:
             self._check()
-            return self.fate.dead.is_set() or not (len(queue) or queue._busy)
+            return self.crash_point.crashed.is_set() or not (len(queue) or queue._busy)
 
         await eventually(settled)
-        return not self.fate.dead.is_set()
+        return not self.crash_point.crashed.is_set()
 
-    def look(self, after: float = STEP) -> None:
+    def reconcile(self, after: float = STEP) -> None:
         """Let the operator look at the provisioner, as it does by itself some time later."""
         self._clock.advance(seconds=after)
         self._controller.queue.add(self._site.key)
@@ -228,8 +230,8 @@ class Operator:
 
     async def _live(self) -> None:
         site = self._site
-        async with mortal(
-            self._kubeconfig, [site.namespace], site.routes, self._clock, self.fate, wiring.build
+        async with crashable(
+            self._kubeconfig, [site.namespace], site.routes, self._clock, self.crash_point, wiring.build
         ) as controller:
             self._controller = controller
             self._ready.set()
@@ -239,13 +241,13 @@ class Operator:
 class Pods:
     """The controllers of Kubernetes, and daemons that leave some time after the next ones have come."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: RotationNamespace) -> None:
         self._site = site
         self._daemons: list[tuple[State, str]] = []
         self._leaving: list[tuple[State, str]] = []
         self._excused: set[str] = set()
 
-    async def move_on(self) -> bool:
+    async def sync(self) -> bool:
         """Take one step; whether there was one to take."""
         for state, daemon in self._leaving:
             if daemon in state.daemons:
@@ -294,7 +296,7 @@ def is_rolled_out(deployment: Unstructured) -> bool:
 class Trial:
     """An operator that is to crash in the middle of what it does, in a cluster that goes on."""
 
-    def __init__(self, site: Site, kubeconfig: Path, clock: Clock) -> None:
+    def __init__(self, site: RotationNamespace, kubeconfig: Path, clock: Clock) -> None:
         self.site = site
         self.clock = clock
         self.pods = Pods(site)
@@ -308,25 +310,29 @@ class Trial:
 
     async def rest(self, replaced: str = "") -> bool:
         """Let time pass until all is as it must be, with another key than this; whether the operator lives then."""
-        for _ in range(LOOKS):
+        for _ in range(MAX_RECONCILES):
             if not await self.operator.idle():
                 return False
             assert not self.pods.orphans(), "a key was deleted while a daemon was connected with it"
-            if not await self.pods.move_on() and not await self._flaws(replaced):
+            if not await self.pods.sync() and not await self._differences(replaced):
                 return await self.operator.idle()  # it may have looked again, and died of that
             if not await self.operator.idle():
                 return False
-            self.operator.look()
-        raise AssertionError(await self._flaws(replaced))
+            self.operator.reconcile()
+        raise AssertionError(await self._differences(replaced))
 
     async def stay_quiet(self) -> None:
         """See that the operator asks at most, and writes nothing, once it knows the last daemon that has gone."""
         for _ in range(3):
-            self.operator.fate.decide(0)
-            self.operator.look()
+            self.operator.crash_point.crash_at(0)
+            self.operator.reconcile()
             assert await self.operator.idle()
-        assert all(request.startswith("GET ") for request in self.operator.fate.seen), self.operator.fate.seen
+        assert all(request.startswith("GET ") for request in self.operator.crash_point.seen), (
+            self.operator.crash_point.seen
+        )
 
-    async def _flaws(self, replaced: str) -> list[str]:
-        flaws = await self.site.flaws()
-        return flaws or [f"{each.key.name} is still used" for each in self.site.found() if each.key.id == replaced]
+    async def _differences(self, replaced: str) -> list[str]:
+        differences = await self.site.differences()
+        return differences or [
+            f"{each.key.name} is still used" for each in self.site.found() if each.key.id == replaced
+        ]

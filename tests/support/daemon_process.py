@@ -17,8 +17,8 @@ START = 3.0
 
 def main(port: str, name: str) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", int(port))
-    told: list[int] = []
-    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: signals.append(number))
 
     def ask(path: str, **body: object) -> dict[str, Any]:
         connection.request("POST", path, json.dumps(body))
@@ -27,7 +27,7 @@ def main(port: str, name: str) -> None:
 
     time.sleep(START)
     daemon = ask("/connect", name=name, key=os.environ["CODER_PROVISIONER_DAEMON_KEY"]).get("daemon")
-    while not told:
+    while not signals:
         if daemon is None:
             signal.sigtimedwait({signal.SIGUSR1}, 0.5)
         elif job := ask("/acquire", daemon=daemon):

@@ -117,7 +117,7 @@ def hang_up(request: web.Request) -> None:
         request.transport.abort()
 
 
-class Past(Forwarder):
+class StaleView(Forwarder):
     """Shows lists as they were at a version, and no news after it, until told to catch up. Writes go through."""
 
     def __init__(self, cluster: ClusterAccess, version: str) -> None:
@@ -137,7 +137,7 @@ class Past(Forwarder):
         return await super().answer(request)
 
 
-class Faulty(Forwarder):
+class FailingServer(Forwarder):
     """Fails a share of all requests in every way there is: throttled, broken, away, cut off, or never answered."""
 
     def __init__(self, cluster: ClusterAccess, rng: Random, share: float, hang: float = 3.0) -> None:
@@ -166,7 +166,7 @@ class Faulty(Forwarder):
         return web.Response(status=504)
 
 
-class Gossip(Forwarder):
+class UnreliableWatches(Forwarder):
     """Tells whoever watches some things late, twice, in another order or not at all, and breaks off at random.
 
     A real API server owes a watch every event, in order. One that has lost some says so by `Gone` to everyone who goes
@@ -233,7 +233,7 @@ class Gossip(Forwarder):
         return self._rng.choice(self.ways) if self._rng.random() < self.share else "tell"
 
 
-class Storm(Gossip):
+class UnreliableServer(UnreliableWatches):
     """Also refuses requests."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:

@@ -78,7 +78,7 @@ def content(item: Object) -> object:
     return {name: value for name, value in item.manifest.items() if name not in ("apiVersion", "kind")}
 
 
-def told(informer: Informer[Any]) -> list[Change[Any]]:
+def record_changes(informer: Informer[Any]) -> list[Change[Any]]:
     changes: list[Change[Any]] = []
     informer.listen(changes.append)
     return changes

@@ -31,7 +31,7 @@ from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, timestamp
 from tests.support import eventually
-from tests.support.controllers import running
+from tests.support.operators import running
 
 EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
@@ -72,7 +72,7 @@ class Operator:
         self.runtime = runtime
         self._controller = controller
 
-    async def settle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no pass is under way and none is waiting, or due."""
         queue, loop = self._controller.queue, asyncio.get_running_loop()
 
@@ -82,14 +82,14 @@ class Operator:
 
         await eventually(rests, 60)
 
-    async def look(self, *keys: Key) -> None:
+    async def reconcile(self, *keys: Key) -> None:
         """Make one more pass over each, as when its time has come, and wait for the end."""
-        await self.settle()
+        await self.wait_idle()
         for key in keys:
             self._controller.queue.add(key)
-        await self.settle()
+        await self.wait_idle()
 
-    def look_again(self, key: Key) -> float | None:
+    def requeue_after(self, key: Key) -> float | None:
         """In how many seconds the operator means to look by itself."""
         timer = self._controller.queue._timers.get(key)
         return timer.when() - asyncio.get_running_loop().time() if timer else None
@@ -156,7 +156,7 @@ class Plane:
             return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
 
 
-class Yard:
+class ProvisionerNamespace:
     """A namespace with control planes and provisioners, as its users see it."""
 
     def __init__(self, client: Client, kubeconfig: Path, namespace: str, clock: Clock) -> None:
@@ -279,7 +279,7 @@ class Yard:
         for number in range(ready):
             state.connect_daemon(f"{name}-{number}", key)
 
-    async def told(
+    async def condition(
         self,
         type: str,  # noqa: A002 - Kubernetes' own word
         reason: str,
@@ -313,25 +313,25 @@ class Yard:
 
     async def ready(self, operator: Operator, name: str = NAME, ready: int = 1) -> CoderProvisioner:
         """The provisioner when all is well with it."""
-        await self.told("ProvisionerKeyReady", "KeyReady", "True", name=name)
-        await operator.settle()
+        await self.condition("ProvisionerKeyReady", "KeyReady", "True", name=name)
+        await operator.wait_idle()
         await self.roll_out(name, ready)
         self.clock.advance(seconds=11)
-        await operator.look(self.key(name))
-        await self.told("Ready", "AllPartsReady", name=name)
-        await operator.settle()
+        await operator.reconcile(self.key(name))
+        await self.condition("Ready", "AllPartsReady", name=name)
+        await operator.wait_idle()
         return await self.get(name)
 
 
 @asynccontextmanager
-async def yard(
+async def provisioner_namespace(
     admin: Path, operator: Path, namespace: str, planes: Sequence[str] = ("demo",), version: str = "2.36.1"
-) -> AsyncIterator[Yard]:
+) -> AsyncIterator[ProvisionerNamespace]:
     """A yard with licensed coderds; the control planes that they belong to are yet to be made."""
     clock = Clock()
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(Http(load(admin), "user", Metrics()))
-        place = Yard(Client(http, "user"), operator, namespace, clock)
+        place = ProvisionerNamespace(Client(http, "user"), operator, namespace, clock)
         for name in planes:
             coderd, acme = CoderdServer(version, now=clock), CoderdServer(version, now=clock)
             for server in (coderd, acme):

@@ -52,7 +52,7 @@ class Found(NamedTuple):
 
 
 @dataclass
-class Site:
+class RotationNamespace:
     """A namespace with a provisioner, as its users and the administrators of coderd see it."""
 
     client: Client
@@ -143,7 +143,7 @@ class Site:
         """All that the operator made here, for whichever provisioner."""
         return await managed(self.client, CHILDREN, [self.namespace])
 
-    async def flaws(self) -> list[str]:
+    async def differences(self) -> list[str]:
         """What is not as it must be at rest."""
         provisioner, ours = await self.provisioner(), self.found()
         if provisioner is None:
@@ -207,13 +207,13 @@ def _of_deployment(
 def _of_status(provisioner: CoderProvisioner, key: StoredKey) -> dict[str, tuple[Any, Any]]:
     spec, status = provisioner.spec, provisioner.status
     ready = find(status.conditions, "Ready")
-    told = "".join(f"{name}\0{value}\0" for name, value in sorted(spec.tags.items()))
+    text = "".join(f"{name}\0{value}\0" for name, value in sorted(spec.tags.items()))
     return {
         "status.provisionerKeyName": (status.provisioner_key_name, key.name),
         "status.provisionerKeyID": (status.provisioner_key_id, key.id),
         "status.organizationName": (status.organization_name, spec.organization_name),
         "status.organizationID": (status.organization_id, key.organization),
-        "status.tagsHash": (status.tags_hash, fnv1a32(told.encode())),
+        "status.tagsHash": (status.tags_hash, fnv1a32(text.encode())),
         "status.controlPlaneRefName": (status.control_plane_ref_name, spec.control_plane_ref.name),
         "status.keyCreated": (status.key_created, key.created_at.replace(microsecond=0)),
         "status.retiringKeys": (status.retiring_keys, []),
@@ -234,68 +234,70 @@ def secret_of(template: Mapping[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def site(kubeconfig: Path, namespace: str, now: Callable[[], datetime], replicas: int = 1) -> AsyncIterator[Site]:
+async def rotation_namespace(
+    kubeconfig: Path, namespace: str, now: Callable[[], datetime], replicas: int = 1
+) -> AsyncIterator[RotationNamespace]:
     """A place for a provisioner, with two control planes."""
     async with AsyncExitStack() as stack:
         coderds = {plane: await stack.enter_async_context(CoderdServer(now=now)) for plane in PLANES}
         http = await stack.enter_async_context(Http(load(kubeconfig), "user", Metrics()))
-        place = Site(Client(http, "user"), namespace, coderds, replicas)
+        place = RotationNamespace(Client(http, "user"), namespace, coderds, replicas)
         await place.make_planes(now())
         yield place
 
 
-Change = Callable[[Site, int], Awaitable[None]]
+Change = Callable[[RotationNamespace, int], Awaitable[None]]
 
 
-async def change_tags(site: Site, turn: int) -> None:
+async def change_tags(site: RotationNamespace, turn: int) -> None:
     await site.change(tags={"round": str(turn)})
 
 
-async def change_key_name(site: Site, turn: int) -> None:
+async def change_key_name(site: RotationNamespace, turn: int) -> None:
     await site.change(key={"name": f"named-{turn}"})
 
 
-async def change_organization(site: Site, turn: int) -> None:
+async def change_organization(site: RotationNamespace, turn: int) -> None:
     await site.change(organizationName=ORGANIZATIONS[turn % 2])
 
 
-async def change_control_plane(site: Site, turn: int) -> None:
+async def change_control_plane(site: RotationNamespace, turn: int) -> None:
     await site.change(controlPlaneRef={"name": PLANES[turn % 2]})
 
 
-async def change_url(site: Site, turn: int) -> None:
+async def change_url(site: RotationNamespace, turn: int) -> None:
     plane = (await site.client.get(PROVISIONER, site.key)).spec.control_plane_ref.name
     url = f"http://{plane}.{site.namespace}.svc.cluster.local:{8000 + turn}"
     await site.client.merge(CONTROL_PLANE, Key(site.namespace, plane), {"status": {"url": url}}, "status")
 
 
-async def change_secret_name(site: Site, turn: int) -> None:
+async def change_secret_name(site: RotationNamespace, turn: int) -> None:
     await site.change(key={"secretName": f"kept-{turn}"})
 
 
-async def change_pods(site: Site, turn: int) -> None:
+async def change_pods(site: RotationNamespace, turn: int) -> None:
     back = {**dict.fromkeys(OTHER_PODS), "replicas": site.replicas}
     await site.change(**(OTHER_PODS if turn % 2 else back))
 
 
-async def change_rights(site: Site, turn: int) -> None:
+async def change_rights(site: RotationNamespace, turn: int) -> None:
     await site.change(**RIGHTS[turn % 3])
 
 
-async def delete_secret(site: Site, turn: int) -> None:
+async def delete_secret(site: RotationNamespace, turn: int) -> None:
     await site.delete(SECRET, await site.secret_name())
 
 
-async def empty_secret(site: Site, turn: int) -> None:
+async def empty_secret(site: RotationNamespace, turn: int) -> None:
     await site.client.merge(SECRET, Key(site.namespace, await site.secret_name()), {"data": {"key": ""}})
 
 
-async def delete_key(site: Site, turn: int) -> None:
+async def delete_key(site: RotationNamespace, turn: int) -> None:
     [(plane, key)] = site.found()
     site.coderds[plane].state.delete_key(key.name, key.organization)
 
 
-async def request(site: Site, turn: int) -> None:
+async def request(site: RotationNamespace, turn: int) -> None:
     await site.client.merge(PROVISIONER, site.key, {"metadata": {"annotations": {REQUEST: f"request-{turn}"}}})
 
 

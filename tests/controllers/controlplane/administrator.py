@@ -23,7 +23,7 @@ from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.security.audit import auditing
 from tests.support import eventually
-from tests.support.operator import install_crds, write_operator_kubeconfig
+from tests.support.installation import install_crds, write_operator_kubeconfig
 
 from .planes import manifest
 
@@ -68,7 +68,7 @@ class Administrator:
 
         await eventually(check, within)
 
-    async def told(self, key: Key, type: str, reason: str, within: float = 10) -> Condition:  # noqa: A002
+    async def condition(self, key: Key, type: str, reason: str, within: float = 10) -> Condition:  # noqa: A002
         """The condition, as soon as it has this reason at the present generation."""
 
         async def check() -> Condition:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coder_k8s.dev.cluster import Cluster
-from tests.support.coderd import database, demo
+from tests.support.controlplanes import database, demo
 
 from .administrator import own_cluster
 

@@ -10,20 +10,20 @@ from coder_k8s.coderd.access_db import USERNAME, ensure_token, token_name
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.coderd import Site, assert_one_token, env, operator_tokens
+from tests.support.controlplanes import PlaneNamespace, assert_one_token, env, operator_tokens
 from tests.support.databases import CoderdDatabase
 
 SECRET_NAME = "demo-operator-token"
 
 
-async def test_a_fresh_database_gets_a_system_user_and_a_token(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_fresh_database_gets_a_system_user_and_a_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator():
         await demo.make(extraEnv=env(database.url))
-        condition = await demo.told("OperatorAccessReady", "TokenReady", "True")
+        condition = await demo.condition("OperatorAccessReady", "TokenReady", "True")
         assert condition.message == "The token in Secret demo-operator-token is valid until 2027-03-01"
         await demo.event("OperatorTokenIssued")
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
     [user] = await database.server.fetch(
         "SELECT username, email, login_type::text, status::text, rbac_roles, is_system FROM users", database.name
     )
@@ -41,13 +41,13 @@ async def test_a_fresh_database_gets_a_system_user_and_a_token(demo: Site, datab
     assert secret.controller.uid == plane.metadata.uid
 
 
-async def test_a_user_of_an_earlier_operator_is_used_again(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_user_of_an_earlier_operator_is_used_again(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await ensure_token(database.url, "of-another-operator", "", now=demo.clock(), rng=SystemRandom())
     await database.server.execute("UPDATE users SET status = 'suspended', rbac_roles = '{}'", database.name)
     async with demo.operator():
         await demo.make(extraEnv=env(database.url))
         await demo.serve()
-        await demo.told("EntitlementsKnown", "Checked", "True")
+        await demo.condition("EntitlementsKnown", "Checked", "True")
     assert len(await database.server.fetch("SELECT id FROM users", database.name)) == 1
     assert len(await operator_tokens(database)) == 2
     await assert_one_token(demo, database)
@@ -55,15 +55,15 @@ async def test_a_user_of_an_earlier_operator_is_used_again(demo: Site, database:
 
 @pytest.mark.parametrize(("days", "kept"), [(0, True), (334, True), (336, False), (400, False)])
 async def test_a_token_is_replaced_before_it_expires(
-    demo: Site, database: CoderdDatabase, days: int, kept: bool
+    demo: PlaneNamespace, database: CoderdDatabase, days: int, kept: bool
 ) -> None:
     async with demo.operator():
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
     first = await demo.token()
     demo.clock.advance(days=days)
     async with demo.operator() as operator:
-        await operator.settle()
+        await operator.wait_idle()
         assert (await assert_one_token(demo, database) == first) is kept
         await operator.later(days=336)
         assert await assert_one_token(demo, database) != first
@@ -72,20 +72,20 @@ async def test_a_token_is_replaced_before_it_expires(
     assert names == {f"{own}-2" if kept else own}
 
 
-async def test_a_token_is_renewed_while_nothing_else_happens(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_token_is_renewed_while_nothing_else_happens(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
-        await operator.settle()
-        assert 3000 < (operator.look_again() or 0) <= 3600
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
+        await operator.wait_idle()
+        assert 3000 < (operator.requeue_after() or 0) <= 3600
 
 
 @pytest.mark.parametrize("content", ["", "garbage", "AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB", "\x00\n", "é-" * 40])
-async def test_a_secret_that_was_edited_is_mended(demo: Site, database: CoderdDatabase, content: str) -> None:
+async def test_a_secret_that_was_edited_is_mended(demo: PlaneNamespace, database: CoderdDatabase, content: str) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
-        await operator.settle()
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
+        await operator.wait_idle()
         first = await demo.token()
         await demo.put_secret(SECRET_NAME, token=content)
 
@@ -93,23 +93,23 @@ async def test_a_secret_that_was_edited_is_mended(demo: Site, database: CoderdDa
             return await demo.token() not in (first, content)
 
         await eventually(mended)
-        await operator.settle()
+        await operator.wait_idle()
         await assert_one_token(demo, database)
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
-async def test_a_token_of_another_control_plane_is_not_used(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_token_of_another_control_plane_is_not_used(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     other = await ensure_token(database.url, token_name("team", "other"), "", now=demo.clock(), rng=SystemRandom())
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
         await demo.put_secret(SECRET_NAME, token=other.token)
 
         async def replaced() -> bool:
             return await demo.token() != other.token
 
         await eventually(replaced)
-        await operator.settle()
+        await operator.wait_idle()
         await assert_one_token(demo, database)
     kept = await ensure_token(
         database.url, token_name("team", "other"), other.token, now=demo.clock(), rng=SystemRandom()
@@ -117,21 +117,23 @@ async def test_a_token_of_another_control_plane_is_not_used(demo: Site, database
     assert not kept.new
 
 
-async def test_a_secret_that_was_deleted_comes_back_with_a_new_token(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_secret_that_was_deleted_comes_back_with_a_new_token(
+    demo: PlaneNamespace, database: CoderdDatabase
+) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
         first = await demo.token()
         await demo.delete(SECRET, SECRET_NAME)
         await eventually(demo.token)
-        await operator.settle()
+        await operator.wait_idle()
         assert await assert_one_token(demo, database) != first
 
 
-async def test_a_secret_that_lost_its_labels_keeps_its_token(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_secret_that_lost_its_labels_keeps_its_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator():
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
     before = await operator_tokens(database)
     secret = await demo.find(SECRET, SECRET_NAME)
     assert secret is not None
@@ -142,21 +144,21 @@ async def test_a_secret_that_lost_its_labels_keeps_its_token(demo: Site, databas
     await assert_one_token(demo, database)
 
 
-async def _is_labelled(demo: Site) -> bool:
+async def _is_labelled(demo: PlaneNamespace) -> bool:
     secret = await demo.find(SECRET, SECRET_NAME)
     return secret is not None and bool(secret.metadata.labels)
 
 
-async def test_disabled_revokes_and_enabled_issues(demo: Site, database: CoderdDatabase) -> None:
+async def test_disabled_revokes_and_enabled_issues(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
         first = await demo.token()
         await demo.change(operatorAccess={"disabled": True})
-        await demo.told("OperatorAccessReady", "Disabled", "False")
-        await demo.told("Ready", "AllPartsReady", "True")
-        await operator.settle()
+        await demo.condition("OperatorAccessReady", "Disabled", "False")
+        await demo.condition("Ready", "AllPartsReady", "True")
+        await operator.wait_idle()
         assert await demo.find(SECRET, SECRET_NAME) is None
         assert await operator_tokens(database) == []
         await demo.event("OperatorTokenRevoked")
@@ -164,48 +166,48 @@ async def test_disabled_revokes_and_enabled_issues(demo: Site, database: CoderdD
         assert not plane.status.operator_access_ready
         assert plane.status.operator_token_secret_ref is None
         await demo.change(operatorAccess={"disabled": False})
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
         assert await assert_one_token(demo, database) != first
 
 
 @pytest.mark.parametrize("secret_lost", [False, True])
 async def test_disabled_goes_on_until_the_token_is_revoked(
-    demo: Site, database: CoderdDatabase, secret_lost: bool
+    demo: PlaneNamespace, database: CoderdDatabase, secret_lost: bool
 ) -> None:
     async with demo.operator():
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
     if secret_lost:
         await demo.delete(SECRET, SECRET_NAME)
     await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS false")
     await demo.change(operatorAccess={"disabled": True})
     async with demo.operator() as operator:
-        condition = await demo.told("OperatorAccessReady", "Disabled", "False")
+        condition = await demo.condition("OperatorAccessReady", "Disabled", "False")
         assert "not revoked yet" in condition.message
         assert (await demo.conditions())["Ready"][0] == "False"
         assert (await demo.find(SECRET, SECRET_NAME) is None) is secret_lost
-        await operator.look()
+        await operator.reconcile()
         await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS true")
-        await operator.look()
+        await operator.reconcile()
         assert await operator_tokens(database) == []
         assert await demo.find(SECRET, SECRET_NAME) is None
 
 
-async def test_disabled_from_the_start_needs_no_database(demo: Site) -> None:
+async def test_disabled_from_the_start_needs_no_database(demo: PlaneNamespace) -> None:
     async with demo.operator():
         await demo.make(operatorAccess={"disabled": True})
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
 
 
-async def test_another_name_for_the_secret_moves_the_token(demo: Site, database: CoderdDatabase) -> None:
+async def test_another_name_for_the_secret_moves_the_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
         first = await demo.token()
         await demo.change(operatorAccess={"generatedTokenSecretName": "moved"})
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
-        await operator.settle()
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
+        await operator.wait_idle()
         assert await demo.token("moved") == first
         assert await demo.find(SECRET, SECRET_NAME) is None
         assert [identifier for identifier, _ in await operator_tokens(database)] == [first.partition("-")[0]]
@@ -214,11 +216,11 @@ async def test_another_name_for_the_secret_moves_the_token(demo: Site, database:
         assert reference.name == "moved"
 
 
-async def test_a_secret_that_was_left_behind_is_removed(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_secret_that_was_left_behind_is_removed(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     """As when the token was moved and the API server took no more requests."""
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
         token = await demo.token()
         made = await demo.client.get_manifest(SECRET, Key(demo.key.namespace, SECRET_NAME))
         same = {name: made["metadata"][name] for name in ("labels", "ownerReferences")}
@@ -229,40 +231,40 @@ async def test_a_secret_that_was_left_behind_is_removed(demo: Site, database: Co
             return await demo.find(SECRET, "left") is None
 
         await eventually(removed, 30)
-        await operator.settle()
+        await operator.wait_idle()
         assert await assert_one_token(demo, database) == token
 
 
-async def test_two_control_planes_share_a_database(demo: Site, database: CoderdDatabase) -> None:
+async def test_two_control_planes_share_a_database(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
         other = {"namespace": demo.key.namespace, "name": "other"}
         await demo.client.create(CONTROL_PLANE, {"metadata": other, "spec": {"extraEnv": env(database.url)}})
         first, second = await eventually(demo.token), await eventually(lambda: demo.token("other-operator-token"))
-        await operator.settle()
+        await operator.wait_idle()
         assert {identifier for identifier, _ in await operator_tokens(database)} == {
             token.partition("-")[0] for token in (first, second)
         }
         assert len(await database.server.fetch("SELECT id FROM users", database.name)) == 1
         await demo.change(operatorAccess={"disabled": True})
-        await demo.told("OperatorAccessReady", "Disabled")
+        await demo.condition("OperatorAccessReady", "Disabled")
         assert [identifier for identifier, _ in await operator_tokens(database)] == [second.partition("-")[0]]
         assert await demo.token("other-operator-token") == second
 
 
-async def test_two_operators_at_once_agree(demo: Site, database: CoderdDatabase) -> None:
+async def test_two_operators_at_once_agree(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     """As when a paused process wakes up after another has taken over."""
     async with demo.operator() as one, demo.operator() as two:
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
         async def agreed() -> bool:
-            await asyncio.gather(one.look(), two.look())
+            await asyncio.gather(one.reconcile(), two.reconcile())
             await assert_one_token(demo, database)
             return True
 
         await eventually(agreed)
         token = await demo.token()
-        await asyncio.gather(one.look(), two.look())
+        await asyncio.gather(one.reconcile(), two.reconcile())
         assert await assert_one_token(demo, database) == token
     assert len(await database.server.fetch("SELECT id FROM users", database.name)) == 1

@@ -9,84 +9,88 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.kinds import SECRET
 from tests.support import eventually
-from tests.support.coderd import Site, site
+from tests.support.controlplanes import PlaneNamespace, plane_namespace
 
 
 @pytest.fixture
-async def demo(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Site]:
-    async with site(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
+async def demo(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[PlaneNamespace]:
+    async with plane_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
         yield place
 
 
-async def test_a_given_token_is_checked_and_used(demo: Site) -> None:
+async def test_a_given_token_is_checked_and_used(demo: PlaneNamespace) -> None:
     await demo.put_secret("given", token=f" {demo.coderd.state.token}\n")
     async with demo.operator() as operator:
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
-        await demo.told("OperatorAccessReady", "Pending", "Unknown")
+        await demo.condition("OperatorAccessReady", "Pending", "Unknown")
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
-        await operator.settle()
+        await demo.condition("Ready", "AllPartsReady", "True")
+        await operator.wait_idle()
         reference = (await demo.plane()).status.operator_token_secret_ref
         assert reference is not None
         assert (reference.name, reference.key) == ("given", "token")
         assert await demo.find(SECRET, "demo-operator-token") is None
         checks = demo.coderd.state.count("GET", "/api/v2/users/me")
         assert checks == 1
-        await operator.look()
+        await operator.reconcile()
         assert demo.coderd.state.count("GET", "/api/v2/users/me") == 1
 
 
-async def test_a_given_token_that_coderd_refuses_waits_for_somebody(demo: Site) -> None:
+async def test_a_given_token_that_coderd_refuses_waits_for_somebody(demo: PlaneNamespace) -> None:
     await demo.put_secret("given", token="AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB")
     async with demo.operator():
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
         await demo.serve()
-        condition = await demo.told("OperatorAccessReady", "TokenRejected", "False")
+        condition = await demo.condition("OperatorAccessReady", "TokenRejected", "False")
         assert "given" in condition.message
         assert "BBBB" not in condition.message
-        await demo.told("Stalled", "TokenRejected", "True")
+        await demo.condition("Stalled", "TokenRejected", "True")
         await demo.put_secret("given", token=demo.coderd.state.token)
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
 
 
-async def test_a_given_token_of_a_suspended_user_is_refused(demo: Site) -> None:
+async def test_a_given_token_of_a_suspended_user_is_refused(demo: PlaneNamespace) -> None:
     token = demo.coderd.state.add_token(User("former", ("owner",), status="suspended"))
     await demo.put_secret("given", token=token)
     async with demo.operator():
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
         await demo.serve()
-        await demo.told("OperatorAccessReady", "TokenRejected", "False")
+        await demo.condition("OperatorAccessReady", "TokenRejected", "False")
 
 
 @pytest.mark.parametrize("content", [None, {}, {"other": "x"}, {"token": " \n"}])
-async def test_a_given_token_that_is_not_there_waits_for_its_secret(demo: Site, content: dict[str, str] | None) -> None:
+async def test_a_given_token_that_is_not_there_waits_for_its_secret(
+    demo: PlaneNamespace, content: dict[str, str] | None
+) -> None:
     if content is not None:
         await demo.put_secret("given", **content)
     async with demo.operator():
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
         await demo.serve()
-        await demo.told("OperatorAccessReady", "SecretUnavailable", "False")
-        await demo.told("Stalled", "SecretUnavailable", "True")
+        await demo.condition("OperatorAccessReady", "SecretUnavailable", "False")
+        await demo.condition("Stalled", "SecretUnavailable", "True")
         await demo.put_secret("given", token=demo.coderd.state.token)
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
 
 
-async def test_a_given_token_is_rotated(demo: Site) -> None:
+async def test_a_given_token_is_rotated(demo: PlaneNamespace) -> None:
     first = demo.coderd.state.token
     await demo.put_secret("given", token=first)
     async with demo.operator() as operator:
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
         demo.coderd.state.revoke_token(first)
         await operator.later(seconds=121)
-        await operator.look()
-        await demo.told("OperatorAccessReady", "TokenRejected", "False")
+        await operator.reconcile()
+        await demo.condition("OperatorAccessReady", "TokenRejected", "False")
         await demo.put_secret("given", token=demo.coderd.state.add_token(demo.coderd.state.owner))
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
-async def test_a_given_token_is_not_doubted_while_coderd_is_in_trouble(demo: Site) -> None:
+async def test_a_given_token_is_not_doubted_while_coderd_is_in_trouble(demo: PlaneNamespace) -> None:
     await demo.put_secret("given", token=demo.coderd.state.token)
     demo.coderd.state.set(failing=True)
     async with demo.operator() as operator:
@@ -94,9 +98,9 @@ async def test_a_given_token_is_not_doubted_while_coderd_is_in_trouble(demo: Sit
         await demo.serve()
 
         async def tried() -> bool:
-            return "could not be checked" in (await demo.told("OperatorAccessReady", "Pending", "Unknown")).message
+            return "could not be checked" in (await demo.condition("OperatorAccessReady", "Pending", "Unknown")).message
 
         await eventually(tried)
         demo.coderd.state.set(failing=False)
         await operator.later(seconds=31)
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")

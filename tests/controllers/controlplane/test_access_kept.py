@@ -12,7 +12,7 @@ from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.coderd import Site, assert_one_token, env, operator_tokens
+from tests.support.controlplanes import PlaneNamespace, assert_one_token, env, operator_tokens
 from tests.support.databases import CoderdDatabase, create_database
 
 SECRET_NAME = "demo-operator-token"
@@ -87,16 +87,16 @@ async def change_schema(database: CoderdDatabase) -> None:
     await database.server.execute("ALTER TABLE users ALTER COLUMN new DROP DEFAULT", database.name)
 
 
-async def with_access(demo: Site, database: CoderdDatabase) -> str:
+async def with_access(demo: PlaneNamespace, database: CoderdDatabase) -> str:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
-        await operator.settle()
+        await demo.condition("Ready", "AllPartsReady", "True")
+        await operator.wait_idle()
     return await demo.token()
 
 
-async def test_a_new_schema_takes_no_token_away(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_new_schema_takes_no_token_away(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     """As the how-to for upgrades promises, also over a restart and for longer than the token was trusted."""
     first = await with_access(demo, database)
     await change_schema(database)
@@ -117,26 +117,26 @@ async def test_a_new_schema_takes_no_token_away(demo: Site, database: CoderdData
         assert await demo.token() == first
         await database.server.execute("ALTER TABLE users ALTER COLUMN new SET DEFAULT ''", database.name)
         await operator.later(seconds=31)
-        assert "valid until" in (await demo.told("OperatorAccessReady", "TokenReady", "True")).message
+        assert "valid until" in (await demo.condition("OperatorAccessReady", "TokenReady", "True")).message
         assert await assert_one_token(demo, database) == first
 
 
-async def not_renewed(demo: Site) -> str:
-    message = (await demo.told("OperatorAccessReady", "TokenReady", "True")).message
+async def not_renewed(demo: PlaneNamespace) -> str:
+    message = (await demo.condition("OperatorAccessReady", "TokenReady", "True")).message
     assert "not renewed" in message
     return message
 
 
-async def test_a_token_that_coderd_refuses_is_not_kept(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_token_that_coderd_refuses_is_not_kept(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await with_access(demo, database)
     await change_schema(database)
     await database.server.execute("DELETE FROM api_keys", database.name)
     async with demo.operator():
-        await demo.told("OperatorAccessReady", "SchemaUnsupported", "False")
-        await demo.told("Stalled", "SchemaUnsupported", "True")
+        await demo.condition("OperatorAccessReady", "SchemaUnsupported", "False")
+        await demo.condition("Stalled", "SchemaUnsupported", "True")
 
 
-async def is_accepted(demo: Site, token: str) -> bool:
+async def is_accepted(demo: PlaneNamespace, token: str) -> bool:
     async with Connections() as connections:
         try:
             await Coderd(connections, demo.coderd.url, token).me()
@@ -147,7 +147,7 @@ async def is_accepted(demo: Site, token: str) -> bool:
 
 @pytest.mark.parametrize("secret_lost", [False, True])
 async def test_a_given_token_takes_the_place_of_the_generated_one(
-    demo: Site, database: CoderdDatabase, secret_lost: bool
+    demo: PlaneNamespace, database: CoderdDatabase, secret_lost: bool
 ) -> None:
     """Retried until it is done, also when the database is down at first, and the operator restarts meanwhile."""
     first = await with_access(demo, database)
@@ -163,13 +163,13 @@ async def test_a_given_token_takes_the_place_of_the_generated_one(
             reference = (await demo.plane()).status.operator_token_secret_ref
             assert reference is not None
             assert reference.name == SECRET_NAME, "status names it until then"
-            await operator.settle()
+            await operator.wait_idle()
     async with demo.operator() as operator:
         await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS true")
         await operator.later(seconds=31)
         await eventually(lambda: is_free(demo))
-        await operator.settle()
-        assert "given" in (await demo.told("OperatorAccessReady", "TokenReady", "True")).message
+        await operator.wait_idle()
+        assert "given" in (await demo.condition("OperatorAccessReady", "TokenReady", "True")).message
         reference = (await demo.plane()).status.operator_token_secret_ref
         assert reference is not None
         assert reference.name == "given"
@@ -179,39 +179,41 @@ async def test_a_given_token_takes_the_place_of_the_generated_one(
     assert await is_accepted(demo, demo.coderd.state.token)
 
 
-async def not_revoked(demo: Site) -> str:
-    message = (await demo.told("OperatorAccessReady", "TokenReady", "True")).message
+async def not_revoked(demo: PlaneNamespace) -> str:
+    message = (await demo.condition("OperatorAccessReady", "TokenReady", "True")).message
     assert "not revoked yet" in message
     return message
 
 
-async def is_free(demo: Site) -> bool:
+async def is_free(demo: PlaneNamespace) -> bool:
     return not (await demo.plane()).metadata.finalizers
 
 
-async def test_a_given_token_that_does_not_work_leaves_the_generated_one(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_given_token_that_does_not_work_leaves_the_generated_one(
+    demo: PlaneNamespace, database: CoderdDatabase
+) -> None:
     first = await with_access(demo, database)
     await demo.put_secret("given", token="AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB")
     await demo.change(operatorAccess={"tokenSecretRef": {"name": "given"}})
     async with demo.operator() as operator:
-        await demo.told("OperatorAccessReady", "TokenRejected", "False")
-        await operator.settle()
+        await demo.condition("OperatorAccessReady", "TokenRejected", "False")
+        await operator.wait_idle()
         assert await is_accepted(demo, first)
         await demo.change(operatorAccess={"tokenSecretRef": None})
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
         assert await assert_one_token(demo, database) == first
 
 
-async def test_the_generated_secret_that_is_given_is_left_alone(demo: Site, database: CoderdDatabase) -> None:
+async def test_the_generated_secret_that_is_given_is_left_alone(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     first = await with_access(demo, database)
     await demo.change(operatorAccess={"tokenSecretRef": {"name": SECRET_NAME}})
     async with demo.operator() as operator:
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
-        await operator.settle()
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
+        await operator.wait_idle()
         assert await assert_one_token(demo, database) == first
 
 
-async def test_a_finalizer_is_there_before_the_token(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_finalizer_is_there_before_the_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     """Also on an object of a version of the operator that knew none."""
     await with_access(demo, database)
     assert (await demo.plane()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
@@ -220,12 +222,14 @@ async def test_a_finalizer_is_there_before_the_token(demo: Site, database: Coder
         await eventually(lambda: is_held(demo))
 
 
-async def is_held(demo: Site) -> bool:
+async def is_held(demo: PlaneNamespace) -> bool:
     return (await demo.plane()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
 
 
 @pytest.mark.parametrize("given", [False, True])
-async def test_a_redirect_to_the_access_url_is_named(demo: Site, database: CoderdDatabase, given: bool) -> None:
+async def test_a_redirect_to_the_access_url_is_named(
+    demo: PlaneNamespace, database: CoderdDatabase, given: bool
+) -> None:
     """Nothing follows it with the token."""
     demo.coderd.state.set(redirect_to="https://coder.example.com")
     await demo.put_secret("given", token=demo.coderd.state.token)
@@ -233,45 +237,47 @@ async def test_a_redirect_to_the_access_url_is_named(demo: Site, database: Coder
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url), operatorAccess=access)
         await demo.serve()
-        condition = await demo.told("OperatorAccessReady", "RedirectedToAccessURL", "False")
+        condition = await demo.condition("OperatorAccessReady", "RedirectedToAccessURL", "False")
         assert "https://coder.example.com" in condition.message
         assert "CODER_REDIRECT_TO_ACCESS_URL" in condition.message
-        await demo.told("Stalled", "RedirectedToAccessURL", "True")
+        await demo.condition("Stalled", "RedirectedToAccessURL", "True")
         demo.coderd.state.set(redirect_to="")
         await operator.later(seconds=31)
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
 
 
-async def test_a_lost_secret_is_looked_for_where_the_status_says(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_lost_secret_is_looked_for_where_the_status_says(
+    demo: PlaneNamespace, database: CoderdDatabase
+) -> None:
     """Disabled access needs the database only if there was a token of the operator's own."""
     await demo.put_secret("given", token=demo.coderd.state.token)
     async with demo.operator():
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
         await demo.change(operatorAccess={"tokenSecretRef": None, "disabled": True})
-        await demo.told("OperatorAccessReady", "Disabled", "False")
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("OperatorAccessReady", "Disabled", "False")
+        await demo.condition("Ready", "AllPartsReady", "True")
     assert await demo.client.get(SECRET, Key(demo.key.namespace, "given"))
 
 
 async def test_a_database_that_is_not_that_of_coder_is_named(
-    demo: Site, database: CoderdDatabase, postgres: Postgres
+    demo: PlaneNamespace, database: CoderdDatabase, postgres: Postgres
 ) -> None:
     other = await create_database(postgres, "2.36.1")
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(other.url))
         await demo.serve()
-        condition = await demo.told("OperatorAccessReady", "TokenRejected", "False")
+        condition = await demo.condition("OperatorAccessReady", "TokenRejected", "False")
         assert "valid until" in condition.message
         assert "API key is invalid" in condition.message
-        await demo.told("Stalled", "TokenRejected", "True")
-        await operator.settle()
+        await demo.condition("Stalled", "TokenRejected", "True")
+        await operator.wait_idle()
         first = await demo.token()
         await operator.later(seconds=31)
         assert await demo.token() == first, "another one would be no better"
         await demo.change(extraEnv=env(database.url))
         await demo.serve()
         await operator.later(seconds=31)
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
         await assert_one_token(demo, database)

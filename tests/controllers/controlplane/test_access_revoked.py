@@ -13,7 +13,7 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import eventually
-from tests.support.coderd import Operator, Site, env, operator_tokens
+from tests.support.controlplanes import Operator, PlaneNamespace, env, operator_tokens
 from tests.support.databases import CoderdDatabase
 from tests.support.gate import Gate
 
@@ -26,15 +26,15 @@ BINDING = Kind(
 NOWHERE = "postgres://coder:coder@127.0.0.1:{}/coder"
 
 
-async def with_access(demo: Site, database: CoderdDatabase, operator: Operator) -> str:
+async def with_access(demo: PlaneNamespace, database: CoderdDatabase, operator: Operator) -> str:
     await demo.make(extraEnv=env(database.url))
     await demo.serve()
-    await demo.told("Ready", "AllPartsReady", "True")
-    await operator.settle()
+    await demo.condition("Ready", "AllPartsReady", "True")
+    await operator.wait_idle()
     return await demo.token()
 
 
-async def is_gone(demo: Site) -> bool:
+async def is_gone(demo: PlaneNamespace) -> bool:
     try:
         await demo.plane()
     except errors.NotFound:
@@ -43,7 +43,7 @@ async def is_gone(demo: Site) -> bool:
 
 
 @asynccontextmanager
-async def secrets_that_stay(demo: Site) -> AsyncIterator[None]:
+async def secrets_that_stay(demo: PlaneNamespace) -> AsyncIterator[None]:
     """A policy by which no Secret of the namespace may be deleted."""
     name = f"keep-{demo.key.namespace}"
     rule = {"apiGroups": [""], "apiVersions": ["*"], "resources": ["secrets"], "operations": ["DELETE"]}
@@ -70,39 +70,43 @@ async def secrets_that_stay(demo: Site) -> AsyncIterator[None]:
         await demo.client.delete(kind, await demo.client.get(kind, Key("", name)), unchanged=False)
 
 
-async def test_a_secret_that_another_controller_holds_is_revoked_once(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_secret_that_another_controller_holds_is_revoked_once(
+    demo: PlaneNamespace, database: CoderdDatabase
+) -> None:
     async with Gate(database.server.port) as gate, demo.operator() as operator:
         await demo.make(extraEnv=env(database.url.replace(str(database.server.port), str(gate.port))))
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
         key = Key(demo.key.namespace, SECRET_NAME)
         await demo.client.merge(SECRET, key, {"metadata": {"finalizers": ["example.com/backup"]}})
-        await operator.settle()
+        await operator.wait_idle()
         visits = gate.visits
         await demo.change(operatorAccess={"disabled": True})
-        await demo.told("OperatorAccessReady", "Disabled", "False")
+        await demo.condition("OperatorAccessReady", "Disabled", "False")
         await eventually(lambda: is_free(demo))
-        await operator.settle()
+        await operator.wait_idle()
         assert (await demo.plane()).status.operator_token_secret_ref is None
         for _ in range(3):
-            await operator.look()
+            await operator.reconcile()
         assert gate.visits == visits + 1
         assert "series" not in await demo.event("OperatorTokenRevoked")
         assert await operator_tokens(database) == []
         await demo.client.merge(SECRET, key, {"metadata": {"finalizers": None}})
 
 
-async def is_free(demo: Site) -> bool:
+async def is_free(demo: PlaneNamespace) -> bool:
     return not (await demo.plane()).metadata.finalizers
 
 
-async def test_a_secret_that_may_not_be_deleted_holds_no_deletion(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_secret_that_may_not_be_deleted_holds_no_deletion(
+    demo: PlaneNamespace, database: CoderdDatabase
+) -> None:
     """Garbage collection has it next, and its token does not work any more."""
     async with demo.operator() as operator:
         await with_access(demo, database, operator)
         async with secrets_that_stay(demo):
             await demo.delete(CONTROL_PLANE, "demo")
             await eventually(lambda: is_gone(demo))
-            await operator.settle()
+            await operator.wait_idle()
         assert await operator_tokens(database) == []
         event = await demo.event("CleanupGivenUp")
         assert SECRET_NAME in event["note"]
@@ -111,7 +115,7 @@ async def test_a_secret_that_may_not_be_deleted_holds_no_deletion(demo: Site, da
 
 @pytest.mark.parametrize("access", [{"disabled": True}, {"tokenSecretRef": {"name": "given"}}], ids=["off", "given"])
 async def test_a_secret_that_may_not_be_deleted_is_named(
-    demo: Site, database: CoderdDatabase, access: dict[str, Any]
+    demo: PlaneNamespace, database: CoderdDatabase, access: dict[str, Any]
 ) -> None:
     await demo.put_secret("given", token=demo.coderd.state.token)
     async with demo.operator() as operator:
@@ -126,9 +130,9 @@ async def test_a_secret_that_may_not_be_deleted_is_named(
                 return f"Secret {SECRET_NAME} cannot be deleted: " in condition.message
 
             await eventually(named)
-            await operator.settle()
+            await operator.wait_idle()
             assert await operator_tokens(database) == []
-            assert 0 < (operator.look_again() or 0) <= 30
+            assert 0 < (operator.requeue_after() or 0) <= 30
 
         async def retried() -> bool:
             await operator.later(seconds=31)
@@ -139,7 +143,9 @@ async def test_a_secret_that_may_not_be_deleted_is_named(
 
 
 @pytest.mark.parametrize("reason", ["DatabaseUnreachable", "UsernameTaken", "DatabaseURLMissing"])
-async def test_a_token_that_was_never_made_holds_nothing(demo: Site, database: CoderdDatabase, reason: str) -> None:
+async def test_a_token_that_was_never_made_holds_nothing(
+    demo: PlaneNamespace, database: CoderdDatabase, reason: str
+) -> None:
     """As after the commonest mistakes: the wrong host, no URL, a person of the operator's name."""
     await database.server.execute(
         """
@@ -151,16 +157,16 @@ async def test_a_token_that_was_never_made_holds_nothing(demo: Site, database: C
     url = {"DatabaseUnreachable": NOWHERE.format(free_port()), "UsernameTaken": database.url}.get(reason)
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(url) if url else [])
-        await demo.told("OperatorAccessReady", reason, "False")
-        await operator.settle()
+        await demo.condition("OperatorAccessReady", reason, "False")
+        await operator.wait_idle()
         assert (await demo.plane()).metadata.finalizers == []
         await demo.delete(CONTROL_PLANE, "demo")
-        await operator.settle()
+        await operator.wait_idle()
         assert await is_gone(demo)
         assert await demo.events("CleanupGivenUp") == []
 
 
-async def test_a_name_that_a_person_took_holds_no_deletion(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_name_that_a_person_took_holds_no_deletion(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     """The operator's user is gone with its tokens, so there is nothing to revoke."""
     async with demo.operator() as operator:
         await with_access(demo, database, operator)
@@ -168,11 +174,11 @@ async def test_a_name_that_a_person_took_holds_no_deletion(demo: Site, database:
         await database.server.execute("UPDATE users SET is_system = false, login_type = 'oidc'", database.name)
         await demo.delete(CONTROL_PLANE, "demo")
         await eventually(lambda: is_gone(demo))
-        await operator.settle()
+        await operator.wait_idle()
         assert await demo.events("CleanupGivenUp") == []
 
 
-async def test_another_given_secret_is_no_reason_to_revoke(demo: Site, database: CoderdDatabase) -> None:
+async def test_another_given_secret_is_no_reason_to_revoke(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     """As with a Secret that kustomize names after its content, and a database that the operator cannot reach."""
     for name in ("given-1", "given-2"):
         await demo.put_secret(name, token=demo.coderd.state.token)
@@ -180,29 +186,29 @@ async def test_another_given_secret_is_no_reason_to_revoke(demo: Site, database:
         access = {"tokenSecretRef": {"name": "given-1"}}
         await demo.make(extraEnv=env(NOWHERE.format(free_port())), operatorAccess=access)
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
         await demo.change(operatorAccess={"tokenSecretRef": {"name": "given-2"}})
-        condition = await demo.told("OperatorAccessReady", "TokenReady", "True")
+        condition = await demo.condition("OperatorAccessReady", "TokenReady", "True")
         assert condition.message == "Coder accepts the token in Secret given-2, of user admin"
-        await operator.settle()
+        await operator.wait_idle()
         plane = await demo.plane()
         assert plane.metadata.finalizers == []
         assert plane.status.operator_token_secret_ref is not None
         assert plane.status.operator_token_secret_ref.name == "given-2"
         await demo.delete(CONTROL_PLANE, "demo")
-        await operator.settle()
+        await operator.wait_idle()
         assert await is_gone(demo)
         assert await demo.events("CleanupGivenUp") == []
 
 
 async def test_a_generated_token_that_is_given_is_revoked_with_its_control_plane(
-    demo: Site, database: CoderdDatabase
+    demo: PlaneNamespace, database: CoderdDatabase
 ) -> None:
     async with demo.operator() as operator:
         await with_access(demo, database, operator)
         await demo.change(operatorAccess={"tokenSecretRef": {"name": SECRET_NAME}})
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
-        await operator.settle()
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
+        await operator.wait_idle()
         assert (await demo.plane()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
         assert len(await operator_tokens(database)) == 1
         await demo.delete(CONTROL_PLANE, "demo")
@@ -217,7 +223,7 @@ FOR EACH ROW EXECUTE FUNCTION hesitate();
 """
 
 
-async def test_a_crash_while_the_token_is_made_leaves_none(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_crash_while_the_token_is_made_leaves_none(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     """The database commits what the operator does not live to see."""
     await database.server.execute(AT_COMMIT, database.name)
     async with demo.operator() as operator:
@@ -234,18 +240,20 @@ async def test_a_crash_while_the_token_is_made_leaves_none(demo: Site, database:
     assert await operator_tokens(database) == []
 
 
-async def is_held(demo: Site) -> bool:
+async def is_held(demo: PlaneNamespace) -> bool:
     return (await demo.plane()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
 
 
-async def test_an_edited_secret_does_not_prove_that_the_token_is_revoked(demo: Site, database: CoderdDatabase) -> None:
+async def test_an_edited_secret_does_not_prove_that_the_token_is_revoked(
+    demo: PlaneNamespace, database: CoderdDatabase
+) -> None:
     async with demo.operator() as operator:
         await with_access(demo, database, operator)
     await demo.put_secret(SECRET_NAME, token="AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB")
     await demo.change(extraEnv=[])  # as when the Secret with the URL is gone
     await demo.delete(CONTROL_PLANE, "demo")
     async with demo.operator() as operator:
-        await operator.look()
+        await operator.reconcile()
         assert await is_held(demo)
         assert await demo.events("OperatorTokenRevoked") == []
         assert len(await operator_tokens(database)) == 1

@@ -13,7 +13,14 @@ from coder_k8s.dev.processes import free_port
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import eventually
-from tests.support.coderd import CONNECTION_URL, Site, assert_one_token, env, operator_tokens, site
+from tests.support.controlplanes import (
+    CONNECTION_URL,
+    PlaneNamespace,
+    assert_one_token,
+    env,
+    operator_tokens,
+    plane_namespace,
+)
 from tests.support.databases import VERSIONS, CoderdDatabase, create_database
 from tests.support.gate import Gate
 
@@ -37,31 +44,31 @@ class Issued(SystemRandom):
         return chosen
 
 
-async def test_access_waits_for_the_migrations(demo: Site, postgres: Postgres) -> None:
+async def test_access_waits_for_the_migrations(demo: PlaneNamespace, postgres: Postgres) -> None:
     empty = await create_database(postgres, "template0")
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(empty.url))
-        await demo.told("OperatorAccessReady", "Pending", "Unknown")
+        await demo.condition("OperatorAccessReady", "Pending", "Unknown")
         assert (await demo.conditions())["Stalled"][0] == "False"
-        await operator.settle()
-        assert 29 < (operator.look_again() or 0) <= 30
+        await operator.wait_idle()
+        assert 29 < (operator.requeue_after() or 0) <= 30
         for script in VERSIONS["2.36.1"]:
             await postgres.execute(script.read_text(), empty.name)
-        await operator.look()
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await operator.reconcile()
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
-async def test_a_database_that_is_away_is_asked_again_in_time(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_database_that_is_away_is_asked_again_in_time(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     """However often something else happens meanwhile."""
     nobody = database.url.replace(f":{database.server.port}/", f":{free_port()}/")
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(nobody))
-        await demo.told("OperatorAccessReady", "DatabaseUnreachable", "False")
+        await demo.condition("OperatorAccessReady", "DatabaseUnreachable", "False")
         await operator.later(seconds=20)
-        assert 0 < (operator.look_again() or 0) <= 10
+        assert 0 < (operator.requeue_after() or 0) <= 10
 
 
-async def test_a_human_of_that_name_is_left_alone(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_human_of_that_name_is_left_alone(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await database.server.execute(
         """
         INSERT INTO users (id, email, username, hashed_password, created_at, updated_at, status, rbac_roles, login_type)
@@ -72,8 +79,8 @@ async def test_a_human_of_that_name_is_left_alone(demo: Site, database: CoderdDa
     before = await database.server.fetch("SELECT users::text FROM users", database.name)
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "UsernameTaken", "False")
-        await demo.told("Stalled", "UsernameTaken", "True")
+        await demo.condition("OperatorAccessReady", "UsernameTaken", "False")
+        await demo.condition("Stalled", "UsernameTaken", "True")
         await demo.event("UsernameTaken")
         await operator.later(seconds=31)
         assert await database.server.fetch("SELECT users::text FROM users", database.name) == before
@@ -81,30 +88,30 @@ async def test_a_human_of_that_name_is_left_alone(demo: Site, database: CoderdDa
         assert await demo.find(SECRET, SECRET_NAME) is None
         await database.server.execute("UPDATE users SET username = 'ada'", database.name)
         await operator.later(seconds=31)
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
-        await demo.told("Stalled", "Progressing", "False")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("Stalled", "Progressing", "False")
 
 
-async def test_a_secret_of_somebody_else_is_left_alone(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_secret_of_somebody_else_is_left_alone(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await demo.put_secret(SECRET_NAME, token="mine")
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "SecretUnavailable", "False")
-        await demo.told("Stalled", "SecretUnavailable", "True")
+        await demo.condition("OperatorAccessReady", "SecretUnavailable", "False")
+        await demo.condition("Stalled", "SecretUnavailable", "True")
         assert await demo.token() == "mine"
         assert await operator_tokens(database) == []
         await demo.delete(SECRET, SECRET_NAME)
 
         async def made() -> bool:
-            await operator.look()
+            await operator.reconcile()
             return bool(await demo.token())
 
         await eventually(made)
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
 async def test_a_secret_that_a_quota_refuses_leaves_no_token(
-    demo: Site, database: CoderdDatabase, caplog: pytest.LogCaptureFixture
+    demo: PlaneNamespace, database: CoderdDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nobody could ever use it, and nobody is told of it; when there is room again, one is made."""
     caplog.set_level(logging.DEBUG)
@@ -115,36 +122,38 @@ async def test_a_secret_that_a_quota_refuses_leaves_no_token(
     issued = Issued()
     async with demo.operator(rng=issued) as operator:
         await demo.make(extraEnv=env(database.url))
-        refused = await demo.told("OperatorAccessReady", "SecretUnavailable", "False")
+        refused = await demo.condition("OperatorAccessReady", "SecretUnavailable", "False")
         assert "exceeded quota" in refused.message
-        await demo.told("Stalled", "SecretUnavailable", "True")
+        await demo.condition("Stalled", "SecretUnavailable", "True")
         for _ in range(3):
             await operator.later(seconds=31)
             assert await operator_tokens(database) == []
         assert len(issued.secrets) == 4
-        told = [caplog.text, str((await demo.plane()).status), str(await demo.events()), operator.metrics()]
-        assert not [secret for secret in issued.secrets for text in told if secret in text]
+        texts = [caplog.text, str((await demo.plane()).status), str(await demo.events()), operator.metrics()]
+        assert not [secret for secret in issued.secrets for text in texts if secret in text]
 
         await demo.client.delete(QUOTA, quota, unchanged=False)
         await operator.later(seconds=31)
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
-        await demo.told("Stalled", "Progressing", "False")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("Stalled", "Progressing", "False")
         await assert_one_token(demo, database)
 
 
-async def test_a_renewal_that_is_refused_leaves_the_token_that_works(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_renewal_that_is_refused_leaves_the_token_that_works(
+    demo: PlaneNamespace, database: CoderdDatabase
+) -> None:
     """As when the Secret is immutable. It stays in use, and none is made that nobody could store."""
     issued = Issued()
     async with demo.operator(rng=issued) as operator:
         await demo.make(extraEnv=env(database.url))
         await demo.serve()
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
-        await operator.settle()
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
+        await operator.wait_idle()
         first = await demo.token()
         await demo.client.merge(SECRET, Key(demo.key.namespace, SECRET_NAME), {"immutable": True})
         await operator.later(days=336)
         for _ in range(3):
-            refused = await demo.told("OperatorAccessReady", "TokenReady", "True")
+            refused = await demo.condition("OperatorAccessReady", "TokenReady", "True")
             assert "not renewed" in refused.message
             assert "immutable" in refused.message
             assert (await demo.plane()).status.operator_access_ready
@@ -153,26 +162,26 @@ async def test_a_renewal_that_is_refused_leaves_the_token_that_works(demo: Site,
         assert len(issued.secrets) == 1
         await demo.delete(SECRET, SECRET_NAME)
         await eventually(demo.token)
-        await operator.settle()
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await operator.wait_idle()
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
         assert await assert_one_token(demo, database) != first
 
 
-async def test_nothing_is_rotated_while_the_database_is_down(demo: Site, database: CoderdDatabase) -> None:
+async def test_nothing_is_rotated_while_the_database_is_down(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator():
         await demo.make(extraEnv=env(database.url))
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
     first = await demo.token()
     await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS false")
     async with demo.operator() as operator:
-        await demo.told("OperatorAccessReady", "DatabaseUnreachable", "False")
+        await demo.condition("OperatorAccessReady", "DatabaseUnreachable", "False")
         plane = await demo.plane()
         assert not plane.status.operator_access_ready
         assert plane.status.operator_token_secret_ref is not None, "the Secret is still where it was"
         assert await demo.token() == first
         await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS true")
         await operator.later(seconds=31)
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
         assert await assert_one_token(demo, database) == first
 
 
@@ -183,74 +192,76 @@ async def test_coderd_without_its_database_condemns_no_token(
     """2.30.0 answers 401 then, which looks like a dead token."""
     database = await create_database(postgres, version)
     async with (
-        site(cluster.kubeconfig, operator_kubeconfig, namespace, version=version, database_url=database.url) as demo,
+        plane_namespace(
+            cluster.kubeconfig, operator_kubeconfig, namespace, version=version, database_url=database.url
+        ) as demo,
         demo.operator() as operator,
     ):
         await demo.make(extraEnv=env(database.url))
         await demo.serve()
-        await demo.told("EntitlementsKnown", "Checked", "True")
+        await demo.condition("EntitlementsKnown", "Checked", "True")
         first = await demo.token()
         await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS false")
         await operator.later(seconds=121)
-        await demo.told("EntitlementsKnown", "Error", "False")
+        await demo.condition("EntitlementsKnown", "Error", "False")
         assert (await demo.conditions())["OperatorAccessReady"] == ("True", "TokenReady")
         await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS true")
         await operator.later(seconds=31)
-        await demo.told("EntitlementsKnown", "Checked", "True")
+        await demo.condition("EntitlementsKnown", "Checked", "True")
         assert await assert_one_token(demo, database) == first
 
 
-async def test_a_token_that_somebody_deleted_is_made_anew(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_token_that_somebody_deleted_is_made_anew(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
         await demo.serve()
-        await demo.told("EntitlementsKnown", "Checked", "True")
+        await demo.condition("EntitlementsKnown", "Checked", "True")
         first = await demo.token()
         await database.server.execute("DELETE FROM api_keys", database.name)
         await operator.later(seconds=121)
-        await demo.told("EntitlementsKnown", "Forbidden", "False")
+        await demo.condition("EntitlementsKnown", "Forbidden", "False")
         await operator.later(seconds=31)
-        await demo.told("EntitlementsKnown", "Checked", "True")
+        await demo.condition("EntitlementsKnown", "Checked", "True")
         assert await assert_one_token(demo, database) != first
 
 
-async def test_a_wrong_password_is_told_and_mended_at_once(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_wrong_password_is_told_and_mended_at_once(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     wrong = database.server.url(database.name, "coder", "hunter2-not-this")
     await demo.put_secret("database", url=wrong)
     reference = {"secretKeyRef": {"name": "database", "key": "url"}}
     async with demo.operator():
         await demo.make(extraEnv=[{"name": CONNECTION_URL, "valueFrom": reference}])
-        condition = await demo.told("OperatorAccessReady", "DatabaseUnreachable", "False")
+        condition = await demo.condition("OperatorAccessReady", "DatabaseUnreachable", "False")
         assert "password" in condition.message
         assert "hunter2" not in condition.message
         await demo.put_secret("database", url=database.url)
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
-async def test_a_hung_database_hangs_nothing_else(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_hung_database_hangs_nothing_else(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with Gate(database.server.port) as gate, demo.operator() as operator:
         gate.closed = True
         await demo.make(extraEnv=env(database.url.replace(str(database.server.port), str(gate.port))))
         assert await eventually(lambda: demo.find(DEPLOYMENT, "demo"), 3)
-        await demo.told("OperatorAccessReady", "DatabaseUnreachable", within=20)
-        await operator.settle()
+        await demo.condition("OperatorAccessReady", "DatabaseUnreachable", within=20)
+        await operator.wait_idle()
         assert gate.visits == 1
         for _ in range(5):
-            await operator.look()
+            await operator.reconcile()
         assert gate.visits == 1, "it is left alone for a while, whatever else happens"
-        assert 20 < (operator.look_again() or 0) <= 30
+        assert 20 < (operator.requeue_after() or 0) <= 30
         gate.closed = False
         await operator.later(seconds=31)
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
-async def test_one_transaction_an_hour_is_enough(demo: Site, database: CoderdDatabase) -> None:
+async def test_one_transaction_an_hour_is_enough(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with Gate(database.server.port) as gate:
         async with demo.operator() as operator:
             await demo.make(extraEnv=env(database.url.replace(str(database.server.port), str(gate.port))))
             await demo.serve()
-            await demo.told("Ready", "AllPartsReady", "True")
-            await operator.settle()
+            await demo.condition("Ready", "AllPartsReady", "True")
+            await operator.wait_idle()
             assert gate.visits == 1
             for _ in range(29):
                 await operator.later(minutes=2)
@@ -258,14 +269,14 @@ async def test_one_transaction_an_hour_is_enough(demo: Site, database: CoderdDat
             await operator.later(minutes=3)
             assert gate.visits == 2
         async with demo.operator() as operator:
-            await operator.settle()
+            await operator.wait_idle()
             assert gate.visits == 3
 
 
-async def test_a_database_that_nobody_names_waits_for_somebody(demo: Site, database: CoderdDatabase) -> None:
+async def test_a_database_that_nobody_names_waits_for_somebody(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator():
         await demo.make(envFrom=[{"secretRef": {"name": "database"}}])
-        await demo.told("OperatorAccessReady", "DatabaseURLMissing", "False")
-        await demo.told("Stalled", "DatabaseURLMissing", "True")
+        await demo.condition("OperatorAccessReady", "DatabaseURLMissing", "False")
+        await demo.condition("Stalled", "DatabaseURLMissing", "True")
         await demo.put_secret("database", **{CONNECTION_URL: database.url})
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")

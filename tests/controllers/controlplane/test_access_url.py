@@ -9,16 +9,18 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import CONFIG_MAP, SECRET
 from tests.support.idle import one_more_pass
 
-from .world import World, access_url, made
+from .recorded_plane import RecordedPlane, access_url, recorded_plane
 
 
 @pytest.fixture
-async def world(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[World]:
-    async with made(cluster.kubeconfig, operator_kubeconfig, namespace) as world:
+async def world(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[RecordedPlane]:
+    async with recorded_plane(cluster.kubeconfig, operator_kubeconfig, namespace) as world:
         yield world
 
 
-async def test_access_url_is_injected_while_no_source_defines_it(world: World) -> None:
+async def test_access_url_is_injected_while_no_source_defines_it(world: RecordedPlane) -> None:
     """Through every way in which a source can come to define it, and stop to."""
     own = f"http://demo.{world.namespace}.svc.cluster.local"
     sources = [
@@ -43,7 +45,7 @@ async def test_access_url_is_injected_while_no_source_defines_it(world: World) -
         await follows(own)
 
 
-async def test_access_url_of_a_source_that_is_there_from_the_start(world: World) -> None:
+async def test_access_url_of_a_source_that_is_there_from_the_start(world: RecordedPlane) -> None:
     await world.put(SECRET, "it", CODER_ACCESS_URL="https://coder.example.com")
     async with world.running():
         assert access_url(await world.make(envFrom=[{"secretRef": {"name": "it"}}])) == ""
@@ -51,7 +53,7 @@ async def test_access_url_of_a_source_that_is_there_from_the_start(world: World)
 
 @pytest.mark.parametrize(("content", "injected", "generation"), [("OTHER", True, 1), ("CODER_ACCESS_URL", False, 2)])
 async def test_access_url_while_a_source_is_missing(
-    world: World, content: str, injected: bool, generation: int
+    world: RecordedPlane, content: str, injected: bool, generation: int
 ) -> None:
     """A source that appears rolls nothing, unless it says that our guess was wrong."""
     async with world.running() as runtime:
@@ -62,7 +64,7 @@ async def test_access_url_while_a_source_is_missing(
         assert world.generation == generation
 
 
-async def test_access_url_of_one_source_counts_while_another_is_missing(world: World) -> None:
+async def test_access_url_of_one_source_counts_while_another_is_missing(world: RecordedPlane) -> None:
     await world.put(CONFIG_MAP, "there", OTHER="1")
     async with world.running():
         await world.make(envFrom=[{"secretRef": {"name": "absent"}}, {"configMapRef": {"name": "there"}}])

@@ -18,8 +18,8 @@ from coder_k8s.kube.conditions import find
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, SERVICE
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.controllers import running
 from tests.support.idle import idle
+from tests.support.operators import running
 
 from .administrator import EVENT, Administrator, administrator, passes
 from .planes import writes
@@ -153,7 +153,7 @@ async def test_refused_by_the_server(admin: Administrator, operator_kubeconfig: 
 
 async def stalled(admin: Administrator, key: Key, words: str) -> None:
     """Wait for the verdict, and see that it is told in the same words everywhere."""
-    verdict = await admin.told(key, "Stalled", "Invalid", within=60)
+    verdict = await admin.condition(key, "Stalled", "Invalid", within=60)
     assert verdict.status == "True"
     assert words in verdict.message
     plane = await admin.plane(key)
@@ -184,12 +184,12 @@ async def caught_up(runtime: Runtime, admin: Administrator, namespace: str) -> b
 
 async def told_once(admin: Administrator, namespace: str) -> None:
     """Each has one event, and that was not told again."""
-    told: dict[str, list[tuple[str, str, int]]] = {case.name: [] for case in CASES}
+    events_by_plane: dict[str, list[tuple[str, str, int]]] = {case.name: [] for case in CASES}
     for event in await admin.all(EVENT, namespace):
         said = event.manifest
         entry = (said["type"], said["reason"], said.get("series", {}).get("count", 1))
-        told[said["regarding"]["name"]].append(entry)
-    assert {name: entries for name, entries in told.items() if entries != [("Warning", "Invalid", 1)]} == {}
+        events_by_plane[said["regarding"]["name"]].append(entry)
+    assert {name: entries for name, entries in events_by_plane.items() if entries != [("Warning", "Invalid", 1)]} == {}
 
 
 async def test_what_kubernetes_takes_twice_stays_changeable(

@@ -13,8 +13,8 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import CoderdServer, make_license
 from coder_k8s.dev.processes import free_port
 from tests.support import eventually
-from tests.support.coderd import Site, site
-from tests.support.controllers import running
+from tests.support.controlplanes import PlaneNamespace, plane_namespace
+from tests.support.operators import running
 
 TROUBLES: list[dict[str, Any]] = [
     {"latency": 30},
@@ -27,8 +27,10 @@ TROUBLES: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-async def demo(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Site]:
-    async with site(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
+async def demo(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[PlaneNamespace]:
+    async with plane_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
         await place.put_secret("given", token=place.coderd.state.token)
         await place.put_secret("license", license=make_license(place.clock()))
         await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}}, licenseSecretRef={"name": "license"})
@@ -36,16 +38,16 @@ async def demo(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, na
 
 
 @pytest.mark.parametrize("switches", TROUBLES)
-async def test_trouble_costs_few_requests_however_much_happens(demo: Site, switches: dict[str, Any]) -> None:
+async def test_trouble_costs_few_requests_however_much_happens(demo: PlaneNamespace, switches: dict[str, Any]) -> None:
     async with demo.operator(limits=Limits(total=0.5)) as operator:
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
-        await demo.told("EntitlementsKnown", "Checked", "True")
-        await operator.settle()
+        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("EntitlementsKnown", "Checked", "True")
+        await operator.wait_idle()
         demo.coderd.state.set(**switches)
         await operator.later(minutes=2)
-        await demo.told("LicenseApplied", "Error", "False")
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await demo.condition("LicenseApplied", "Error", "False")
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
         assert (await demo.plane()).status.license_tier == "premium", "what was known stands, with its time"
         before = sum(demo.coderd.state.requests.values())
         for _ in range(60):
@@ -54,12 +56,12 @@ async def test_trouble_costs_few_requests_however_much_happens(demo: Site, switc
 
 
 @pytest.mark.parametrize("switches", TROUBLES)
-async def test_trouble_from_the_start_costs_few_requests(demo: Site, switches: dict[str, Any]) -> None:
+async def test_trouble_from_the_start_costs_few_requests(demo: PlaneNamespace, switches: dict[str, Any]) -> None:
     demo.coderd.state.set(**switches)
     async with demo.operator(limits=Limits(total=0.5)) as operator:
         await demo.serve()
         await eventually(lambda: sum(demo.coderd.state.requests.values()))
-        await operator.settle()
+        await operator.wait_idle()
         before = sum(demo.coderd.state.requests.values())
         for _ in range(60):
             await operator.later(seconds=1)
@@ -67,54 +69,54 @@ async def test_trouble_from_the_start_costs_few_requests(demo: Site, switches: d
         assert (await demo.conditions())["OperatorAccessReady"] == ("Unknown", "Pending")
 
 
-async def test_at_rest_coderd_is_not_asked(demo: Site) -> None:
+async def test_at_rest_coderd_is_not_asked(demo: PlaneNamespace) -> None:
     async with demo.operator() as operator:
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
-        await operator.settle()
+        await demo.condition("Ready", "AllPartsReady", "True")
+        await operator.wait_idle()
         before, writes = sum(demo.coderd.state.requests.values()), operator.writes()
         for _ in range(20):
-            await operator.look()
+            await operator.reconcile()
         await operator.later(seconds=119)
         assert sum(demo.coderd.state.requests.values()) == before
         assert operator.writes() == writes
 
 
-async def test_ready_needs_pods_access_and_licence(demo: Site) -> None:
+async def test_ready_needs_pods_access_and_licence(demo: PlaneNamespace) -> None:
     async with demo.operator():
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
         await demo.put_secret("license", license="")
-        await demo.told("Ready", "SecretMissing", "False")
+        await demo.condition("Ready", "SecretMissing", "False")
         await demo.put_secret("license", license=make_license(demo.clock()))
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
         await demo.put_secret("given", token="")
-        await demo.told("Ready", "SecretUnavailable", "False")
+        await demo.condition("Ready", "SecretUnavailable", "False")
         await demo.change(operatorAccess={"tokenSecretRef": None, "disabled": True})
-        await demo.told("Ready", "Pending", "False")
+        await demo.condition("Ready", "Pending", "False")
         await demo.change(licenseSecretRef=None)
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
         await demo.serve(0)
-        await demo.told("Ready", "NoReplicasReady", "False")
+        await demo.condition("Ready", "NoReplicasReady", "False")
 
 
 PLANES = [f"plane-{number:02}" for number in range(50)]
 HANGING, WELL = PLANES[:10], PLANES[10:]
 
 
-async def checked(demo: Site) -> set[str]:
+async def checked(demo: PlaneNamespace) -> set[str]:
     """The control planes whose coderd has been asked."""
     pages = demo.client.list(CONTROL_PLANE, demo.key.namespace)
     planes = [CoderControlPlane.decode(item) async for page in pages for item in page.items]
     return {each.metadata.name for each in planes if each.status.entitlements_last_checked is not None}
 
 
-async def serve(demo: Site, names: list[str]) -> None:
+async def serve(demo: PlaneNamespace, names: list[str]) -> None:
     for name in names:
         await demo.serve(name=name)
 
 
-async def test_ten_that_hang_do_not_hold_up_forty_others(demo: Site, operator_kubeconfig: Path) -> None:
+async def test_ten_that_hang_do_not_hold_up_forty_others(demo: PlaneNamespace, operator_kubeconfig: Path) -> None:
     """All the others are done while every one of the ten still waits for an answer."""
     await demo.delete(CONTROL_PLANE, demo.key.name)
     for name in PLANES:

@@ -9,12 +9,14 @@ import pytest
 from coder_k8s.controllers.controlplane.database import VARIABLE, URLMissing, connection_url
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import CONFIG_MAP
-from tests.support.coderd import Site, site
+from tests.support.controlplanes import PlaneNamespace, plane_namespace
 
 
 @pytest.fixture
-async def demo(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Site]:
-    async with site(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
+async def demo(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[PlaneNamespace]:
+    async with plane_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
         yield place
 
 
@@ -54,7 +56,7 @@ FROM_FIELD = {"name": VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadat
         ),
     ],
 )
-async def test_where_the_database_is(demo: Site, spec: dict[str, Any], found: str) -> None:
+async def test_where_the_database_is(demo: PlaneNamespace, spec: dict[str, Any], found: str) -> None:
     namespace = demo.key.namespace
     await demo.put_secret("one", url="of one")
     await demo.put_secret("all", **{VARIABLE: "of all", "OTHER": "x"})

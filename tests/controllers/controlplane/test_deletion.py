@@ -17,8 +17,8 @@ from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import eventually
-from tests.support.controllers import running
 from tests.support.idle import idle, one_more_pass
+from tests.support.operators import running
 
 from .administrator import NAMESPACE, Administrator, administrator, operator_of, passes
 from .planes import writes
@@ -40,7 +40,7 @@ async def spread(admin: Administrator, number: int = 2) -> tuple[Key, list[str]]
     """A control plane with Roles in other namespaces."""
     home, *places = [await admin.make_namespace() for _ in range(number + 1)]
     key = await admin.make(home, rbac={"workspaceNamespaces": places})
-    await admin.told(key, "WorkspaceRBACReady", "Applied")
+    await admin.condition(key, "WorkspaceRBACReady", "Applied")
     assert (await admin.plane(key)).metadata.finalizers == [FINALIZER]
     return key, places
 
@@ -55,7 +55,7 @@ async def test_all_children_go_with_their_owner(cluster: ClusterAccess, crds: No
         namespace = await admin.make_namespace()
         async with running(operator_kubeconfig, [namespace], build) as runtime:
             key = await admin.make(namespace, expose={"ingress": {"host": "coder.example.com"}})
-            await admin.told(key, "Exposed", "Applied")
+            await admin.condition(key, "Exposed", "Applied")
             plane = await admin.plane(key)
             assert plane.metadata.finalizers == []
             for kind in CHILDREN:
@@ -122,7 +122,7 @@ async def test_paused_deletion_waits_for_the_end_of_the_pause(whole_cluster: Clu
         before = writes(runtime), [await admin.granted(place) for place in places]
         async with one_more_pass(runtime):
             await admin.delete(CONTROL_PLANE, key)
-        await admin.told(key, "Ready", "Paused")
+        await admin.condition(key, "Ready", "Paused")
         after = [await admin.granted(place) for place in places]
         assert after == before[1]
         assert writes(runtime) <= before[0] + 1, "the status at most, for deletion makes a new generation"
@@ -140,7 +140,7 @@ async def test_namespace_that_is_torn_down_is_not_held_up(whole_cluster: Cluster
         for kind in (DEPLOYMENT, SERVICE):
             async with one_more_pass(runtime):
                 await admin.delete(kind, key)
-        refused = await admin.told(key, "Stalled", "Forbidden")
+        refused = await admin.condition(key, "Stalled", "Forbidden")
         assert "being terminated" in refused.message
         await idle(runtime)
         quiet = passes(runtime), writes(runtime)
@@ -158,7 +158,7 @@ async def test_workspace_namespace_that_is_torn_down_gets_nothing_more(
     async with running(operator_of(whole_cluster), [""], build):
         key, [place, other] = await spread(admin)
         await admin.delete(NAMESPACE, Key("", place))
-        assert place in (await admin.told(key, "WorkspaceRBACReady", "NamespaceMissing")).message
+        assert place in (await admin.condition(key, "WorkspaceRBACReady", "NamespaceMissing")).message
         await eventually(lambda: _empty(admin, place))
         assert await admin.granted(other)
         await admin.delete(CONTROL_PLANE, key)
@@ -211,10 +211,10 @@ async def test_cleanup_is_given_up_after_its_bound_and_told(
         ahead = LATER
         await admin.gone(CONTROL_PLANE, key)
 
-        async def told() -> list[Any]:
+        async def given_up() -> list[Any]:
             return [event for event in await admin.events(key) if event["reason"] == "CleanupGivenUp"]
 
-        [event] = await eventually(told)
+        [event] = await eventually(given_up)
     left = await admin.granted(closed)
     assert len(left) == 2
     for kind, name in left:

@@ -28,7 +28,7 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
 from tests.support.api import Api, plain_config, say
-from tests.support.coderd import LICENSES, Site, site, value_of
+from tests.support.controlplanes import LICENSES, PlaneNamespace, plane_namespace, value_of
 
 from .planes import plane
 
@@ -40,15 +40,17 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-async def demo(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Site]:
+async def demo(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[PlaneNamespace]:
     """A control plane with a token that works, without a license of its own."""
-    async with site(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
+    async with plane_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
         await place.put_secret("given", token=place.coderd.state.token)
         await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
         yield place
 
 
-def asked(demo: Site) -> int:
+def asked(demo: PlaneNamespace) -> int:
     return demo.coderd.state.count("GET", ENTITLEMENTS)
 
 
@@ -64,17 +66,19 @@ def asked(demo: Site) -> int:
         ({"expires": timedelta(days=-40)}, "none", "not_entitled", 0),
     ],
 )
-async def test_each_tier(demo: Site, claims: dict[str, Any] | None, tier: str, entitlement: str, number: int) -> None:
+async def test_each_tier(
+    demo: PlaneNamespace, claims: dict[str, Any] | None, tier: str, entitlement: str, number: int
+) -> None:
     if claims is not None:
         demo.coderd.state.install_license(**claims)
     async with demo.operator() as operator:
-        await demo.told("EntitlementsKnown", "Pending", "Unknown")
+        await demo.condition("EntitlementsKnown", "Pending", "Unknown")
         status = (await demo.plane()).status
         assert (status.license_tier, status.external_provisioner_daemons_entitlement) == ("unknown", "unknown")
         assert status.entitlements_last_checked is None
         await demo.serve()
-        await demo.told("EntitlementsKnown", "Checked", "True")
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("EntitlementsKnown", "Checked", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
         assert (await demo.conditions())["LicenseApplied"] == ("Unknown", "NotConfigured")
         status = (await demo.plane()).status
         assert (status.license_tier, status.external_provisioner_daemons_entitlement) == (tier, entitlement)
@@ -89,13 +93,13 @@ async def test_each_tier(demo: Site, claims: dict[str, Any] | None, tier: str, e
         assert value_of(metrics, EXPIRY, **who) == (ends.timestamp() if has_license else None)
 
 
-async def test_coderd_is_asked_and_status_written_at_most_every_two_minutes(demo: Site) -> None:
+async def test_coderd_is_asked_and_status_written_at_most_every_two_minutes(demo: PlaneNamespace) -> None:
     demo.coderd.state.install_license()
     async with demo.operator() as operator:
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
-        await operator.settle()
-        assert 110 < (operator.look_again() or 0) <= 120
+        await demo.condition("Ready", "AllPartsReady", "True")
+        await operator.wait_idle()
+        assert 110 < (operator.requeue_after() or 0) <= 120
         await eventually(lambda: demo.events("Ready"))
         first, before = sum(demo.coderd.state.requests.values()), operator.writes()
         checked = demo.clock()
@@ -111,24 +115,24 @@ async def test_coderd_is_asked_and_status_written_at_most_every_two_minutes(demo
         assert (await demo.plane()).status.entitlements_last_checked == demo.clock()
 
 
-async def test_a_restart_writes_nothing(demo: Site) -> None:
+async def test_a_restart_writes_nothing(demo: PlaneNamespace) -> None:
     demo.coderd.state.install_license()
     async with demo.operator() as operator:
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
-        await operator.settle()
+        await demo.condition("Ready", "AllPartsReady", "True")
+        await operator.wait_idle()
     demo.clock.advance(seconds=60)
     async with demo.operator() as operator:
-        await operator.look()
+        await operator.reconcile()
         assert asked(demo) == 2, "the metrics of a new process are to be filled"
         assert value_of(operator.metrics(), EXPIRY) is not None
         assert operator.writes() == 1  # the dry run that tries the fields of the status
 
 
-async def test_a_change_is_told_when_it_is_seen(demo: Site) -> None:
+async def test_a_change_is_told_when_it_is_seen(demo: PlaneNamespace) -> None:
     async with demo.operator() as operator:
         await demo.serve()
-        await demo.told("EntitlementsKnown", "Checked", "True")
+        await demo.condition("EntitlementsKnown", "Checked", "True")
         demo.coderd.state.install_license()
         await operator.later(seconds=121)
         status = (await demo.plane()).status
@@ -145,11 +149,11 @@ async def test_a_change_is_told_when_it_is_seen(demo: Site) -> None:
         assert len(await demo.events("EntitlementLost")) == 1
 
 
-async def test_the_grace_period_loses_nothing(demo: Site) -> None:
+async def test_the_grace_period_loses_nothing(demo: PlaneNamespace) -> None:
     demo.coderd.state.install_license(expires=timedelta(days=1), grace=timedelta(days=2))
     async with demo.operator() as operator:
         await demo.serve()
-        await demo.told("EntitlementsKnown", "Checked", "True")
+        await demo.condition("EntitlementsKnown", "Checked", "True")
         await operator.later(days=2)
         assert (await demo.plane()).status.external_provisioner_daemons_entitlement == "grace_period"
         assert await demo.events("EntitlementLost") == []
@@ -158,44 +162,44 @@ async def test_the_grace_period_loses_nothing(demo: Site) -> None:
         await demo.event("EntitlementLost")
 
 
-async def test_a_licence_that_runs_out_is_told_three_times(demo: Site) -> None:
+async def test_a_licence_that_runs_out_is_told_three_times(demo: PlaneNamespace) -> None:
     demo.coderd.state.install_license(expires=timedelta(days=40))
 
-    async def told() -> int:
+    async def warned() -> int:
         return sum(event.get("series", {}).get("count", 1) for event in await demo.events("LicenseExpiring"))
 
     for start, warnings in ((0, 0), (9, 0), (11, 1), (25, 1), (27, 2), (36, 2), (38, 3), (39, 3)):
         demo.clock.time = datetime(2026, 3, 1, 12, tzinfo=UTC) + timedelta(days=start)
         async with demo.operator() as operator:
             await demo.serve()
-            await demo.told("EntitlementsKnown", "Checked", "True")
+            await demo.condition("EntitlementsKnown", "Checked", "True")
             await operator.later(seconds=121)
             await operator.later(seconds=121)
 
             async def as_many(warnings: int = warnings) -> bool:
-                return await told() >= warnings
+                return await warned() >= warnings
 
             await eventually(as_many)
-        assert await told() == warnings, f"after {start} days"
+        assert await warned() == warnings, f"after {start} days"
 
 
-async def test_the_metrics_go_with_the_control_plane(demo: Site) -> None:
+async def test_the_metrics_go_with_the_control_plane(demo: PlaneNamespace) -> None:
     demo.coderd.state.install_license()
     async with demo.operator() as operator:
         await demo.serve()
-        await demo.told("EntitlementsKnown", "Checked", "True")
-        await operator.settle()
+        await demo.condition("EntitlementsKnown", "Checked", "True")
+        await operator.wait_idle()
         assert demo.key.namespace in operator.metrics()
         await demo.delete(CONTROL_PLANE, demo.key.name)
         await eventually(lambda: demo.key.namespace not in operator.metrics())
 
 
-async def test_a_token_that_sees_no_licence_still_sees_what_they_allow(demo: Site) -> None:
+async def test_a_token_that_sees_no_licence_still_sees_what_they_allow(demo: PlaneNamespace) -> None:
     demo.coderd.state.install_license()
     await demo.put_secret("given", token=demo.coderd.state.add_token(User("member")))
     async with demo.operator():
         await demo.serve()
-        await demo.told("EntitlementsKnown", "Checked", "True")
+        await demo.condition("EntitlementsKnown", "Checked", "True")
         status = (await demo.plane()).status
     assert (status.license_tier, status.external_provisioner_daemons_entitlement) == ("premium", "entitled")
     assert status.license_expires is None
@@ -233,13 +237,13 @@ async def test_a_token_that_may_not_list_licences_still_sees_what_they_allow() -
     assert report.fields["external_provisioner_daemons_entitlement"] == "entitled"
 
 
-async def test_without_access_nothing_is_asked(demo: Site) -> None:
+async def test_without_access_nothing_is_asked(demo: PlaneNamespace) -> None:
     await demo.change(operatorAccess={"tokenSecretRef": None, "disabled": True})
     async with demo.operator() as operator:
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
-        await demo.told("EntitlementsKnown", "Pending", "Unknown")
-        await operator.settle()
+        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("EntitlementsKnown", "Pending", "Unknown")
+        await operator.wait_idle()
     assert sum(demo.coderd.state.requests.values()) == 0
 
 

@@ -19,10 +19,10 @@ from coder_k8s.kube.conditions import Condition, Status, find
 from coder_k8s.kube.kinds import HTTP_ROUTE, INGRESS
 from coder_k8s.kube.objects import Key, Manifest, Unstructured
 from tests.support import eventually
-from tests.support.coderd import Clock
-from tests.support.controllers import running
+from tests.support.controlplanes import Clock
 from tests.support.gateways import answer
 from tests.support.idle import idle
+from tests.support.operators import running
 
 from .administrator import (
     Administrator,
@@ -164,7 +164,7 @@ async def test_ingress_follows_the_spec_and_goes_with_it(
         tls = {"secretName": "coder-tls", "wildcardSecretName": "apps-tls"}
         host = {"host": "coder.example.com", "wildcardHost": "*.coder.example.com"}
         key = await admin.make(namespace, expose={"ingress": {**host, "className": "nginx", "tls": tls}})
-        assert (await admin.told(key, "Exposed", "Applied")).status == "True"
+        assert (await admin.condition(key, "Exposed", "Applied")).status == "True"
         made = (await admin.client.get(INGRESS, key)).manifest
         assert made["spec"]["ingressClassName"] == "nginx"
         assert [rule["host"] for rule in made["spec"]["rules"]] == ["coder.example.com", "*.coder.example.com"]
@@ -198,9 +198,9 @@ async def test_foreign_ingress_of_the_same_name_is_left_alone(
     before = await admin.client.create(INGRESS, foreign)
     async with running(operator_kubeconfig, [namespace], wiring.build):
         await admin.make(namespace, expose=BY_INGRESS)
-        stalled = await admin.told(key, "Stalled", "NameTaken")
+        stalled = await admin.condition(key, "Stalled", "NameTaken")
         assert f"Ingress {key}" in stalled.message
-        assert (await admin.told(key, "Exposed", "NameTaken")).status == "False"
+        assert (await admin.condition(key, "Exposed", "NameTaken")).status == "False"
 
         await admin.change(key, expose=None)
         await admin.not_stalled(key)
@@ -208,7 +208,7 @@ async def test_foreign_ingress_of_the_same_name_is_left_alone(
 
         await admin.delete(INGRESS, key)
         await admin.change(key, expose=BY_INGRESS)
-        assert (await admin.told(key, "Exposed", "Applied")).status == "True"
+        assert (await admin.condition(key, "Exposed", "Applied")).status == "True"
 
 
 async def test_gateway_api_is_picked_up_and_missed_without_a_restart(
@@ -218,17 +218,17 @@ async def test_gateway_api_is_picked_up_and_missed_without_a_restart(
     namespace = await gateway_admin.make_namespace()
     async with running(operator_of(gateway_cluster), [namespace], wiring.build):
         key = await gateway_admin.make(namespace, expose=BY_GATEWAY)
-        missing = await gateway_admin.told(key, "Exposed", "GatewayAPIMissing")
+        missing = await gateway_admin.condition(key, "Exposed", "GatewayAPIMissing")
         assert missing.status == "False"
         assert "Gateway API" in missing.message
 
         await have_gateway_api(gateway_cluster)
-        await gateway_admin.told(key, "Exposed", "WaitingForGateway", within=20)
+        await gateway_admin.condition(key, "Exposed", "WaitingForGateway", within=20)
         made = (await gateway_admin.client.get(HTTP_ROUTE, key)).manifest
         assert made["metadata"]["ownerReferences"][0]["name"] == "demo"
 
         await lose_gateway_api(gateway_cluster)
-        await gateway_admin.told(key, "Exposed", "GatewayAPIMissing", within=20)
+        await gateway_admin.condition(key, "Exposed", "GatewayAPIMissing", within=20)
 
 
 async def test_route_is_as_good_as_its_parents_say(gateway_cluster: Cluster, gateway_admin: Administrator) -> None:
@@ -237,27 +237,27 @@ async def test_route_is_as_good_as_its_parents_say(gateway_cluster: Cluster, gat
     clock = Clock()
     async with running(operator_of(gateway_cluster), [namespace], wiring.build, now=clock) as runtime:
         key = await gateway_admin.make(namespace, expose=BY_GATEWAY)
-        assert (await gateway_admin.told(key, "Exposed", "WaitingForGateway")).status == "Unknown"
+        assert (await gateway_admin.condition(key, "Exposed", "WaitingForGateway")).status == "Unknown"
         await idle(runtime)
         clock.advance(seconds=61)
         await gateway_admin.change(key, extraArgs=["--verbose"])  # another pass, as when a minute is over
-        silent = await gateway_admin.told(key, "Exposed", "NotAccepted")
+        silent = await gateway_admin.condition(key, "Exposed", "NotAccepted")
         assert (silent.status, "public" in silent.message) == ("False", True)
         assert (await gateway_admin.plane(key)).status.phase == "Pending"
 
         corrected = {**BY_GATEWAY["gateway"], "parentRefs": [{"name": "corrected"}]}
         await gateway_admin.change(key, expose={"gateway": corrected})
-        assert "corrected" in (await gateway_admin.told(key, "Exposed", "WaitingForGateway")).message
+        assert "corrected" in (await gateway_admin.condition(key, "Exposed", "WaitingForGateway")).message
         await gateway_admin.change(key, expose=BY_GATEWAY)
-        await gateway_admin.told(key, "Exposed", "WaitingForGateway")
+        await gateway_admin.condition(key, "Exposed", "WaitingForGateway")
 
         await answer(gateway_admin.client, key, "False", "NotAllowedByListeners", "no listener takes this host")
-        refused = await gateway_admin.told(key, "Exposed", "NotAccepted")
+        refused = await gateway_admin.condition(key, "Exposed", "NotAccepted")
         await eventually(lambda: says(gateway_admin, key, "no listener takes this host"))
         assert refused.status == "False"
 
         await answer(gateway_admin.client, key, "True", "Accepted")
-        accepted = await gateway_admin.told(key, "Exposed", "Applied")
+        accepted = await gateway_admin.condition(key, "Exposed", "Applied")
         assert accepted.message == "HTTPRoute demo serves coder.example.com by Gateway public"
 
 
@@ -274,16 +274,16 @@ async def test_old_way_in_stays_until_the_new_one_is_accepted(
     namespace = await gateway_admin.make_namespace()
     async with running(operator_of(gateway_cluster), [namespace], wiring.build) as runtime:
         key = await gateway_admin.make(namespace, expose=BY_INGRESS)
-        told = await gateway_admin.told(key, "Exposed", "Applied")
-        assert told.message == "Ingress demo serves coder.example.com"
+        condition = await gateway_admin.condition(key, "Exposed", "Applied")
+        assert condition.message == "Ingress demo serves coder.example.com"
         before = await gateway_admin.client.get(INGRESS, key)
 
         await gateway_admin.change(key, expose={**BY_GATEWAY, "ingress": None})
-        await gateway_admin.told(key, "Exposed", "WaitingForGateway")
+        await gateway_admin.condition(key, "Exposed", "WaitingForGateway")
         await idle(runtime)
         assert await gateway_admin.find(INGRESS, key) == before
         await answer(gateway_admin.client, key, "False", "NotAllowedByListeners")
-        await gateway_admin.told(key, "Exposed", "NotAccepted")
+        await gateway_admin.condition(key, "Exposed", "NotAccepted")
         await idle(runtime)
         assert await gateway_admin.find(INGRESS, key) == before
         await answer(gateway_admin.client, key, "True", "Accepted")
@@ -295,7 +295,7 @@ async def test_old_way_in_stays_until_the_new_one_is_accepted(
         assert await gateway_admin.find(INGRESS, key)
 
         await gateway_admin.change(key, expose={**BY_GATEWAY, "ingress": None})
-        await gateway_admin.told(key, "Exposed", "WaitingForGateway")
+        await gateway_admin.condition(key, "Exposed", "WaitingForGateway")
         await gateway_admin.change(key, expose=None)
         await gateway_admin.gone(HTTP_ROUTE, key)
         await gateway_admin.gone(INGRESS, key)
@@ -308,10 +308,10 @@ async def test_ingress_stays_where_there_is_no_gateway_api(
     namespace = await gateway_admin.make_namespace()
     async with running(operator_of(gateway_cluster), [namespace], wiring.build) as runtime:
         key = await gateway_admin.make(namespace, expose=BY_INGRESS)
-        await gateway_admin.told(key, "Exposed", "Applied")
+        await gateway_admin.condition(key, "Exposed", "Applied")
         before = await gateway_admin.client.get(INGRESS, key)
         await gateway_admin.change(key, expose={**BY_GATEWAY, "ingress": None})
-        assert (await gateway_admin.told(key, "Exposed", "GatewayAPIMissing")).status == "False"
+        assert (await gateway_admin.condition(key, "Exposed", "GatewayAPIMissing")).status == "False"
         await idle(runtime)
         assert await gateway_admin.find(INGRESS, key) == before
 
@@ -329,10 +329,10 @@ async def test_switching_leaves_a_foreign_route_alone_and_the_ingress_in_place(
     before = await gateway_admin.client.create(HTTP_ROUTE, foreign)
     async with running(operator_of(gateway_cluster), [namespace], wiring.build):
         await gateway_admin.make(namespace, expose=BY_INGRESS)
-        await gateway_admin.told(key, "Exposed", "Applied")
+        await gateway_admin.condition(key, "Exposed", "Applied")
         await gateway_admin.change(key, expose={**BY_GATEWAY, "ingress": None})
 
-        assert f"HTTPRoute {key}" in (await gateway_admin.told(key, "Stalled", "NameTaken")).message
+        assert f"HTTPRoute {key}" in (await gateway_admin.condition(key, "Stalled", "NameTaken")).message
         assert await gateway_admin.find(INGRESS, key), "the old way in stays until there is a new one"
         assert await gateway_admin.find(HTTP_ROUTE, key) == before
 

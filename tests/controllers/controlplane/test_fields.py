@@ -19,8 +19,8 @@ from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SERVICE, SERVIC
 from coder_k8s.kube.objects import Manifest, Unstructured
 from tests.support import eventually
 from tests.support.children import flat
-from tests.support.controllers import running
-from tests.support.operator import CONFIG, install_crds, write_operator_kubeconfig
+from tests.support.installation import CONFIG, install_crds, write_operator_kubeconfig
+from tests.support.operators import running
 
 from .administrator import install_gateway_api
 from .fields import AWAY, FIXED, HOME, KUBERNETES_OWN, NAME, NEED_CODERD, NOTHING, ROWS, Look, Row

@@ -6,15 +6,15 @@ from uuid import uuid4
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import make_license
-from tests.support.coderd import Site, env, site
+from tests.support.controlplanes import PlaneNamespace, env, plane_namespace
 from tests.support.databases import CoderdDatabase
 
 
 async def test_operator_tokens_and_licenses(
-    cluster: ClusterAccess, demo: Site, database: CoderdDatabase, operator_kubeconfig: Path
+    cluster: ClusterAccess, demo: PlaneNamespace, database: CoderdDatabase, operator_kubeconfig: Path
 ) -> None:
     """One control plane has a token that the operator made, its neighbour has been given one and then another."""
-    async with site(
+    async with plane_namespace(
         cluster.kubeconfig, operator_kubeconfig, demo.key.namespace, name="neighbour", clock=demo.clock
     ) as neighbour:
         places = (demo, neighbour)
@@ -35,12 +35,12 @@ async def test_operator_tokens_and_licenses(
             for number, place in enumerate(places):
                 await place.put_secret(f"license-{number}", license=licenses[number])
                 await place.serve()
-                await place.told("LicenseApplied", "Applied", "True")
+                await place.condition("LicenseApplied", "Applied", "True")
             await neighbour.change(operatorAccess={"tokenSecretRef": {"name": "given-1"}})
-            await neighbour.told("OperatorAccessReady", "TokenReady", "True")
+            await neighbour.condition("OperatorAccessReady", "TokenReady", "True")
             await operator.later(minutes=10)
             for place in places:
-                await place.told("Ready", "AllPartsReady", "True")
+                await place.condition("Ready", "AllPartsReady", "True")
         made = await demo.token()
     assert (demo.coderd.state.heard, neighbour.coderd.state.heard) == ({made}, set(given))
     assert [[each.jwt for each in place.coderd.state.licenses] for place in places] == [[each] for each in licenses]

@@ -6,14 +6,14 @@ from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.dev.coderd_server import make_license
 from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, SERVICE
 from coder_k8s.kube.objects import Kind, Manifest, Unstructured
-from tests.support.coderd import Site, env, operator_tokens
+from tests.support.controlplanes import PlaneNamespace, env, operator_tokens
 from tests.support.databases import CoderdDatabase
 from tests.support.kstatus import kstatus
 
 LABELS = {"app.kubernetes.io/name": "coder", "app.kubernetes.io/managed-by": "Helm"}
 
 
-async def put_release(demo: Site, *kinds: Kind[Unstructured]) -> list[Unstructured]:
+async def put_release(demo: PlaneNamespace, *kinds: Kind[Unstructured]) -> list[Unstructured]:
     """What a Helm release has under the name of the control plane; its pods are ready."""
     container = {"name": "coder", "image": "ghcr.io/coder/coder:v2.36.1"}
     template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}}
@@ -29,7 +29,7 @@ async def put_release(demo: Site, *kinds: Kind[Unstructured]) -> list[Unstructur
     return [await demo.client.get(kind, demo.key) for kind in kinds]
 
 
-async def make(demo: Site, database: CoderdDatabase) -> None:
+async def make(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await demo.put_secret("license", license=make_license(demo.clock()))
     await demo.make(extraEnv=env(database.url), licenseSecretRef={"name": "license"})
 
@@ -43,25 +43,31 @@ async def make(demo: Site, database: CoderdDatabase) -> None:
     ],
 )
 async def test_coderd_of_another_owner_hears_nothing(
-    demo: Site, database: CoderdDatabase, kinds: tuple[Kind[Unstructured], ...]
+    demo: PlaneNamespace, database: CoderdDatabase, kinds: tuple[Kind[Unstructured], ...]
 ) -> None:
     before = await put_release(demo, *kinds)
     await make(demo, database)
     async with demo.operator() as operator:
-        taken = await demo.told("Ready", "NameTaken", "False")
+        taken = await demo.condition("Ready", "NameTaken", "False")
         assert f"{kinds[0].name} {demo.key}" in taken.message
         if DEPLOYMENT not in kinds:
             await demo.serve()
-        await operator.settle()
+        await operator.wait_idle()
         await operator.later(minutes=5)
-        told = await demo.conditions()
-        assert (told["Stalled"], told["OperatorAccessReady"]) == (("True", "NameTaken"), ("Unknown", "Pending"))
-        assert (told["LicenseApplied"], told["EntitlementsKnown"]) == (("False", "Pending"), ("Unknown", "Pending"))
+        conditions = await demo.conditions()
+        assert (conditions["Stalled"], conditions["OperatorAccessReady"]) == (
+            ("True", "NameTaken"),
+            ("Unknown", "Pending"),
+        )
+        assert (conditions["LicenseApplied"], conditions["EntitlementsKnown"]) == (
+            ("False", "Pending"),
+            ("Unknown", "Pending"),
+        )
         assert kstatus(await demo.client.get_manifest(CONTROL_PLANE, demo.key)) == "Failed"
         status = (await demo.plane()).status
         assert not status.operator_access_ready
         if DEPLOYMENT in kinds:
-            assert told["Available"] == ("False", "NoReplicasReady")
+            assert conditions["Available"] == ("False", "NoReplicasReady")
             assert (status.phase, status.replicas, status.ready_replicas, status.image) == ("Pending", 0, 0, "")
     assert sum(demo.coderd.state.requests.values()) == 0
     assert await operator_tokens(database) == []
@@ -69,58 +75,60 @@ async def test_coderd_of_another_owner_hears_nothing(
     assert [await demo.client.get(kind, demo.key) for kind in kinds] == before
 
 
-async def test_service_of_another_owner_is_not_exposed(demo: Site, database: CoderdDatabase) -> None:
+async def test_service_of_another_owner_is_not_exposed(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     """Nor is its address published, to which provisioners would send their tokens."""
     await put_release(demo, SERVICE)
     await demo.make(extraEnv=env(database.url), expose={"ingress": {"host": "coder.example.com"}})
     async with demo.operator() as operator:
-        exposed = await demo.told("Exposed", "NameTaken", "False")
+        exposed = await demo.condition("Exposed", "NameTaken", "False")
         assert f"Service {demo.key}" in exposed.message
-        await operator.settle()
+        await operator.wait_idle()
         assert await demo.find(INGRESS, demo.key.name) is None
         assert (await demo.plane()).status.url == ""
         await demo.delete(SERVICE, demo.key.name)
-        await operator.look()
-        await demo.told("Exposed", "Applied", "True")
+        await operator.reconcile()
+        await demo.condition("Exposed", "Applied", "True")
         assert (await demo.plane()).status.url
 
 
-async def test_what_leads_to_a_service_that_was_taken_away_stays(demo: Site, database: CoderdDatabase) -> None:
+async def test_what_leads_to_a_service_that_was_taken_away_stays(
+    demo: PlaneNamespace, database: CoderdDatabase
+) -> None:
     await demo.make(extraEnv=env(database.url), expose={"ingress": {"host": "coder.example.com"}})
     async with demo.operator():
-        await demo.told("Exposed", "Applied", "True")
+        await demo.condition("Exposed", "Applied", "True")
         url = (await demo.plane()).status.url
         await demo.client.merge(SERVICE, demo.key, {"metadata": {"ownerReferences": None}})
-        await demo.told("Exposed", "NameTaken", "False")
+        await demo.condition("Exposed", "NameTaken", "False")
         assert await demo.find(INGRESS, demo.key.name) is not None
         assert (await demo.plane()).status.url == url
 
 
-async def test_it_goes_on_when_the_name_is_free(demo: Site, database: CoderdDatabase) -> None:
+async def test_it_goes_on_when_the_name_is_free(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await put_release(demo, DEPLOYMENT, SERVICE)
     await make(demo, database)
     async with demo.operator() as operator:
-        await demo.told("Ready", "NameTaken", "False")
+        await demo.condition("Ready", "NameTaken", "False")
         for kind in (DEPLOYMENT, SERVICE):
             await demo.delete(kind, demo.key.name)
-        await operator.look()
-        await demo.told("OperatorAccessReady", "TokenReady", "True")
+        await operator.reconcile()
+        await demo.condition("OperatorAccessReady", "TokenReady", "True")
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
 
 
-async def test_deployment_that_was_taken_away_is_no_longer_used(demo: Site, database: CoderdDatabase) -> None:
+async def test_deployment_that_was_taken_away_is_no_longer_used(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     """As by whoever removes the owner reference to keep the pods."""
     await make(demo, database)
     async with demo.operator() as operator:
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
-        await operator.settle()
+        await demo.condition("Ready", "AllPartsReady", "True")
+        await operator.wait_idle()
         await demo.client.merge(DEPLOYMENT, demo.key, {"metadata": {"ownerReferences": None}})
-        await demo.told("Ready", "NameTaken", "False")
+        await demo.condition("Ready", "NameTaken", "False")
         status = (await demo.plane()).status
         assert (status.phase, status.ready_replicas, status.operator_access_ready) == ("Pending", 0, False)
-        await operator.settle()
+        await operator.wait_idle()
         asked = sum(demo.coderd.state.requests.values())
         await operator.later(minutes=5)
         assert sum(demo.coderd.state.requests.values()) == asked

@@ -13,8 +13,8 @@ from coder_k8s.kube.conditions import find
 from coder_k8s.kube.kinds import DEPLOYMENT, SERVICE
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.controllers import running
 from tests.support.idle import idle, one_more_pass
+from tests.support.operators import running
 
 from .administrator import Administrator, administrator, passes
 from .planes import manifest, writes
@@ -27,7 +27,7 @@ async def admin(cluster: ClusterAccess, crds: None) -> AsyncIterator[Administrat
 
 
 async def is_paused(admin: Administrator, key: Key) -> None:
-    assert (await admin.told(key, "Ready", "Paused")).status == "Unknown"
+    assert (await admin.condition(key, "Ready", "Paused")).status == "Unknown"
     conditions = (await admin.plane(key)).status.conditions
     for type_ in ("Reconciling", "Stalled"):
         found = find(conditions, type_)
@@ -54,7 +54,7 @@ async def test_paused_from_the_start_nothing_is_made(
         assert await admin.all(SERVICE, namespace) == []
 
         await admin.annotate(key, {PAUSED: "false"})
-        await admin.told(key, "WorkspaceRBACReady", "Applied")
+        await admin.condition(key, "WorkspaceRBACReady", "Applied")
         assert await admin.find(SERVICE, key)
 
 
@@ -63,7 +63,7 @@ async def test_nothing_is_written_while_paused_and_everything_at_once_after(
 ) -> None:
     async with running(operator_kubeconfig, [namespace], wiring.build) as runtime:
         key = await admin.make(namespace, image="coder:first")
-        await admin.told(key, "WorkspaceRBACReady", "Applied")
+        await admin.condition(key, "WorkspaceRBACReady", "Applied")
         async with one_more_pass(runtime):
             before = writes(runtime)
             await admin.annotate(key, {PAUSED: "true"})
@@ -84,7 +84,7 @@ async def test_nothing_is_written_while_paused_and_everything_at_once_after(
         assert (await admin.plane(key)).status.observed_generation == 1, "what was not acted upon was not observed"
 
         await admin.annotate(key, {PAUSED: None})
-        await admin.told(key, "Available", "NoReplicasReady")
+        await admin.condition(key, "Available", "NoReplicasReady")
         assert await admin.find(SERVICE, key)
         assert await image(admin, key) == "coder:second"
         assert (await admin.client.get(DEPLOYMENT, key)).manifest["spec"]["replicas"] == 1
@@ -95,7 +95,7 @@ async def test_restarted_operator_writes_nothing_about_what_is_paused(
 ) -> None:
     async with running(operator_kubeconfig, [namespace], wiring.build):
         key = await admin.make(namespace)
-        await admin.told(key, "WorkspaceRBACReady", "Applied")
+        await admin.condition(key, "WorkspaceRBACReady", "Applied")
         await admin.annotate(key, {PAUSED: "true"})
         await is_paused(admin, key)
     await admin.delete(SERVICE, key)

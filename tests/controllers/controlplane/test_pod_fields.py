@@ -15,8 +15,8 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.objects import Manifest
 from tests.controllers.test_crds import NAMESPACE, definition
-from tests.support.coderd import Site, site
-from tests.support.operator import install_crds, write_operator_kubeconfig
+from tests.support.controlplanes import PlaneNamespace, plane_namespace
+from tests.support.installation import install_crds, write_operator_kubeconfig
 from tests.support.versions import minor
 
 FUTURE = "spec.template.spec.securityContext.futurePolicy"
@@ -31,41 +31,41 @@ def with_future_field() -> Manifest:
 
 
 @pytest.fixture
-async def newer(fresh_cluster: Cluster, tmp_path: Path) -> AsyncIterator[Site]:
+async def newer(fresh_cluster: Cluster, tmp_path: Path) -> AsyncIterator[PlaneNamespace]:
     """A place whose CRDs are newer than its cluster."""
     install_crds(fresh_cluster)
     crd = json.dumps(with_future_field())
     fresh_cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=crd)
     operator = write_operator_kubeconfig(fresh_cluster, tmp_path / "operator")
-    async with site(fresh_cluster.kubeconfig, operator, NAMESPACE) as made:
+    async with plane_namespace(fresh_cluster.kubeconfig, operator, NAMESPACE) as made:
         yield made
 
 
-async def test_field_that_the_cluster_does_not_know_is_named_and_not_dropped(newer: Site) -> None:
+async def test_field_that_the_cluster_does_not_know_is_named_and_not_dropped(newer: PlaneNamespace) -> None:
     await newer.make(podSecurityContext={"futurePolicy": "Strict", "runAsUser": 1000})
     async with newer.operator() as operator:
-        stalled = await newer.told("Stalled", "FieldNotSupported", "True")
+        stalled = await newer.condition("Stalled", "FieldNotSupported", "True")
         assert stalled.message == (
             f"The API server does not know {FUTURE} of Deployment: Kubernetes or the CRD there is too old for it; "
             "remove the field from the spec, or update the cluster."
         )
         assert await newer.find(DEPLOYMENT, "demo") is None
-        await operator.settle()
-        assert 0 < (operator.look_again() or 0) <= refusals.UNSUPPORTED_POLL
+        await operator.wait_idle()
+        assert 0 < (operator.requeue_after() or 0) <= refusals.UNSUPPORTED_POLL
         await newer.change(podSecurityContext={"futurePolicy": None})
         await newer.serve()
-        await newer.told("Available", "MinimumReplicasReady", "True")
+        await newer.condition("Available", "MinimumReplicasReady", "True")
 
 
-async def test_field_that_the_cluster_does_not_know_changes_nothing_of_what_runs(newer: Site) -> None:
+async def test_field_that_the_cluster_does_not_know_changes_nothing_of_what_runs(newer: PlaneNamespace) -> None:
     await newer.make()
     async with newer.operator() as operator:
         await newer.serve()
-        await newer.told("Available", "MinimumReplicasReady", "True")
-        await operator.settle()
+        await newer.condition("Available", "MinimumReplicasReady", "True")
+        await operator.wait_idle()
         before = await newer.find(DEPLOYMENT, "demo")
         await newer.change(podSecurityContext={"futurePolicy": "Strict"}, replicas=2)
-        assert FUTURE in (await newer.told("Stalled", "FieldNotSupported", "True")).message
+        assert FUTURE in (await newer.condition("Stalled", "FieldNotSupported", "True")).message
         after = await newer.find(DEPLOYMENT, "demo")
         assert before is not None
         assert after is not None
@@ -90,11 +90,11 @@ def test_refusal_of_a_field_becomes_the_condition_of_a_step() -> None:
     ],
 )
 async def test_field_of_pods_by_the_version_of_the_cluster(
-    cluster: ClusterAccess, demo: Site, field: str, value: Any, known_since: int
+    cluster: ClusterAccess, demo: PlaneNamespace, field: str, value: Any, known_since: int
 ) -> None:
     await demo.make(operatorAccess={"disabled": True}, **{field: value})
     async with demo.operator() as operator:
-        await operator.settle()
+        await operator.wait_idle()
         stalled = dict(await demo.conditions())["Stalled"]
         live = await demo.find(DEPLOYMENT, "demo")
     if minor(cluster) < known_since:

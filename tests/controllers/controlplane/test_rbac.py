@@ -15,8 +15,8 @@ from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.kinds import ROLE, ROLE_BINDING
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.controllers import running
-from tests.support.operator import CONFIG
+from tests.support.installation import CONFIG
+from tests.support.operators import running
 from tests.support.policies import without_finalizers
 
 from .administrator import NAMESPACE, Administrator, administrator, operator_of
@@ -62,12 +62,12 @@ async def test_namespace_agrees_by_label_and_takes_it_back(whole_cluster: Cluste
     await admin.label_namespace(open_to_others, {OPT_IN: "somebody-else"})
     async with running(operator_of(whole_cluster), EVERYWHERE, wiring.build):
         key = await admin.make(home, rbac={"workspaceNamespaces": [other, open_to_others, home]})
-        refused = await admin.told(key, READY, "NamespaceNotAllowed")
+        refused = await admin.condition(key, READY, "NamespaceNotAllowed")
         assert refused.status == "False"
         assert f"{other} has not agreed" in refused.message
         assert "and 1 more" in refused.message
         assert f"{OPT_IN}={home}" in refused.message
-        await admin.told(key, "Stalled", "NamespaceNotAllowed")
+        await admin.condition(key, "Stalled", "NamespaceNotAllowed")
         both = await names(admin, key)
         await becomes(admin, home, both)
         assert await admin.granted(other) == set()
@@ -76,10 +76,10 @@ async def test_namespace_agrees_by_label_and_takes_it_back(whole_cluster: Cluste
         await admin.label_namespace(other, {OPT_IN: home})
         await becomes(admin, other, both)
         await finalizers(admin, key, [FINALIZER])
-        assert open_to_others in (await admin.told(key, READY, "NamespaceNotAllowed")).message
+        assert open_to_others in (await admin.condition(key, READY, "NamespaceNotAllowed")).message
 
         await admin.label_namespace(open_to_others, {OPT_IN: ANYONE})
-        applied = await admin.told(key, READY, "Applied")
+        applied = await admin.condition(key, READY, "Applied")
         assert applied.status == "True"
         where = f"{home}, {other}, {open_to_others}"
         assert applied.message == f"ServiceAccount demo may run workspaces in namespaces: {where}"
@@ -88,7 +88,7 @@ async def test_namespace_agrees_by_label_and_takes_it_back(whole_cluster: Cluste
 
         await admin.label_namespace(other, {OPT_IN: None})
         await becomes(admin, other, set())
-        assert other in (await admin.told(key, READY, "NamespaceNotAllowed")).message
+        assert other in (await admin.condition(key, READY, "NamespaceNotAllowed")).message
         await finalizers(admin, key, [FINALIZER])
 
         await admin.label_namespace(open_to_others, {OPT_IN: "somebody-else"})
@@ -104,7 +104,7 @@ async def test_role_elsewhere_says_whose_it_is_and_binds_the_account_at_home(
     other = await admin.make_namespace({OPT_IN: home})
     async with running(operator_of(whole_cluster), EVERYWHERE, wiring.build):
         key = await admin.make(home, rbac={"workspaceNamespaces": [other]}, serviceAccount={"name": "workspaces"})
-        await admin.told(key, READY, "Applied")
+        await admin.condition(key, READY, "Applied")
         plane = await admin.plane(key)
         role = await admin.client.get(ROLE, Key(other, role_name(plane)))
         assert role.metadata.owner_references == []
@@ -133,7 +133,7 @@ async def test_role_elsewhere_says_whose_it_is_and_binds_the_account_at_home(
         await admin.change(key, rbac={"workspacePerms": False})
         await becomes(admin, other, set())
         await becomes(admin, home, set())
-        assert (await admin.told(key, READY, "Disabled")).status == "False"
+        assert (await admin.condition(key, READY, "Disabled")).status == "False"
         await admin.not_stalled(key)
         await finalizers(admin, key, [])
 
@@ -143,7 +143,7 @@ async def test_administrator_agrees_by_a_list(whole_cluster: Cluster, admin: Adm
     build = partial(wiring.build, allow_workspace_namespaces=[f"{listed[:-1]}?"])
     async with running(operator_of(whole_cluster), EVERYWHERE, build):
         key = await admin.make(home, rbac={"workspaceNamespaces": [listed, unlisted]})
-        assert unlisted in (await admin.told(key, READY, "NamespaceNotAllowed")).message
+        assert unlisted in (await admin.condition(key, READY, "NamespaceNotAllowed")).message
         await becomes(admin, listed, await names(admin, key))
         assert await admin.granted(unlisted) == set()
 
@@ -152,9 +152,9 @@ async def test_missing_namespace_is_waited_for(whole_cluster: Cluster, admin: Ad
     home = await admin.make_namespace()
     async with running(operator_of(whole_cluster), EVERYWHERE, wiring.build):
         key = await admin.make(home, rbac={"workspaceNamespaces": ["not-there-yet"]})
-        assert "not-there-yet" in (await admin.told(key, READY, "NamespaceMissing")).message
+        assert "not-there-yet" in (await admin.condition(key, READY, "NamespaceMissing")).message
         await admin.client.create(NAMESPACE, {"metadata": {"name": "not-there-yet", "labels": {OPT_IN: home}}})
-        await admin.told(key, READY, "Applied")
+        await admin.condition(key, READY, "Applied")
         await becomes(admin, "not-there-yet", await names(admin, key))
 
 
@@ -187,14 +187,14 @@ async def test_only_what_the_operator_holds_can_be_granted(whole_cluster: Cluste
     other = await admin.make_namespace({OPT_IN: home})
     async with running(operator_of(whole_cluster), EVERYWHERE, wiring.build):
         key = await admin.make(home, rbac={"extraRules": [NODES], "workspaceNamespaces": [other]})
-        refused = await admin.told(key, READY, "Forbidden")
+        refused = await admin.condition(key, READY, "Forbidden")
         assert "attempting to grant RBAC permissions not currently held" in refused.message
         assert "nodes" in refused.message
-        await admin.told(key, "Stalled", "Forbidden")
+        await admin.condition(key, "Stalled", "Forbidden")
         assert await admin.granted(home) == await admin.granted(other) == set()
 
         await admin.change(key, rbac={"extraRules": [LOGS]})
-        await admin.told(key, READY, "Applied")
+        await admin.condition(key, READY, "Applied")
         await admin.not_stalled(key)
         plane = await admin.plane(key)
         for place in (home, other):
@@ -202,7 +202,7 @@ async def test_only_what_the_operator_holds_can_be_granted(whole_cluster: Cluste
             assert LOGS in rules
 
         await admin.change(key, rbac={"extraRules": [LOGS, NODES]})
-        await admin.told(key, READY, "Forbidden")
+        await admin.condition(key, READY, "Forbidden")
         for place in (home, other):
             rules = (await admin.client.get(ROLE, Key(place, role_name(plane)))).manifest["rules"]
             assert NODES not in rules
@@ -216,7 +216,7 @@ async def test_foreign_role_of_the_same_name_is_left_alone(whole_cluster: Cluste
         foreign = {"metadata": {"namespace": home, "name": role_name(plane)}, "rules": [NODES]}
         before = await admin.client.create(ROLE, foreign)
         await admin.change(key, rbac={"workspacePerms": True})
-        assert role_name(plane) in (await admin.told(key, READY, "NameTaken")).message
+        assert role_name(plane) in (await admin.condition(key, READY, "NameTaken")).message
         assert await admin.find(ROLE, before.key) == before
         assert await admin.find(ROLE_BINDING, Key(home, binding_name(plane))) is None, "it would grant what they wrote"
 
@@ -243,7 +243,7 @@ async def test_confined_operator_goes_by_its_list_alone(
         build = partial(wiring.build, allow_workspace_namespaces=[listed, unwatched, "nowhere"])
         async with running(operator_kubeconfig, [home, listed, labelled, "nowhere"], build):
             key = await admin.make(home, rbac={"workspaceNamespaces": [listed]})
-            await admin.told(key, READY, "Applied")
+            await admin.condition(key, READY, "Applied")
             await becomes(admin, listed, await names(admin, key))
 
             for place, reason, words in (
@@ -252,7 +252,7 @@ async def test_confined_operator_goes_by_its_list_alone(
                 ("nowhere", "NamespaceMissing", "nowhere"),
             ):
                 await admin.change(key, rbac={"workspaceNamespaces": [place]})
-                assert words in (await admin.told(key, READY, reason)).message
+                assert words in (await admin.condition(key, READY, reason)).message
                 await becomes(admin, listed, set())
             assert await admin.granted(labelled) == await admin.granted(unwatched) == set()
 
@@ -271,7 +271,7 @@ async def test_nothing_is_granted_elsewhere_without_the_finalizer(whole_cluster:
         without_finalizers(admin.client, CONTROL_PLANE, key),
         running(operator_of(whole_cluster), EVERYWHERE, wiring.build),
     ):
-        assert FINALIZER in (await admin.told(key, READY, "Forbidden")).message
-        assert f"Finalizer {FINALIZER} cannot be added" in (await admin.told(key, "Stalled", "Forbidden")).message
+        assert FINALIZER in (await admin.condition(key, READY, "Forbidden")).message
+        assert f"Finalizer {FINALIZER} cannot be added" in (await admin.condition(key, "Stalled", "Forbidden")).message
         await becomes(admin, home, await names(admin, key))
         assert await admin.granted(other) == set()

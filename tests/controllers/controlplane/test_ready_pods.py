@@ -12,11 +12,11 @@ from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, POD, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Kind, Manifest, Unstructured
 from tests.support import eventually
+from tests.support.installation import write_operator_kubeconfig
 from tests.support.kstatus import condition, kstatus
-from tests.support.operator import write_operator_kubeconfig
 
-from .truth import check_every_state
-from .world import CHECKSUM, World, made
+from .readiness import check_every_state
+from .recorded_plane import CHECKSUM, RecordedPlane, recorded_plane
 
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", Unstructured)
 KINDS = (DEPLOYMENT, REPLICA_SET, POD, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS)
@@ -28,15 +28,15 @@ def operator(full_cluster: FullCluster, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-async def world(full_cluster: FullCluster, operator: Path) -> AsyncIterator[World]:
+async def world(full_cluster: FullCluster, operator: Path) -> AsyncIterator[RecordedPlane]:
     namespace = f"test-{uuid.uuid4().hex[:12]}"
     full_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-    async with made(full_cluster.kubeconfig, operator, namespace) as world:
+    async with recorded_plane(full_cluster.kubeconfig, operator, namespace) as world:
         yield world
     full_cluster.request("DELETE", f"/api/v1/namespaces/{namespace}")
 
 
-async def find(world: World, kind: Kind[Unstructured]) -> list[Manifest]:
+async def find(world: RecordedPlane, kind: Kind[Unstructured]) -> list[Manifest]:
     """What there is of a kind that is not on its way out; the account of every namespace does not count."""
     pages = world.client.list(kind, world.namespace)
     found = [msgspec.json.decode(item) async for page in pages for item in page.items]
@@ -45,11 +45,11 @@ async def find(world: World, kind: Kind[Unstructured]) -> list[Manifest]:
     ]
 
 
-async def becomes_ready(world: World) -> Manifest:
-    return await world.told(lambda plane: "status" in plane and kstatus(plane) == "Current")
+async def becomes_ready(world: RecordedPlane) -> Manifest:
+    return await world.wait_until(lambda plane: "status" in plane and kstatus(plane) == "Current")
 
 
-async def test_changed_secret_rolls_pods_and_ready_follows(world: World) -> None:
+async def test_changed_secret_rolls_pods_and_ready_follows(world: RecordedPlane) -> None:
     await world.put(SECRET, "database", CODER_PG_CONNECTION_URL="postgres://one")
     async with world.running():
         await world.make(replicas=2, envFrom=[{"secretRef": {"name": "database"}}])
@@ -61,24 +61,24 @@ async def test_changed_secret_rolls_pods_and_ready_follows(world: World) -> None
         seen = len(world.planes.states)
         await world.put(SECRET, "database", CODER_PG_CONNECTION_URL="postgres://two")
         annotation = await world.rolled(2)
-        await world.told(lambda plane: kstatus(plane) == "InProgress")
+        await world.wait_until(lambda plane: kstatus(plane) == "InProgress")
         ready = await becomes_ready(world)
         second = await find(world, POD)
     assert {pod["metadata"]["annotations"][CHECKSUM] for pod in second} == {annotation}
     assert not {pod["metadata"]["uid"] for pod in first} & {pod["metadata"]["uid"] for pod in second}
     assert ready["status"]["readyReplicas"] == 2
-    told = [condition(state, "Ready")["status"] for state in world.planes.states[seen:]]
-    assert "".join(status[0] for status in dict.fromkeys(told)) == "FT"
+    statuses = [condition(state, "Ready")["status"] for state in world.planes.states[seen:]]
+    assert "".join(status[0] for status in dict.fromkeys(statuses)) == "FT"
     check_every_state(world, at_once=False)
 
 
-async def test_scaled_to_zero_and_back(world: World) -> None:
+async def test_scaled_to_zero_and_back(world: RecordedPlane) -> None:
     async with world.running():
         await world.make()
         await becomes_ready(world)
         await world.change(replicas=0)
-        told = await world.told(lambda plane: condition(plane, "Ready")["reason"] == "ScaledToZero")
-        assert (condition(told, "Ready")["status"], kstatus(told)) == ("True", "Current")
+        state = await world.wait_until(lambda plane: condition(plane, "Ready")["reason"] == "ScaledToZero")
+        assert (condition(state, "Ready")["status"], kstatus(state)) == ("True", "Current")
         assert await find(world, POD) == []
         await world.change(replicas=2)
         assert (await becomes_ready(world))["status"]["readyReplicas"] == 2
@@ -86,7 +86,7 @@ async def test_scaled_to_zero_and_back(world: World) -> None:
     check_every_state(world, at_once=False)
 
 
-async def test_deletion_takes_all_children_along(world: World) -> None:
+async def test_deletion_takes_all_children_along(world: RecordedPlane) -> None:
     async def left() -> dict[str, int]:
         return {kind.name: len(await find(world, kind)) for kind in KINDS}
 

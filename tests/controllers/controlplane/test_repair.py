@@ -17,9 +17,9 @@ from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, newer
 from tests.support import eventually
-from tests.support.controllers import running
 from tests.support.idle import idle, one_more_pass
-from tests.support.operator import install_crds, write_operator_kubeconfig
+from tests.support.installation import install_crds, write_operator_kubeconfig
+from tests.support.operators import running
 
 from .administrator import install_gateway_api
 from .planes import Observer, manifest, observing, writes

@@ -173,9 +173,12 @@ READY, MOVING, STALLED = "True False False", "False True False", "False False Tr
 def test_judges_it(found: Rollout, missing: tuple[str, ...], available: str, summary: str) -> None:
     report = Report()
     judge(found, report, missing)
-    told = {finding.type: finding for finding in report.conclude()}
-    assert " ".join([told["Available"].status, told["Available"].reason, told["Available"].message]) == available
-    assert " ".join(told[name].status for name in ("Ready", "Reconciling", "Stalled")) == summary
+    conditions = {finding.type: finding for finding in report.conclude()}
+    assert (
+        " ".join([conditions["Available"].status, conditions["Available"].reason, conditions["Available"].message])
+        == available
+    )
+    assert " ".join(conditions[name].status for name in ("Ready", "Reconciling", "Stalled")) == summary
 
 
 @pytest.mark.parametrize(

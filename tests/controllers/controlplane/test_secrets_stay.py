@@ -11,7 +11,7 @@ from coder_k8s.dev.coderd_server import make_license
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Unstructured
-from tests.support.coderd import Operator, Site
+from tests.support.controlplanes import Operator, PlaneNamespace
 from tests.support.databases import CoderdDatabase
 
 PASSWORD = "correct-horse-battery"
@@ -20,9 +20,9 @@ GARBAGE = "not-a-license-but-secret"
 REJECTED = "AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB"
 
 
-async def told(demo: Site, operator: Operator, caplog: pytest.LogCaptureFixture) -> str:
+async def visible_text(demo: PlaneNamespace, operator: Operator, caplog: pytest.LogCaptureFixture) -> str:
     """Everything that anybody but a reader of Secrets can see."""
-    await operator.settle()
+    await operator.wait_idle()
     formatter = logging.Formatter("%(name)s %(message)s %(args)s")
     seen = [formatter.format(record) + repr(record.__dict__) for record in caplog.records]
     seen.append(json.dumps(await demo.client.get_manifest(CONTROL_PLANE, demo.key)))
@@ -49,7 +49,7 @@ def assert_hidden(seen: str, *secrets: str) -> None:
 
 
 async def test_nothing_is_told_when_all_goes_well(
-    demo: Site, database: CoderdDatabase, caplog: pytest.LogCaptureFixture
+    demo: PlaneNamespace, database: CoderdDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     jwt = make_license(demo.clock())
@@ -62,20 +62,20 @@ async def test_nothing_is_told_when_all_goes_well(
             licenseSecretRef={"name": "license"},
         )
         await demo.serve()
-        await demo.told("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllPartsReady", "True")
         first = await demo.token()
         await operator.later(days=340)
         second = await demo.token()
         assert second != first
         await demo.event("LicenseApplied")
-        seen = await told(demo, operator, caplog)
+        seen = await visible_text(demo, operator, caplog)
         assert "LicenseApplied" in seen
         assert "coder_k8s_license_tier" in seen
         assert_hidden(seen, PASSWORD, jwt, first, second)
 
 
 async def test_nothing_is_told_when_all_goes_wrong(
-    demo: Site, database: CoderdDatabase, caplog: pytest.LogCaptureFixture
+    demo: PlaneNamespace, database: CoderdDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     url = database.server.url(database.name, "coder", WRONG_PASSWORD)
@@ -89,19 +89,19 @@ async def test_nothing_is_told_when_all_goes_wrong(
             licenseSecretRef={"name": "license"},
         )
         await demo.serve()
-        await demo.told("OperatorAccessReady", "DatabaseUnreachable", "False")
+        await demo.condition("OperatorAccessReady", "DatabaseUnreachable", "False")
         await demo.put_secret("database", url=f"mysql://{WRONG_PASSWORD}@nowhere")
         await operator.later(seconds=31)
-        await demo.told("OperatorAccessReady", "DatabaseUnreachable", "False")
+        await demo.condition("OperatorAccessReady", "DatabaseUnreachable", "False")
         await demo.change(operatorAccess={"tokenSecretRef": {"name": "given"}})
-        await demo.told("OperatorAccessReady", "TokenRejected", "False")
+        await demo.condition("OperatorAccessReady", "TokenRejected", "False")
         await demo.put_secret("given", token=demo.coderd.state.token)
-        await demo.told("LicenseApplied", "LicenseInvalid", "False")
+        await demo.condition("LicenseApplied", "LicenseInvalid", "False")
         for trouble in ("failing", "cut", "rate_limited", "database_down"):
             demo.coderd.state.set(**{trouble: True})
             await operator.later(minutes=3)
             demo.coderd.state.set(**{trouble: False})
         await demo.event("LicenseInvalid")
-        seen = await told(demo, operator, caplog)
+        seen = await visible_text(demo, operator, caplog)
         assert "OperatorAccessFailed" in seen
         assert_hidden(seen, WRONG_PASSWORD, GARBAGE, REJECTED, demo.coderd.state.token)

@@ -18,7 +18,7 @@ from tests.support.idle import idle, one_more_pass
 from tests.support.kstatus import condition
 
 from .planes import plane, writes
-from .world import World, checksum, made
+from .recorded_plane import RecordedPlane, checksum, recorded_plane
 
 
 def test_finds_every_source() -> None:
@@ -85,8 +85,10 @@ def test_verdict_follows_from_the_content_alone() -> None:
 
 
 @pytest.fixture
-async def world(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[World]:
-    async with made(cluster.kubeconfig, operator_kubeconfig, namespace) as world:
+async def world(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[RecordedPlane]:
+    async with recorded_plane(cluster.kubeconfig, operator_kubeconfig, namespace) as world:
         yield world
 
 
@@ -107,7 +109,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("kind", "spec"), WAYS)
-async def test_changed_source_rolls_the_pods(world: World, kind: Kind[Unstructured], spec: Manifest) -> None:
+async def test_changed_source_rolls_the_pods(world: RecordedPlane, kind: Kind[Unstructured], spec: Manifest) -> None:
     await world.put(kind, "it", K="one")
     async with world.running():
         assert checksum(await world.make(**spec)) == ""
@@ -120,7 +122,7 @@ async def test_changed_source_rolls_the_pods(world: World, kind: Kind[Unstructur
 
 @pytest.mark.parametrize(("kind", "spec"), WAYS)
 async def test_what_is_no_change_of_content_rolls_nothing(
-    world: World, kind: Kind[Unstructured], spec: Manifest
+    world: RecordedPlane, kind: Kind[Unstructured], spec: Manifest
 ) -> None:
     """A source appears, gets a label, goes and comes back as it was; and comes back as another."""
     async with world.running() as runtime:
@@ -142,7 +144,7 @@ async def test_what_is_no_change_of_content_rolls_nothing(
         assert checksum(world.deployments.of("demo")[-1]) != ""
 
 
-async def test_another_key_of_the_same_secret_rolls_nothing(world: World) -> None:
+async def test_another_key_of_the_same_secret_rolls_nothing(world: RecordedPlane) -> None:
     await world.put(SECRET, "it", K="one", L="one")
     async with world.running() as runtime:
         await world.make(extraEnv=[{"name": "X", "valueFrom": {"secretKeyRef": {"name": "it", "key": "K"}}}])
@@ -151,7 +153,7 @@ async def test_another_key_of_the_same_secret_rolls_nothing(world: World) -> Non
         assert world.generation == 1
 
 
-async def test_change_while_the_operator_was_down_rolls_once(world: World) -> None:
+async def test_change_while_the_operator_was_down_rolls_once(world: RecordedPlane) -> None:
     await world.put(SECRET, "it", K="one")
     async with world.running():
         await world.make(envFrom=[{"secretRef": {"name": "it"}}])
@@ -166,7 +168,7 @@ async def test_change_while_the_operator_was_down_rolls_once(world: World) -> No
     assert world.generation == 3
 
 
-async def test_gone_and_back_while_the_operator_was_down_rolls_nothing(world: World) -> None:
+async def test_gone_and_back_while_the_operator_was_down_rolls_nothing(world: RecordedPlane) -> None:
     await world.put(SECRET, "it", K="one")
     async with world.running():
         await world.make(envFrom=[{"secretRef": {"name": "it"}}])
@@ -181,13 +183,13 @@ async def test_gone_and_back_while_the_operator_was_down_rolls_nothing(world: Wo
     assert world.generation == 1
 
 
-async def test_takeover_of_a_running_deployment_only_records(world: World) -> None:
+async def test_takeover_of_a_running_deployment_only_records(world: RecordedPlane) -> None:
     """As an operator left it that knew no checksum: the Deployment is there, the status is not."""
     await world.put(SECRET, "it", K="one")
     async with world.running():
         await world.make(envFrom=[{"secretRef": {"name": "it"}}])
     await world.client.merge(CONTROL_PLANE, world.key, {"status": None}, "status")
-    await world.told(lambda plane: not plane.get("status"))
+    await world.wait_until(lambda plane: not plane.get("status"))
     await world.put(SECRET, "it", K="two")
     async with world.running():
         await world.recorded()
@@ -196,7 +198,7 @@ async def test_takeover_of_a_running_deployment_only_records(world: World) -> No
         assert await world.rolled(2)
 
 
-async def test_annotation_stays(world: World) -> None:
+async def test_annotation_stays(world: RecordedPlane) -> None:
     """Also when the spec changes, when no source is left, and when the Deployment loses the label it is found by."""
     await world.put(SECRET, "it", K="one")
     async with world.running() as runtime:
@@ -213,19 +215,19 @@ async def test_annotation_stays(world: World) -> None:
         assert await world.rolled(3) == annotation
 
 
-async def test_refused_deployment_does_not_swallow_a_change(world: World) -> None:
+async def test_refused_deployment_does_not_swallow_a_change(world: RecordedPlane) -> None:
     await world.put(SECRET, "it", K="one")
     async with world.running() as runtime:
         await world.make(envFrom=[{"secretRef": {"name": "it"}}])
         await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"nodeSelector": {"a": "no label!"}}})
-        await world.told(lambda plane: condition(plane, "Stalled").get("status") == "True")
+        await world.wait_until(lambda plane: condition(plane, "Stalled").get("status") == "True")
         async with one_more_pass(runtime):
             await world.put(SECRET, "it", K="two")
         await world.change(nodeSelector=None)
         assert await world.rolled(2)
 
 
-async def test_missing_sources_are_waited_for_and_named(world: World) -> None:
+async def test_missing_sources_are_waited_for_and_named(world: RecordedPlane) -> None:
     async with world.running():
         await world.make(
             envFrom=[{"secretRef": {"name": "a"}}, {"configMapRef": {"name": "free", "optional": True}}],
@@ -246,7 +248,7 @@ async def test_missing_sources_are_waited_for_and_named(world: World) -> None:
         assert world.generation == 1
 
 
-async def test_no_value_gets_out(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_value_gets_out(world: RecordedPlane, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     values = ["correct-horse-battery", "staple-staple-staple"]
     await world.put(SECRET, "it", K=values[0])

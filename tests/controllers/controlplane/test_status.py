@@ -20,8 +20,8 @@ from tests.support.idle import idle, one_more_pass
 from tests.support.kstatus import condition, kstatus, kubectl_waits
 
 from .planes import manifest
-from .truth import check_every_state
-from .world import World, made
+from .readiness import check_every_state
+from .recorded_plane import RecordedPlane, recorded_plane
 
 WEBHOOK = Kind(
     "admissionregistration.k8s.io",
@@ -40,8 +40,10 @@ DEADLINE = {
 
 
 @pytest.fixture
-async def world(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[World]:
-    async with made(cluster.kubeconfig, operator_kubeconfig, namespace) as world:
+async def world(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[RecordedPlane]:
+    async with recorded_plane(cluster.kubeconfig, operator_kubeconfig, namespace) as world:
         yield world
 
 
@@ -51,29 +53,29 @@ def brief(plane: Manifest) -> str:
     return f"{plane['status']['phase']} {available.get('reason')} {ready['status']} {kstatus(plane)}"
 
 
-async def says(world: World, expected: str) -> Manifest:
+async def says(world: RecordedPlane, expected: str) -> Manifest:
     """Wait until the status is this, in brief: that of the present generation, and of the pods as they are now."""
 
     def holds(plane: Manifest) -> bool:
-        told = plane.get("status", {}).get("observedGeneration") == plane["metadata"]["generation"]
-        return told and version_of(plane) > world.since and brief(plane) == expected
+        observed = plane.get("status", {}).get("observedGeneration") == plane["metadata"]["generation"]
+        return observed and version_of(plane) > world.since and brief(plane) == expected
 
-    return await world.told(holds)
+    return await world.wait_until(holds)
 
 
-async def test_life(world: World) -> None:
+async def test_life(world: RecordedPlane) -> None:
     """Create, roll out, change, scale to zero and back, lose a pod."""
     async with world.running():
         await world.make(replicas=2)
         await says(world, "Pending NoReplicasReady False InProgress")
         await world.pods(0, total=2)
-        told = await says(world, "Pending NoReplicasReady False InProgress")
+        state = await says(world, "Pending NoReplicasReady False InProgress")
         await world.pods(1, total=2)
-        told = await says(world, "Ready RolloutInProgress False InProgress")
-        assert condition(told, "Available")["status"] == "True"
+        state = await says(world, "Ready RolloutInProgress False InProgress")
+        assert condition(state, "Available")["status"] == "True"
         await world.pods(2)
-        told = await says(world, "Ready MinimumReplicasReady True Current")
-        assert (told["status"]["replicas"], told["status"]["readyReplicas"]) == (2, 2)
+        state = await says(world, "Ready MinimumReplicasReady True Current")
+        assert (state["status"]["replicas"], state["status"]["readyReplicas"]) == (2, 2)
 
         await world.change(image="coder:next")
         await says(world, "Ready RolloutInProgress False InProgress")
@@ -85,11 +87,11 @@ async def test_life(world: World) -> None:
         await world.change(replicas=0)
         await says(world, "Ready RolloutInProgress False InProgress")
         await world.pods(0)
-        told = await says(world, "Pending NoReplicasReady True Current")
-        assert condition(told, "Ready")["reason"] == "ScaledToZero"
-        assert condition(told, "Available")["status"] == "False"
-        assert not kubectl_waits(told)
-        assert "readyReplicas" not in told["status"]
+        state = await says(world, "Pending NoReplicasReady True Current")
+        assert condition(state, "Ready")["reason"] == "ScaledToZero"
+        assert condition(state, "Available")["status"] == "False"
+        assert not kubectl_waits(state)
+        assert "readyReplicas" not in state["status"]
 
         await world.change(replicas=1)
         await says(world, "Pending NoReplicasReady False InProgress")
@@ -102,7 +104,7 @@ async def test_life(world: World) -> None:
     check_every_state(world)
 
 
-async def test_image_is_that_of_the_last_complete_rollout(world: World) -> None:
+async def test_image_is_that_of_the_last_complete_rollout(world: RecordedPlane) -> None:
     """Provisioners follow it, and a daemon newer than coderd is refused."""
     images: list[str] = []
 
@@ -129,7 +131,7 @@ async def test_image_is_that_of_the_last_complete_rollout(world: World) -> None:
     assert images == ["", "", "coder:v1", "coder:v1", "coder:v1", "coder:v2", "coder:v2", "coder:v2"]
 
 
-async def test_change_that_concerns_no_pod_is_told_at_once(world: World) -> None:
+async def test_change_that_concerns_no_pod_is_told_at_once(world: RecordedPlane) -> None:
     async with world.running():
         await world.make()
         await world.pods(1)
@@ -139,33 +141,33 @@ async def test_change_that_concerns_no_pod_is_told_at_once(world: World) -> None
     check_every_state(world)
 
 
-async def test_image_that_cannot_be_pulled(world: World) -> None:
+async def test_image_that_cannot_be_pulled(world: RecordedPlane) -> None:
     waiting = {"reason": "ImagePullBackOff", "message": "Back-off"}
     async with world.running():
         await world.make(image="coder:typo")
         await make_pod(world, "demo-1", waiting, "coder:typo")
         cause = 'pod demo-1: ImagePullBackOff: Back-off pulling image "coder:typo"'
-        early = await world.told(lambda plane: cause in condition(plane, "Available").get("message", ""))
+        early = await world.wait_until(lambda plane: cause in condition(plane, "Available").get("message", ""))
         assert condition(early, "Available")["message"] == f"0 of 1 updated pods are ready; {cause}"
         assert condition(early, "Ready")["message"] == f"0 of 1 updated pods are ready; {cause}"
         assert kstatus(early) == "InProgress"
         await world.pods(0, total=1, conditions=[DEADLINE])
-        told = await says(world, "Pending RolloutStuck False Failed")
+        state = await says(world, "Pending RolloutStuck False Failed")
         for name in ("Available", "Stalled", "Ready"):
-            assert condition(told, name)["reason"] == "RolloutStuck"
-            assert condition(told, name)["message"] == (
+            assert condition(state, name)["reason"] == "RolloutStuck"
+            assert condition(state, name)["message"] == (
                 'pod demo-1: ImagePullBackOff: Back-off pulling image "coder:typo"'
             )
 
         await world.change(image="coder:right")
         await says(world, "Pending NoReplicasReady False InProgress")
         await world.pods(1)
-        told = await says(world, "Ready MinimumReplicasReady True Current")
-        assert condition(told, "Stalled")["status"] == "False"
+        state = await says(world, "Ready MinimumReplicasReady True Current")
+        assert condition(state, "Stalled")["status"] == "False"
     check_every_state(world)
 
 
-async def test_stuck_rollout_beside_pods_that_serve(world: World) -> None:
+async def test_stuck_rollout_beside_pods_that_serve(world: RecordedPlane) -> None:
     """The old pods serve on; the one that is merely being made does not hide the one that fails."""
     async with world.running():
         await world.make()
@@ -176,20 +178,20 @@ async def test_stuck_rollout_beside_pods_that_serve(world: World) -> None:
         await make_pod(world, "demo-1", {"reason": "ContainerCreating"})
         await make_pod(world, "demo-2", {"reason": "ErrImagePull"}, "coder:typo")
         await world.pods(1, total=2, updated=1, conditions=[DEADLINE])
-        told = await says(world, "Ready RolloutStuck False Failed")
-        assert condition(told, "Available")["status"] == "True"
-        assert condition(told, "Available")["message"] == (
+        state = await says(world, "Ready RolloutStuck False Failed")
+        assert condition(state, "Available")["status"] == "True"
+        assert condition(state, "Available")["message"] == (
             'pod demo-2: ImagePullBackOff: Back-off pulling image "coder:typo"'
         )
     check_every_state(world)
 
 
-async def test_stuck_without_a_pod_has_the_words_of_the_deployment(world: World) -> None:
+async def test_stuck_without_a_pod_has_the_words_of_the_deployment(world: RecordedPlane) -> None:
     async with world.running():
         await world.make()
         await world.pods(0, conditions=[DEADLINE])
-        told = await says(world, "Pending RolloutStuck False Failed")
-        assert condition(told, "Available")["message"] == DEADLINE["message"]
+        state = await says(world, "Pending RolloutStuck False Failed")
+        assert condition(state, "Available")["message"] == DEADLINE["message"]
 
 
 @pytest.mark.parametrize(
@@ -203,11 +205,11 @@ async def test_stuck_without_a_pod_has_the_words_of_the_deployment(world: World)
         pytest.param({"nodeSelector": {"a": "no label!"}}, id="Deployment refused"),
     ],
 )
-async def test_first_status_says_that_it_is_not_ready(world: World, spec: dict[str, Any]) -> None:
+async def test_first_status_says_that_it_is_not_ready(world: RecordedPlane, spec: dict[str, Any]) -> None:
     async with world.running() as runtime:
         async with one_more_pass(runtime):
             await world.client.create(CONTROL_PLANE, manifest(world.namespace, **spec))
-        await world.told(lambda plane: plane.get("status"))
+        await world.wait_until(lambda plane: plane.get("status"))
     first = next(state for state in world.planes.states if state.get("status"))
     assert first["status"]["observedGeneration"] == first["metadata"]["generation"] == 1
     assert condition(first, "Ready")["status"] == "False"
@@ -216,7 +218,7 @@ async def test_first_status_says_that_it_is_not_ready(world: World, spec: dict[s
     assert kstatus(first) != "Current"
 
 
-async def test_first_status_comes_also_when_a_step_fails(world: World) -> None:
+async def test_first_status_comes_also_when_a_step_fails(world: RecordedPlane) -> None:
     """Without a status, an object that nobody can finish would look finished."""
     name = f"refuses-{world.namespace}"
     webhook = {
@@ -231,8 +233,8 @@ async def test_first_status_comes_also_when_a_step_fails(world: World) -> None:
     try:
         async with world.running():
             await world.make()
-            told = await world.told(lambda plane: "refuses.example.com" in condition(plane, "Ready")["message"])
-            assert (condition(told, "Ready")["status"], kstatus(told)) == ("False", "InProgress")
+            state = await world.wait_until(lambda plane: "refuses.example.com" in condition(plane, "Ready")["message"])
+            assert (condition(state, "Ready")["status"], kstatus(state)) == ("False", "InProgress")
             await world.pods(1)
             await world.client.delete(WEBHOOK, made)
             await says(world, "Ready MinimumReplicasReady True Current")
@@ -241,7 +243,7 @@ async def test_first_status_comes_also_when_a_step_fails(world: World) -> None:
             await world.client.delete(WEBHOOK, made)
 
 
-async def test_kubectl_wait(world: World, cluster: ClusterAccess) -> None:
+async def test_kubectl_wait(world: RecordedPlane, cluster: ClusterAccess) -> None:
     def wait(timeout: str) -> str:
         object_ = f"codercontrolplane/{world.key.name}"
         return cluster.kubectl("wait", "--for=condition=Ready", object_, "-n", world.namespace, f"--timeout={timeout}")
@@ -258,7 +260,7 @@ async def test_kubectl_wait(world: World, cluster: ClusterAccess) -> None:
         await asyncio.to_thread(wait, "100ms")
 
 
-async def test_pass_without_a_change_sends_nothing(world: World) -> None:
+async def test_pass_without_a_change_sends_nothing(world: RecordedPlane) -> None:
     def requests() -> float:
         [metric] = runtime.metrics.requests.collect()
         return sum(sample.value for sample in metric.samples if sample.name.endswith("_total"))
@@ -278,7 +280,7 @@ async def test_pass_without_a_change_sends_nothing(world: World) -> None:
         assert len(world.planes.states) == states
 
 
-async def test_status_gets_through_while_somebody_edits_in_a_loop(world: World) -> None:
+async def test_status_gets_through_while_somebody_edits_in_a_loop(world: RecordedPlane) -> None:
     edits, enough = 0, asyncio.Event()
 
     async def edit() -> None:
@@ -297,12 +299,12 @@ async def test_status_gets_through_while_somebody_edits_in_a_loop(world: World) 
             await says(world, "Ready MinimumReplicasReady True Current")
         enough.set()
         await editing
-        await world.told(lambda plane: plane["metadata"]["labels"] == {"edit": str(edits)})
+        await world.wait_until(lambda plane: plane["metadata"]["labels"] == {"edit": str(edits)})
     assert edits > 20
     check_every_state(world, at_once=False)
 
 
-async def test_condition_of_another_writer_stays(world: World) -> None:
+async def test_condition_of_another_writer_stays(world: RecordedPlane) -> None:
     foreign = {
         "type": "Audited",
         "status": "True",
@@ -312,14 +314,14 @@ async def test_condition_of_another_writer_stays(world: World) -> None:
     }
     async with world.running():
         await world.make()
-        told = world.planes.states[-1]["status"]["conditions"]
-        await world.client.merge(CONTROL_PLANE, world.key, {"status": {"conditions": [foreign, *told]}}, "status")
+        conditions = world.planes.states[-1]["status"]["conditions"]
+        await world.client.merge(CONTROL_PLANE, world.key, {"status": {"conditions": [foreign, *conditions]}}, "status")
         await world.pods(1)
-        told = await says(world, "Ready MinimumReplicasReady True Current")
-        assert condition(told, "Audited") == foreign
+        state = await says(world, "Ready MinimumReplicasReady True Current")
+        assert condition(state, "Audited") == foreign
 
 
-async def event_is_written(world: World) -> bool:
+async def event_is_written(world: RecordedPlane) -> bool:
     """Events follow in the background; this one is the last."""
     pages = world.client.list(EVENT, world.namespace)
     events = [msgspec.json.decode(item) async for page in pages for item in page.items]
@@ -330,7 +332,7 @@ def image(deployment: Manifest) -> str:
     return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-async def make_pod(world: World, name: str, waiting: dict[str, str], image: str = "coder") -> None:
+async def make_pod(world: RecordedPlane, name: str, waiting: dict[str, str], image: str = "coder") -> None:
     """A pod of the control plane whose container waits."""
     labels = world.deployments.states[-1]["spec"]["template"]["metadata"]["labels"]
     pod = {

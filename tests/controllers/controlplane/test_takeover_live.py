@@ -17,9 +17,9 @@ from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, SECRET, SERVICE, SER
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, key_of
 from tests.support import eventually
-from tests.support.controllers import running
 from tests.support.idle import idle
-from tests.support.operator import install_crds, write_operator_kubeconfig
+from tests.support.installation import install_crds, write_operator_kubeconfig
+from tests.support.operators import running
 from tests.support.takeover import recorded, set_by
 
 from .planes import Observer, observing

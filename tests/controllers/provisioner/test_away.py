@@ -12,29 +12,29 @@ from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.provisioners import Yard
+from tests.support.provisioners import ProvisionerNamespace
 
 SECRET_NAME = "build-provisioner-key"
-Away = Callable[[Yard], Awaitable[None]]
+Away = Callable[[ProvisionerNamespace], Awaitable[None]]
 
 
-async def fail(place: Yard) -> None:
+async def fail(place: ProvisionerNamespace) -> None:
     place.plane.coderd.state.set(failing=True)
 
 
-async def hang_up(place: Yard) -> None:
+async def hang_up(place: ProvisionerNamespace) -> None:
     place.plane.coderd.state.set(cut=True)
 
 
-async def limit_rate(place: Yard) -> None:
+async def limit_rate(place: ProvisionerNamespace) -> None:
     place.plane.coderd.state.set(rate_limited=True)
 
 
-async def lose_credentials(place: Yard) -> None:
+async def lose_credentials(place: ProvisionerNamespace) -> None:
     await place.say("demo", operatorAccessReady=False)
 
 
-async def lose_url(place: Yard) -> None:
+async def lose_url(place: ProvisionerNamespace) -> None:
     await place.say("demo", url="")
 
 
@@ -47,20 +47,20 @@ AWAY: dict[str, Away] = {
 }
 
 
-async def replicas(place: Yard) -> int:
+async def replicas(place: ProvisionerNamespace) -> int:
     number: int = (await place.deployment()).manifest["spec"]["replicas"]
     return number
 
 
 @pytest.mark.parametrize("why", AWAY)
-async def test_pods_follow_the_spec(place: Yard, why: str) -> None:
+async def test_pods_follow_the_spec(place: ProvisionerNamespace, why: str) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         keys, secret = dict(place.keys), await place.stored()
         place.clock.advance(minutes=3)
         await AWAY[why](place)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await place.change(replicas=4)
         await eventually(lambda: scaled(place, 4))
         before = (await place.deployment()).manifest["spec"]["template"]
@@ -76,18 +76,18 @@ async def test_pods_follow_the_spec(place: Yard, why: str) -> None:
         await eventually(lambda: scaled(place, 0))
         assert await place.stored("elsewhere", "key") == secret
         assert (await place.conditions())["Ready"][0] != "True"
-        await operator.settle()
+        await operator.wait_idle()
         writes = operator.writes()
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert operator.writes() == writes
     assert place.keys == keys
 
 
-async def scaled(place: Yard, number: int) -> bool:
+async def scaled(place: ProvisionerNamespace, number: int) -> bool:
     return await replicas(place) == number
 
 
-async def begin_rotation(place: Yard) -> None:
+async def begin_rotation(place: ProvisionerNamespace) -> None:
     """A key with other tags is recorded, and cannot be made."""
 
     def refuse(request: web.Request) -> None:
@@ -105,7 +105,9 @@ async def begin_rotation(place: Yard) -> None:
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-async def test_pods_follow_the_spec_while_a_rotation_cannot_be_finished(place: Yard, deleted: bool) -> None:
+async def test_pods_follow_the_spec_while_a_rotation_cannot_be_finished(
+    place: ProvisionerNamespace, deleted: bool
+) -> None:
     """They run with the key before, which retires only when its successor is there."""
     async with place.operator() as operator:
         await place.make()
@@ -113,7 +115,7 @@ async def test_pods_follow_the_spec_while_a_rotation_cannot_be_finished(place: Y
         keys, before = dict(place.keys), await place.deployment()
         await begin_rotation(place)
         if deleted:
-            await operator.settle()
+            await operator.wait_idle()
             await place.delete(DEPLOYMENT, "provisioner-build")
             await eventually(lambda: place.find(DEPLOYMENT, "provisioner-build"))
         await place.change(replicas=4)
@@ -122,14 +124,14 @@ async def test_pods_follow_the_spec_while_a_rotation_cannot_be_finished(place: Y
         assert after.manifest["spec"]["template"] == before.manifest["spec"]["template"]
         await place.roll_out(ready=0)
         place.clock.advance(hours=1)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert place.keys == keys
         place.plane.before = lambda request: None
-        await operator.look(place.key())
-        await place.told("ProvisionerKeyReady", "KeyReady")
+        await operator.reconcile(place.key())
+        await place.condition("ProvisionerKeyReady", "KeyReady")
 
 
-async def test_a_key_that_nobody_confirms_replaces_none_that_works(place: Yard) -> None:
+async def test_a_key_that_nobody_confirms_replaces_none_that_works(place: ProvisionerNamespace) -> None:
     """What the Secret holds may be anything."""
     async with place.operator() as operator:
         await place.make()
@@ -139,40 +141,40 @@ async def test_a_key_that_nobody_confirms_replaces_none_that_works(place: Yard) 
         before = await place.deployment()
         await place.client.merge(SECRET, Key(place.namespace, SECRET_NAME), {"data": {"key": "Z2FyYmFnZQ=="}})
         await place.change(replicas=4)
-        await place.told("ExternalProvisionersEntitled", "EntitlementsQueryFailed")
-        await operator.look(place.key())
+        await place.condition("ExternalProvisionersEntitled", "EntitlementsQueryFailed")
+        await operator.reconcile(place.key())
         assert await place.deployment() == before
 
 
-async def test_nothing_is_made_without_a_key(place: Yard) -> None:
+async def test_nothing_is_made_without_a_key(place: ProvisionerNamespace) -> None:
     place.plane.coderd.state.set(failing=True)
     async with place.operator() as operator:
         await place.make()
-        await place.told("ProvisionerKeyReady", "Failed", "Unknown")
-        await operator.look(place.key())
+        await place.condition("ProvisionerKeyReady", "Failed", "Unknown")
+        await operator.reconcile(place.key())
         assert await place.find(DEPLOYMENT, "provisioner-build") is None
         assert await place.find(SECRET, SECRET_NAME) is None
 
 
-async def image(place: Yard) -> Any:
+async def image(place: ProvisionerNamespace) -> Any:
     return (await place.deployment()).manifest["spec"]["template"]["spec"]["containers"][0]["image"]
 
 
-async def runs(place: Yard, wanted: str) -> bool:
+async def runs(place: ProvisionerNamespace, wanted: str) -> bool:
     return bool(await image(place) == wanted)
 
 
-async def test_image_follows_the_rollout_of_the_control_plane(place: Yard) -> None:
+async def test_image_follows_the_rollout_of_the_control_plane(place: ProvisionerNamespace) -> None:
     """A daemon that is newer than coderd is refused by it."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         assert await image(place) == "coder:v2.36.1"
         await place.client.merge(CONTROL_PLANE, Key(place.namespace, "demo"), {"spec": {"image": "coder:v2.37.0"}})
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert await image(place) == "coder:v2.36.1"
         await place.say("demo", image=None)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert await image(place) == "coder:v2.36.1"
         await place.say("demo", image="coder:v2.37.0")
         await eventually(lambda: runs(place, "coder:v2.37.0"))
@@ -180,19 +182,19 @@ async def test_image_follows_the_rollout_of_the_control_plane(place: Yard) -> No
         await eventually(lambda: runs(place, "coder:mine"))
 
 
-async def test_image_that_is_not_known_yet(place: Yard) -> None:
+async def test_image_that_is_not_known_yet(place: ProvisionerNamespace) -> None:
     await place.say("demo", image=None)
     async with place.operator() as operator:
         await place.make()
-        told = await place.told("ControlPlaneReady", "ControlPlaneNotReady", "False")
-        assert "demo has not completed a rollout" in told.message
-        await operator.settle()
+        condition = await place.condition("ControlPlaneReady", "ControlPlaneNotReady", "False")
+        assert "demo has not completed a rollout" in condition.message
+        await operator.wait_idle()
         assert await place.find(DEPLOYMENT, "provisioner-build") is None
         await place.say("demo", image="coder:v2.36.1")
         await place.ready(operator)
 
 
-async def test_key_that_cannot_be_deleted(place: Yard) -> None:
+async def test_key_that_cannot_be_deleted(place: ProvisionerNamespace) -> None:
     """coderd hides the organization from a user who lost a role; it is not taken for gone, and tried again."""
     state = place.plane.coderd.state
     user = User("builder", ("owner",))
@@ -203,22 +205,22 @@ async def test_key_that_cannot_be_deleted(place: Yard) -> None:
         await place.ready(operator)
         await place.annotate(rotate_key="now")
         await eventually(lambda: len(place.keys) == 2)
-        await place.told("ProvisionerKeyReady", "KeyReady")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "KeyReady")
+        await operator.wait_idle()
         state.add_token(replace(user, roles=("auditor",)), token)
         await place.roll_out()
         place.clock.advance(seconds=11)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         [event] = await eventually(lambda: place.events("ProvisionerKeyNotDeleted"))
         assert "Key build in organization default of CoderControlPlane demo" in event["note"]
         assert [key.name for key in (await place.get()).status.retiring_keys] == ["build"]
         assert len(place.keys) == 2
         state.add_token(user, token)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await eventually(lambda: "build" not in place.keys)
 
 
-async def test_conditions_say_what_holds(place: Yard) -> None:
+async def test_conditions_say_what_holds(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make(tags={"env": "gpu", "arch": "arm"}, replicas=2)
         found = await place.ready(operator, ready=2)

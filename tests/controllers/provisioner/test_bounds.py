@@ -14,29 +14,29 @@ from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
-from tests.support.provisioners import Operator, Yard
+from tests.support.provisioners import Operator, ProvisionerNamespace
 
 SECRET_NAME = "build-provisioner-key"
 
 
-async def empty(place: Yard, operator: Operator) -> None:
+async def empty(place: ProvisionerNamespace, operator: Operator) -> None:
     await place.client.merge(SECRET, Key(place.namespace, SECRET_NAME), {"data": {"key": ""}})
-    await operator.look(place.key())
+    await operator.reconcile(place.key())
 
 
-async def test_a_secret_that_is_emptied_again_and_again(place: Yard) -> None:
+async def test_a_secret_that_is_emptied_again_and_again(place: ProvisionerNamespace) -> None:
     """No rollout completes meanwhile, so no key retires."""
     async with place.operator() as operator:
         await place.make()
-        await place.told("ProvisionerKeyReady", "KeyReady")
+        await place.condition("ProvisionerKeyReady", "KeyReady")
         for _ in range(3):
             await empty(place, operator)
             assert await place.stored()
         for made, delay in enumerate([2, 4, 8], start=4):
             await empty(place, operator)
-            condition = await place.told("ProvisionerKeyReady", "Rotating", "False")
+            condition = await place.condition("ProvisionerKeyReady", "Rotating", "False")
             assert SECRET_NAME in condition.message
-            again = operator.look_again(place.key())
+            again = operator.requeue_after(place.key())
             assert again is not None
             assert again <= delay
             last = (await place.get()).status.retiring_keys[-1].since
@@ -48,11 +48,11 @@ async def test_a_secret_that_is_emptied_again_and_again(place: Yard) -> None:
             assert await place.stored()
 
 
-async def at(place: Yard, operator: Operator, time: datetime) -> None:
+async def at(place: ProvisionerNamespace, operator: Operator, time: datetime) -> None:
     """Make a pass at that time."""
     place.clock.time = time
     await place.say("demo", **place.fresh("entitled"))
-    await operator.look(place.key())
+    await operator.reconcile(place.key())
 
 
 @pytest.mark.parametrize(("retiring", "delay"), [(3, 2), (4, 4), (8, 64), (9, 120), (500, 120)])
@@ -68,19 +68,19 @@ def test_the_delay_grows(retiring: int, delay: int) -> None:
     assert unhurried == since + timedelta(seconds=delay)
 
 
-async def test_organizations_that_change_again_and_again(place: Yard) -> None:
+async def test_organizations_that_change_again_and_again(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
-        await place.told("ProvisionerKeyReady", "KeyReady")
+        await place.condition("ProvisionerKeyReady", "KeyReady")
         for turn in range(8):
             await place.change(organizationName="default" if turn % 2 else "acme")
-            await place.told("ProvisionerKeyReady", "Rotating" if turn % 2 and turn > 2 else "KeyReady")
-            await operator.settle()
+            await place.condition("ProvisionerKeyReady", "Rotating" if turn % 2 and turn > 2 else "KeyReady")
+            await operator.wait_idle()
         assert len((await place.get()).status.retiring_keys) == 3
         assert len(place.keys) + len(place.plane.acme.state.keys) == 4
 
 
-async def replace_database(place: Yard) -> None:
+async def replace_database(place: ProvisionerNamespace) -> None:
     """Have a coderd that knows neither the organization nor any key of before."""
     state = place.plane.coderd.state
     state.keys.clear()
@@ -91,45 +91,45 @@ async def replace_database(place: Yard) -> None:
     await place.say("demo", **place.fresh("entitled"))
 
 
-async def test_an_organization_that_is_gone(place: Yard) -> None:
+async def test_an_organization_that_is_gone(place: ProvisionerNamespace) -> None:
     """An Owner would see it."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await replace_database(place)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await place.ready(operator)
         assert not (await place.get()).status.retiring_keys
         [event] = await place.events("ProvisionerKeyLeaked")
         assert "Coder has no such organization" in event["note"]
 
 
-async def test_an_organization_that_may_be_hidden(place: Yard) -> None:
+async def test_an_organization_that_may_be_hidden(place: ProvisionerNamespace) -> None:
     """It is asked for slowly, and taken for gone after a day."""
     state = place.plane.coderd.state
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await replace_database(place)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await place.put_secret("demo-operator-token", token=state.add_token(User("reader", ("auditor",))))
-        await operator.settle()
+        await operator.wait_idle()
         await place.roll_out()
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert len((await place.get()).status.retiring_keys) == 1
         [event] = await place.events("ProvisionerKeyNotDeleted")
         assert "Organization Admin" in event["note"]
-        again = operator.look_again(place.key())
+        again = operator.requeue_after(place.key())
         assert again is not None
         assert again > 20
         place.clock.advance(hours=25)
         await place.say("demo", **place.fresh("entitled"))
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert not (await place.get()).status.retiring_keys
         assert await place.events("ProvisionerKeyLeaked")
 
 
-async def test_what_is_given_up_is_named_once(place: Yard) -> None:
+async def test_what_is_given_up_is_named_once(place: ProvisionerNamespace) -> None:
     """Also while another key of the object is still waited for."""
     async with place.operator() as operator:
         await place.make()
@@ -140,11 +140,11 @@ async def test_what_is_given_up_is_named_once(place: Yard) -> None:
     await place.delete(PROVISIONER, "build")
     async with place.operator() as operator:
         for _ in range(3):
-            await operator.look(place.key())
+            await operator.reconcile(place.key())
         assert not await place.events("ProvisionerKeyLeaked")
         place.plane.coderd.state.set(failing=False)
-        await operator.look(place.key())
-        await operator.settle()
+        await operator.reconcile(place.key())
+        await operator.wait_idle()
         assert await place.find(PROVISIONER, "build") is None
         [event] = await place.events("ProvisionerKeyLeaked")
         assert "key old" in event["note"]
@@ -152,7 +152,7 @@ async def test_what_is_given_up_is_named_once(place: Yard) -> None:
         assert not place.keys
 
 
-async def test_a_secret_that_another_owner_makes_meanwhile(place: Yard) -> None:
+async def test_a_secret_that_another_owner_makes_meanwhile(place: ProvisionerNamespace) -> None:
     """The key that no Secret holds is deleted again."""
     state = place.plane.coderd.state
     made: list[asyncio.Task[None]] = []
@@ -165,14 +165,14 @@ async def test_a_secret_that_another_owner_makes_meanwhile(place: Yard) -> None:
         place.plane.before = before
         state.set(latency=0.5)
         await place.make()
-        await place.told("ProvisionerKeySecretReady", "NameTaken")
-        await operator.settle()
+        await place.condition("ProvisionerKeySecretReady", "NameTaken")
+        await operator.wait_idle()
         assert made
         assert not place.keys
         assert await place.stored() == "theirs"
 
 
-def answered(place: Yard, method: str, path: str, answer: type[web.HTTPException], text: str) -> None:
+def answered(place: ProvisionerNamespace, method: str, path: str, answer: type[web.HTTPException], text: str) -> None:
     """Answer some requests in the place of coderd."""
 
     def before(request: web.Request) -> None:
@@ -182,7 +182,7 @@ def answered(place: Yard, method: str, path: str, answer: type[web.HTTPException
     place.plane.before = before
 
 
-async def test_daemons_that_are_not_listed(place: Yard) -> None:
+async def test_daemons_that_are_not_listed(place: ProvisionerNamespace) -> None:
     """The key is ready all the same."""
     async with place.operator() as operator:
         await place.make()
@@ -190,32 +190,32 @@ async def test_daemons_that_are_not_listed(place: Yard) -> None:
         answered(place, "GET", "/provisionerdaemons", web.HTTPBadGateway, "bad gateway")
         place.clock.advance(minutes=3)
         await place.say("demo", **place.fresh("entitled"))
-        await operator.look(place.key())
-        await place.told("DaemonsConnected", "Failed", "Unknown")
-        await place.told("ProvisionerKeyReady", "KeyReady", "True")
+        await operator.reconcile(place.key())
+        await place.condition("DaemonsConnected", "Failed", "Unknown")
+        await place.condition("ProvisionerKeyReady", "KeyReady", "True")
         place.plane.before = lambda request: None
-        await operator.look(place.key())
-        await place.told("DaemonsConnected", "Connected", "True")
+        await operator.reconcile(place.key())
+        await place.condition("DaemonsConnected", "Connected", "True")
 
 
-async def test_a_key_that_coderd_calls_invalid(place: Yard) -> None:
+async def test_a_key_that_coderd_calls_invalid(place: ProvisionerNamespace) -> None:
     """Asking again does not help, so it is done slowly."""
     answered(place, "POST", "/provisionerkeys", web.HTTPBadRequest, '{"message": "Name cannot be reserved name"}')
     async with place.operator() as operator:
         await place.make()
-        await place.told("ProvisionerKeyReady", "Failed", "False")
-        await operator.settle()
-        again = operator.look_again(place.key())
+        await place.condition("ProvisionerKeyReady", "Failed", "False")
+        await operator.wait_idle()
+        again = operator.requeue_after(place.key())
         assert again is not None
         assert again > 60
 
 
-async def test_an_object_with_a_name_that_coder_keeps_for_itself(place: Yard) -> None:
+async def test_an_object_with_a_name_that_coder_keeps_for_itself(place: ProvisionerNamespace) -> None:
     """Its key needs another one."""
     with pytest.raises(errors.Invalid, match=r"set spec\.key\.name"):
         await place.make("psk")
     await place.make("psk", key={"name": "other"})
     async with place.operator() as operator:
-        await place.told("ProvisionerKeyReady", "KeyReady", name="psk")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "KeyReady", name="psk")
+        await operator.wait_idle()
         assert set(place.keys) == {"other"}

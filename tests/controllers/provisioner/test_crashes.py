@@ -13,9 +13,9 @@ import pytest
 from coder_k8s.api import PROVISIONER
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
+from tests.support.crash_injector import ProvisionerCrashInjector
+from tests.support.crash_scenarios import State, compare
 from tests.support.crashes import Clock, Trial
-from tests.support.drills import State, compare
-from tests.support.executions import Execution
 from tests.support.rotations import (
     ROTATIONS,
     Change,
@@ -23,12 +23,12 @@ from tests.support.rotations import (
     change_rights,
     change_secret_name,
     change_url,
-    site,
+    rotation_namespace,
 )
 
-from .at_rest import state
+from .steady_state import state
 
-Scene = Trial | Execution
+Scene = Trial | ProvisionerCrashInjector
 Act = Callable[[Any, int], Awaitable[None]]
 
 SLICE = 3
@@ -81,7 +81,7 @@ KEEPING = {"url", "secret moved", "pods", "rights"}
 @pytest.fixture
 async def trial(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Trial]:
     clock = Clock()
-    async with site(cluster.kubeconfig, namespace, clock) as place:
+    async with rotation_namespace(cluster.kubeconfig, namespace, clock) as place:
         trial = Trial(place, operator_kubeconfig, clock)
         await trial.operator.start()
         yield trial
@@ -92,15 +92,15 @@ async def crash(
     trial: Trial, cause: str, turn: int, at: int, *, before: bool, expected: State | None = None
 ) -> list[str]:
     """Let the operator crash at a request of what follows from a cause; the requests up to that one."""
-    trial.operator.fate.decide(0)
+    trial.operator.crash_point.crash_at(0)
     await prepare(trial, cause, turn)
     assert await trial.rest()
     old = [found.key.id for found in trial.site.found()]
-    trial.operator.fate.decide(at, before=before)
+    trial.operator.crash_point.crash_at(at, before=before)
     await CAUSES[cause](trial, turn)
     replaced = old[0] if cause in ROTATING else ""
     crashed = not await trial.rest(replaced)
-    seen = list(trial.operator.fate.seen)
+    seen = list(trial.operator.crash_point.seen)
     where = f"after a crash {'before' if before else 'after'} {seen[-1]}" if crashed else "without a crash"
     if crashed:
         await trial.restart()
@@ -148,9 +148,9 @@ async def prepare(scene: Scene, cause: str, turn: int) -> None:
 async def test_nothing_is_sent_after_a_crash(trial: Trial) -> None:
     await prepare(trial, "created", 1)
     assert await trial.rest()
-    trial.operator.fate.choose("POST http", before=True)
+    trial.operator.crash_point.crash_on("POST http", before=True)
     await create(trial, 1)
-    await trial.operator.fate.dead.wait()
+    await trial.operator.crash_point.crashed.wait()
     asked = [coderd.state.requests.total() for coderd in trial.site.coderds.values()]
     left = await trial.site.provisioner()
     await trial.operator.kill()
@@ -192,22 +192,24 @@ async def test_every_crash_is_survived(trial: Trial, cause: str) -> None:
 @pytest.fixture
 async def execution(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, tmp_path: Path
-) -> AsyncIterator[Execution]:
-    async with site(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place:
+) -> AsyncIterator[ProvisionerCrashInjector]:
+    async with rotation_namespace(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place:
         await place.forget_entitlements()
-        async with Execution(place, cluster, operator_kubeconfig, tmp_path).ready() as execution:
+        async with ProvisionerCrashInjector(place, cluster, operator_kubeconfig, tmp_path).ready() as execution:
             execution.start()
             yield execution
 
 
-async def kill(execution: Execution, cause: str, turn: int, kind: str, *, before: bool, expected: State) -> bool:
+async def kill(
+    execution: ProvisionerCrashInjector, cause: str, turn: int, kind: str, *, before: bool, expected: State
+) -> bool:
     """Kill the process at the first request of a kind that follows from a cause, and let the next one finish.
 
     Whether there was such a request: what coderd said a moment ago need not be asked again.
     """
     await prepare(execution, cause, turn)
     await execution.rest()
-    execution.choose(kind.__eq__, before=before)
+    execution.crash_on(kind.__eq__, before=before)
     await CAUSES[cause](execution, turn)
     if not await execution.done():
         return False
@@ -220,12 +222,12 @@ async def kill(execution: Execution, cause: str, turn: int, kind: str, *, before
     return True
 
 
-async def soon(execution: Execution) -> State:
+async def soon(execution: ProvisionerCrashInjector) -> State:
     """The state without conditions: some change only with time, which nobody can advance for a process."""
     return {**await state(execution.site), "conditions": {}}
 
 
-async def test_sigkill_is_survived(execution: Execution) -> None:
+async def test_sigkill_is_survived(execution: ProvisionerCrashInjector) -> None:
     await create(execution, 0)
     await execution.rest()
     expected = await soon(execution)  # whatever the tags are: no child tells them
@@ -237,7 +239,7 @@ async def test_sigkill_is_survived(execution: Execution) -> None:
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("cause", ["created", "tags", "secret moved", "rights", "deleted"])
-async def test_sigkill_at_every_kind_of_request_is_survived(execution: Execution, cause: str) -> None:
+async def test_sigkill_at_every_kind_of_request_is_survived(execution: ProvisionerCrashInjector, cause: str) -> None:
     """Between them these causes make every kind of request."""
     ways = WAYS.get(cause, 1)
     states, kinds = {}, set()
@@ -261,7 +263,7 @@ async def test_sigkill_at_every_kind_of_request_is_survived(execution: Execution
 async def meddle(trial: Trial, random: Random, turn: int) -> str:
     """Do something to the provisioner, or to what it is made of, in whatever state that is; what it was."""
     cause = random.choice(sorted(ROTATING | {"url", "secret moved"}))
-    if cause == "interval" and await trial.site.flaws():
+    if cause == "interval" and await trial.site.differences():
         trial.pods.excuse()  # the leap in time is longer than any grace
     if cause == "key deleted":
         trial.pods.excuse()
@@ -278,7 +280,7 @@ async def meddle_and_crash(trial: Trial, random: Random, turn: int) -> None:
     story = []
     for step in range(random.randint(2, 3)):
         at, before = random.randint(1, 25), random.random() < 0.5
-        trial.operator.fate.decide(at, before=before)
+        trial.operator.crash_point.crash_at(at, before=before)
         story.append((await meddle(trial, random, 3 * turn + step), at, before))
         try:
             await trial.rest()

@@ -15,7 +15,7 @@ from coder_k8s.kube.kinds import POD, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Manifest, Unstructured, timestamp
 from tests.support import eventually
 from tests.support.kstatus import kstatus
-from tests.support.provisioners import Operator, Yard
+from tests.support.provisioners import Operator, ProvisionerNamespace
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 JOB = DaemonJob("job", "running")
@@ -153,7 +153,7 @@ def test_judge(replicas: int, connected: int, expected: tuple[str, str], settled
     assert (report.requeue is None) is settled
 
 
-async def put_pod(place: Yard, operator: Operator, name: str, ready_since: datetime) -> None:
+async def put_pod(place: ProvisionerNamespace, operator: Operator, name: str, ready_since: datetime) -> None:
     """A pod of the provisioner that has been ready since then."""
     if await place.find(SERVICE_ACCOUNT, "default") is None:
         await place.client.create(SERVICE_ACCOUNT, {"metadata": {"namespace": place.namespace, "name": "default"}})
@@ -167,7 +167,7 @@ async def put_pod(place: Yard, operator: Operator, name: str, ready_since: datet
     await eventually(lambda: (live := cache.get(place.key(name))) and "conditions" in live.manifest["status"])
 
 
-async def test_lost_daemon_is_restarted(place: Yard) -> None:
+async def test_lost_daemon_is_restarted(place: ProvisionerNamespace) -> None:
     """One after the other, never one that works."""
     state = place.plane.coderd.state
     async with place.operator() as operator:
@@ -181,23 +181,23 @@ async def test_lost_daemon_is_restarted(place: Yard) -> None:
         state.disconnect_daemon(ids["build-2"])
         place.clock.advance(minutes=2, seconds=50)
         await place.say("demo", **place.fresh("entitled"))
-        await operator.look(place.key())
-        await place.told("DaemonsConnected", "Connecting", "True")
+        await operator.reconcile(place.key())
+        await place.condition("DaemonsConnected", "Connecting", "True")
         assert not await place.events("DaemonRestarted")
         place.clock.advance(seconds=10)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         [event] = await eventually(lambda: place.events("DaemonRestarted"))
         assert "build-1" in event["note"]
         assert await place.find(POD, "build-1") is None
         assert await place.find(POD, "build-2") is not None
         await eventually(lambda: operator.runtime.informers[POD].get(place.key("build-1")) is None)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert await place.find(POD, "build-2") is None
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert await place.find(POD, "build-0") is not None
 
 
-async def test_metrics(place: Yard) -> None:
+async def test_metrics(place: ProvisionerNamespace) -> None:
     state = place.plane.coderd.state
     async with place.operator() as operator:
         await place.make(replicas=3)
@@ -206,9 +206,9 @@ async def test_metrics(place: Yard) -> None:
         state.set_daemon(busy, "busy")
         state.set_daemon(offline, "offline")
         place.clock.advance(minutes=2)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         metrics = operator.metrics()
-        told = (await place.get()).status
+        reported = (await place.get()).status
     of = f'name="build",namespace="{place.namespace}"'
     for status, number in (("idle", 1), ("busy", 1), ("offline", 1)):
         assert f'coder_k8s_provisioner_daemons{{{of},state="{status}"}} {number}.0' in metrics
@@ -217,28 +217,28 @@ async def test_metrics(place: Yard) -> None:
         line for line in metrics.splitlines() if line.startswith("coder_k8s_provisioner_key_created_timestamp_seconds{")
     ]
     assert float(age.rpartition(" ")[2]) == created
-    assert told.daemons == Daemons(connected=2, busy=1, offline=1, versions=["v2.36.1"])
+    assert reported.daemons == Daemons(connected=2, busy=1, offline=1, versions=["v2.36.1"])
 
 
-async def test_new_daemons_are_noticed_soon(place: Yard) -> None:
+async def test_new_daemons_are_noticed_soon(place: ProvisionerNamespace) -> None:
     """Those who wait for daemons look every 10 s; those who have them need not."""
     async with place.operator() as operator:
         await place.make()
-        await place.told("DaemonsConnected", "NotConnected", "False")
-        await operator.settle()
-        assert 0 < (operator.look_again(place.key()) or 0) <= 10
+        await place.condition("DaemonsConnected", "NotConnected", "False")
+        await operator.wait_idle()
+        assert 0 < (operator.requeue_after(place.key()) or 0) <= 10
         await place.ready(operator)
-        await operator.look(place.key())
-        assert (operator.look_again(place.key()) or 0) > 100
+        await operator.reconcile(place.key())
+        assert (operator.requeue_after(place.key()) or 0) > 100
 
 
-async def test_scaled_to_zero_is_ready(place: Yard) -> None:
+async def test_scaled_to_zero_is_ready(place: ProvisionerNamespace) -> None:
     async with place.operator():
         await place.make(replicas=0)
-        await place.told("ProvisionerKeyReady", "KeyReady")
+        await place.condition("ProvisionerKeyReady", "KeyReady")
         await eventually(place.deployment)
         await place.roll_out(ready=0)
-        await place.told("Ready", "ScaledToZero", "True")
+        await place.condition("Ready", "ScaledToZero", "True")
         assert (await place.conditions())["DaemonsConnected"] == ("False", "ScaledToZero")
         assert (await place.conditions())["DeploymentReady"] == ("False", "NoReplicasReady")
         assert (await place.get()).status.phase == "Pending"

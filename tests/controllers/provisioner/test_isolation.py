@@ -11,43 +11,45 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.provisioners import Operator, Yard, yard
+from tests.support.provisioners import Operator, ProvisionerNamespace, provisioner_namespace
 
 
 @pytest.fixture
-async def two(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Yard]:
-    async with yard(cluster.kubeconfig, operator_kubeconfig, namespace, planes=("a", "b")) as place:
+async def two(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[ProvisionerNamespace]:
+    async with provisioner_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, planes=("a", "b")) as place:
         for name in place.planes:
             await place.make_plane(name)
         yield place
 
 
-async def move(place: Yard, operator: Operator, **spec: Any) -> None:
+async def move(place: ProvisionerNamespace, operator: Operator, **spec: Any) -> None:
     """From one control plane to the other, until the key is there."""
     await place.change(controlPlaneRef={"name": "b"}, **spec)
     await eventually(lambda: place.planes["b"].keys)
-    await place.told("ProvisionerKeyReady", "KeyReady", "True")
-    await operator.settle()
+    await place.condition("ProvisionerKeyReady", "KeyReady", "True")
+    await operator.wait_idle()
 
 
-async def arrive(place: Yard, operator: Operator) -> None:
+async def arrive(place: ProvisionerNamespace, operator: Operator) -> None:
     """The pods follow."""
     for daemon in list(place.planes["a"].coderd.state.daemons):
         place.planes["a"].coderd.state.disconnect_daemon(daemon)
     await place.roll_out(plane="b")
     place.clock.advance(seconds=11)
     await place.say("b", **place.fresh("entitled"))
-    await operator.look(place.key())
-    await place.told("Ready", "AllPartsReady")
+    await operator.reconcile(place.key())
+    await place.condition("Ready", "AllPartsReady")
 
 
-def strangers(place: Yard) -> set[str]:
+def strangers(place: ProvisionerNamespace) -> set[str]:
     """Tokens and keys that were shown to the wrong server."""
     a, b = place.planes["a"], place.planes["b"]
     return a.heard & b.heard
 
 
-async def test_operator_tokens(two: Yard) -> None:
+async def test_operator_tokens(two: ProvisionerNamespace) -> None:
     a, b = two.planes["a"], two.planes["b"]
     async with two.operator() as operator:
         await two.make()
@@ -69,7 +71,7 @@ async def test_operator_tokens(two: Yard) -> None:
     assert event["note"].startswith("ControlPlaneChanged")
 
 
-async def test_bootstrap_tokens(two: Yard) -> None:
+async def test_bootstrap_tokens(two: ProvisionerNamespace) -> None:
     """The token of the spec is for the control plane of the spec; the old key goes with the operator's own access."""
     a, b = two.planes["a"], two.planes["b"]
     given = {name: plane.coderd.state.add_token(plane.coderd.state.owner) for name, plane in two.planes.items()}
@@ -86,7 +88,7 @@ async def test_bootstrap_tokens(two: Yard) -> None:
     assert not strangers(two)
 
 
-async def test_old_control_plane_without_access(two: Yard) -> None:
+async def test_old_control_plane_without_access(two: ProvisionerNamespace) -> None:
     """Nobody can delete the key there any more: somebody is told."""
     a = two.planes["a"]
     await two.put_secret("given", token=two.planes["b"].token)
@@ -105,7 +107,7 @@ async def test_old_control_plane_without_access(two: Yard) -> None:
     assert not strangers(two)
 
 
-async def test_old_control_plane_is_away_for_a_while(two: Yard) -> None:
+async def test_old_control_plane_is_away_for_a_while(two: ProvisionerNamespace) -> None:
     """A token that is yet to come back is waited for; nothing is given up."""
     a = two.planes["a"]
     async with two.operator() as operator:
@@ -122,7 +124,7 @@ async def test_old_control_plane_is_away_for_a_while(two: Yard) -> None:
     assert not strangers(two)
 
 
-async def test_old_control_plane_is_gone(two: Yard) -> None:
+async def test_old_control_plane_is_gone(two: ProvisionerNamespace) -> None:
     async with two.operator() as operator:
         await two.make()
         await two.ready(operator)
@@ -133,7 +135,7 @@ async def test_old_control_plane_is_gone(two: Yard) -> None:
     assert not strangers(two)
 
 
-async def test_name_taken_at_the_new_control_plane(two: Yard) -> None:
+async def test_name_taken_at_the_new_control_plane(two: ProvisionerNamespace) -> None:
     """The key there has another name; the one of someone else is left alone."""
     a, b = two.planes["a"], two.planes["b"]
     theirs = b.coderd.state.add_key("build")
@@ -142,15 +144,15 @@ async def test_name_taken_at_the_new_control_plane(two: Yard) -> None:
         await two.ready(operator)
         await two.change(controlPlaneRef={"name": "b"})
         await eventually(lambda: len(b.keys) == 2)
-        await two.told("ProvisionerKeyReady", "KeyReady", "True")
-        await operator.settle()
+        await two.condition("ProvisionerKeyReady", "KeyReady", "True")
+        await operator.wait_idle()
         await arrive(two, operator)
         await eventually(lambda: not a.keys)
     assert b.keys["build"].secret == theirs
     assert not strangers(two)
 
 
-async def test_new_control_plane_is_away(two: Yard) -> None:
+async def test_new_control_plane_is_away(two: ProvisionerNamespace) -> None:
     """Pods with the key of one are never sent to the other."""
     a, b = two.planes["a"], two.planes["b"]
     b.coderd.state.set(failing=True)
@@ -159,14 +161,14 @@ async def test_new_control_plane_is_away(two: Yard) -> None:
         await two.ready(operator)
         before = await two.deployment()
         await two.change(controlPlaneRef={"name": "b"}, replicas=3)
-        await two.told("ProvisionerKeyReady", "Failed", "Unknown")
-        await operator.look(two.key())
+        await two.condition("ProvisionerKeyReady", "Failed", "Unknown")
+        await operator.reconcile(two.key())
         assert await two.deployment() == before
         assert await two.stored() == a.keys["build"].secret
     assert not strangers(two)
 
 
-async def test_secret_of_another_operator(two: Yard) -> None:
+async def test_secret_of_another_operator(two: ProvisionerNamespace) -> None:
     """A Secret that does not say where its key was made is not shown around once a new key is begun."""
     a, b = two.planes["a"], two.planes["b"]
     async with two.operator() as operator:
@@ -177,11 +179,11 @@ async def test_secret_of_another_operator(two: Yard) -> None:
     await two.change(controlPlaneRef={"name": "b"})
     b.coderd.state.set(failing=True)
     async with two.operator() as operator:
-        await two.told("ProvisionerKeyReady", "Failed", "Unknown")
-        await operator.settle()
+        await two.condition("ProvisionerKeyReady", "Failed", "Unknown")
+        await operator.wait_idle()
         b.coderd.state.set(failing=False)
-        await operator.look(two.key())
-        await two.told("ProvisionerKeyReady", "KeyReady", "True")
+        await operator.reconcile(two.key())
+        await two.condition("ProvisionerKeyReady", "KeyReady", "True")
         await arrive(two, operator)
         await eventually(lambda: not a.keys)
     assert not strangers(two)

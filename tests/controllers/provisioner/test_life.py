@@ -15,7 +15,7 @@ from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import eventually
 from tests.support.history import recording
 from tests.support.kstatus import kstatus
-from tests.support.provisioners import Yard
+from tests.support.provisioners import ProvisionerNamespace
 
 QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Unstructured)
 
@@ -23,12 +23,12 @@ FINALIZER = "coder.com/provisioner-key-cleanup"
 SECRET_NAME = "build-provisioner-key"
 
 
-async def test_create(place: Yard) -> None:
+async def test_create(place: ProvisionerNamespace) -> None:
     """All defaults."""
     async with place.operator() as operator:
         await place.make()
-        await place.told("DeploymentReady", "NoReplicasReady", "False")
-        await place.told("Reconciling", "NotConnected", "True")
+        await place.condition("DeploymentReady", "NoReplicasReady", "False")
+        await place.condition("Reconciling", "NotConnected", "True")
         assert (await place.get()).status.phase == "Pending"
         found = await place.ready(operator)
     key = place.keys["build"]
@@ -61,12 +61,12 @@ async def test_create(place: Yard) -> None:
     assert reasons == ["ProvisionerKeyCreated", "Ready"]
 
 
-async def test_children(place: Yard) -> None:
+async def test_children(place: ProvisionerNamespace) -> None:
     async with place.operator():
         await place.make(
             replicas=2, tags={"env": "gpu"}, extraArgs=["--verbose"], extraEnv=[{"name": "A", "value": "b"}]
         )
-        await place.told("ProvisionerKeyReady", "KeyReady")
+        await place.condition("ProvisionerKeyReady", "KeyReady")
     spec = (await place.deployment()).manifest["spec"]
     own = {
         "app.kubernetes.io/name": "coder-provisioner",
@@ -105,10 +105,10 @@ async def test_children(place: Yard) -> None:
         assert own.items() <= child.metadata.labels.items()
 
 
-async def test_permissions_follow_the_spec(place: Yard) -> None:
+async def test_permissions_follow_the_spec(place: ProvisionerNamespace) -> None:
     async with place.operator():
         await place.make(enableDeployments=True)
-        await place.told("ProvisionerKeyReady", "KeyReady")
+        await place.condition("ProvisionerKeyReady", "KeyReady")
         rules = (await place.find(ROLE, "provisioner-build")).manifest["rules"]
         assert [rule["resources"] for rule in rules] == [["pods", "persistentvolumeclaims"], ["deployments"]]
         await place.change(workspacePermissions=False)
@@ -118,22 +118,22 @@ async def test_permissions_follow_the_spec(place: Yard) -> None:
         await eventually(lambda: place.find(ROLE_BINDING, "provisioner-build"))
 
 
-async def gone(place: Yard, kind: Any, name: str) -> bool:
+async def gone(place: ProvisionerNamespace, kind: Any, name: str) -> bool:
     return await place.find(kind, name) is None
 
 
-async def test_long_names(place: Yard) -> None:
+async def test_long_names(place: ProvisionerNamespace) -> None:
     """As long as Kubernetes allows, and a key as long as coderd does."""
     name = "p" * 253
     async with place.operator():
         await place.make(name, key={"name": "k" * 64})
-        await place.told("ProvisionerKeyReady", "KeyReady", name=name)
+        await place.condition("ProvisionerKeyReady", "KeyReady", name=name)
         assert set(place.keys) == {"k" * 64}
         await place.change(name, tags={"env": "gpu"})
         await eventually(lambda: len(place.keys) == 2)
-        await place.told("ProvisionerKeyReady", "KeyReady", name=name)
+        await place.condition("ProvisionerKeyReady", "KeyReady", name=name)
         await place.make("q" * 253)
-        await place.told("ProvisionerKeyReady", "KeyReady", name="q" * 253)
+        await place.condition("ProvisionerKeyReady", "KeyReady", name="q" * 253)
     assert all(len(key) <= 64 for key in place.keys)
     status = (await place.get(name)).status
     assert status.provisioner_key_name.endswith("-0002")
@@ -146,42 +146,42 @@ async def test_long_names(place: Yard) -> None:
         assert await place.find(kind, derived) is not None
 
 
-async def test_first_status_is_not_the_end(place: Yard) -> None:
+async def test_first_status_is_not_the_end(place: ProvisionerNamespace) -> None:
     """Tools that wait for the object never take a status in between for the last one."""
     async with recording(place.client, place.namespace, PROVISIONER) as [history], place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await history.until("build", lambda state: kstatus(state) == "Current")
-    told = [state for state in history.of("build") if "status" in state]
-    assert [kstatus(state) for state in told[:-1]] == ["InProgress"] * (len(told) - 1)
+    states = [state for state in history.of("build") if "status" in state]
+    assert [kstatus(state) for state in states[:-1]] == ["InProgress"] * (len(states) - 1)
 
 
-async def test_existing_secret_of_somebody_else(place: Yard) -> None:
+async def test_existing_secret_of_somebody_else(place: ProvisionerNamespace) -> None:
     """It is neither read nor written; no key is made whose secret would have no home."""
     await place.put_secret(SECRET_NAME, key="theirs")
     async with place.operator() as operator:
         await place.make()
-        told = await place.told("ProvisionerKeySecretReady", "NameTaken", "False")
-        assert SECRET_NAME in told.message
-        await place.told("Stalled", "NameTaken", "True")
+        condition = await place.condition("ProvisionerKeySecretReady", "NameTaken", "False")
+        assert SECRET_NAME in condition.message
+        await place.condition("Stalled", "NameTaken", "True")
         assert await place.stored() == "theirs"
         assert not place.keys
-        await operator.settle()
-        assert (operator.look_again(place.key()) or 999) <= 60
+        await operator.wait_idle()
+        assert (operator.requeue_after(place.key()) or 999) <= 60
         await place.delete(SECRET, SECRET_NAME)
         await eventually(lambda: not operator.runtime.informers[SECRET].get(Key(place.namespace, SECRET_NAME)))
-        await operator.look(place.key())
-        await place.told("ProvisionerKeySecretReady", "SecretReady", "True")
+        await operator.reconcile(place.key())
+        await place.condition("ProvisionerKeySecretReady", "SecretReady", "True")
     assert await place.stored() == place.keys["build"].secret
 
 
-async def test_secret_moves_without_rotation(place: Yard) -> None:
+async def test_secret_moves_without_rotation(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         before = await place.ready(operator)
         secret = await place.stored()
         await place.change(key={"secretName": "elsewhere"})
-        await place.told("ProvisionerKeySecretReady", "SecretReady")
+        await place.condition("ProvisionerKeySecretReady", "SecretReady")
         await eventually(lambda: holds(place, secret, "elsewhere", "key"))
         assert await place.stored() == secret  # pods still run with it
         await place.ready(operator)
@@ -197,38 +197,38 @@ async def test_secret_moves_without_rotation(place: Yard) -> None:
     assert container["env"][1]["valueFrom"]["secretKeyRef"] == {"name": "elsewhere", "key": "other"}
 
 
-async def test_no_key_is_made_that_cannot_be_kept(place: Yard) -> None:
+async def test_no_key_is_made_that_cannot_be_kept(place: ProvisionerNamespace) -> None:
     """As with a quota that leaves no room for its Secret: a dry run shows it, before anything is made in coderd."""
     quota = await fill_quota(place)
     async with place.operator() as operator:
         await place.make()
-        refused = await place.told("ProvisionerKeySecretReady", "Forbidden", "False")
+        refused = await place.condition("ProvisionerKeySecretReady", "Forbidden", "False")
         assert "exceeded quota" in refused.message
         for _ in range(3):
-            await operator.look(place.key())
-        assert 30 < (operator.look_again(place.key()) or 0) <= 60
+            await operator.reconcile(place.key())
+        assert 30 < (operator.requeue_after(place.key()) or 0) <= 60
         assert place.plane.asked("POST") == place.plane.asked("DELETE") == 0
         assert (await place.get()).status.provisioner_key_name == ""
         await place.client.delete(QUOTA, quota, unchanged=False)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await place.ready(operator)
     assert await place.stored() == place.keys["build"].secret
 
 
-async def test_the_old_key_stays_while_a_new_one_cannot_be_kept(place: Yard) -> None:
+async def test_the_old_key_stays_while_a_new_one_cannot_be_kept(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         quota = await fill_quota(place)
         await place.delete(SECRET, SECRET_NAME)
-        await place.told("ProvisionerKeySecretReady", "Forbidden", "False")
-        await operator.settle()
+        await place.condition("ProvisionerKeySecretReady", "Forbidden", "False")
+        await operator.wait_idle()
         assert set(place.keys) == {"build"}
         assert place.plane.asked("POST") == 1
         assert (await place.get()).status.provisioner_key_name == "build"
-        assert 30 < (operator.look_again(place.key()) or 0) <= 60
+        assert 30 < (operator.requeue_after(place.key()) or 0) <= 60
         await place.client.delete(QUOTA, quota, unchanged=False)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await place.ready(operator)
         await eventually(lambda: len(place.keys) == 1)
     [key] = place.keys.values()
@@ -236,7 +236,7 @@ async def test_the_old_key_stays_while_a_new_one_cannot_be_kept(place: Yard) -> 
     assert await place.stored() == key.secret
 
 
-async def fill_quota(place: Yard) -> Unstructured:
+async def fill_quota(place: ProvisionerNamespace) -> Unstructured:
     """Let the namespace have no room for another Secret."""
     full = {"count/secrets": "0"}
     metadata = {"namespace": place.namespace, "name": "none"}
@@ -244,11 +244,11 @@ async def fill_quota(place: Yard) -> Unstructured:
     return await place.client.merge(QUOTA, quota.key, {"status": {"hard": full, "used": full}}, "status")
 
 
-async def holds(place: Yard, secret: str, name: str, field: str) -> bool:
+async def holds(place: ProvisionerNamespace, secret: str, name: str, field: str) -> bool:
     return await place.stored(name, field) == secret
 
 
-async def test_secret_moves_to_a_taken_name(place: Yard) -> None:
+async def test_secret_moves_to_a_taken_name(place: ProvisionerNamespace) -> None:
     """What pods run with stays until there is something better."""
     await place.put_secret("theirs", key="theirs")
     async with place.operator() as operator:
@@ -256,15 +256,15 @@ async def test_secret_moves_to_a_taken_name(place: Yard) -> None:
         await place.ready(operator)
         secret, template = await place.stored(), (await place.deployment()).manifest["spec"]["template"]
         await place.change(key={"secretName": "theirs"})
-        await place.told("ProvisionerKeySecretReady", "NameTaken")
-        await operator.look(place.key())
+        await place.condition("ProvisionerKeySecretReady", "NameTaken")
+        await operator.reconcile(place.key())
         assert await place.stored() == secret
         assert (await place.deployment()).manifest["spec"]["template"] == template
         await place.change(key={"secretName": None})
-        await place.told("Ready", "AllPartsReady")
+        await place.condition("Ready", "AllPartsReady")
 
 
-async def test_lost_status_is_filled_in(place: Yard) -> None:
+async def test_lost_status_is_filled_in(place: ProvisionerNamespace) -> None:
     """By looking: the key that works is kept."""
     async with place.operator() as operator:
         await place.make(tags={"env": "gpu", "empty": ""})
@@ -274,7 +274,7 @@ async def test_lost_status_is_filled_in(place: Yard) -> None:
     assert (await place.get()).status.provisioner_key_id == ""
     generation = (await place.deployment()).metadata.generation
     async with place.operator() as operator:
-        await operator.settle()
+        await operator.wait_idle()
         after = await place.get()
     assert after.status.provisioner_key_id == before.status.provisioner_key_id
     assert after.status.tags_hash == before.status.tags_hash
@@ -287,19 +287,19 @@ def msgspec_names(found: Any) -> list[str]:
     return list(found.status.__struct_encode_fields__)
 
 
-async def test_restart_changes_nothing(place: Yard) -> None:
+async def test_restart_changes_nothing(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
     asked = place.plane.asked()
     async with place.operator() as operator:
-        await operator.settle()
-        await operator.look(place.key())
+        await operator.wait_idle()
+        await operator.reconcile(place.key())
         assert operator.writes() == 1  # the dry run that tries the fields of the status
     assert place.plane.asked() - asked <= 2
 
 
-async def test_delete(place: Yard) -> None:
+async def test_delete(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -310,19 +310,19 @@ async def test_delete(place: Yard) -> None:
     assert not await place.events("ProvisionerKeyLeaked")
 
 
-async def test_delete_a_key_of_any_name(place: Yard) -> None:
+async def test_delete_a_key_of_any_name(place: ProvisionerNamespace) -> None:
     """What Go leaves as it is in a path is sent as it is: coderd would not find the key otherwise."""
     async with place.operator() as operator:
         await place.make(key={"name": "Env=Prod:a+b@c&d,e;f$g ü%3D"})
-        await place.told("ProvisionerKeyReady", "KeyReady")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "KeyReady")
+        await operator.wait_idle()
         assert set(place.keys) == {"env=prod:a+b@c&d,e;f$g ü%3d"}
         await place.delete(PROVISIONER, "build")
         await eventually(lambda: gone(place, PROVISIONER, "build"))
     assert not place.keys
 
 
-async def test_a_key_that_is_hidden_is_not_gone(place: Yard) -> None:
+async def test_a_key_that_is_hidden_is_not_gone(place: ProvisionerNamespace) -> None:
     """coderd answers "not found" to a user who lost the right to see keys; then they are still there."""
     state = place.plane.coderd.state
     user = User("builder", ("owner",))
@@ -334,24 +334,24 @@ async def test_a_key_that_is_hidden_is_not_gone(place: Yard) -> None:
         state.add_token(replace(user, roles=()), token)
         await place.delete(PROVISIONER, "build")
         await eventually(lambda: deleting(place))
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert await place.find(PROVISIONER, "build") is not None
         place.clock.advance(minutes=6)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await eventually(lambda: gone(place, PROVISIONER, "build"))
         [event] = await eventually(lambda: place.events("ProvisionerKeyLeaked"))
     assert "key build in organization default" in event["note"]
     assert set(place.keys) == {"build"}
 
 
-async def test_delete_what_status_says(place: Yard) -> None:
+async def test_delete_what_status_says(place: ProvisionerNamespace) -> None:
     """Not what the spec says now: also the key that retires, in the organization that it was made in."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await place.change(organizationName="acme")
         await eventually(lambda: "build" in place.plane.acme.state.keys)
-        await place.told("ProvisionerKeyReady", "KeyReady")
+        await place.condition("ProvisionerKeyReady", "KeyReady")
     await place.change(organizationName="nowhere", key={"name": "other"})
     await place.delete(PROVISIONER, "build")
     async with place.operator():
@@ -360,24 +360,24 @@ async def test_delete_what_status_says(place: Yard) -> None:
     assert not place.plane.acme.state.keys
 
 
-async def test_delete_without_control_plane(place: Yard) -> None:
+async def test_delete_without_control_plane(place: ProvisionerNamespace) -> None:
     """Nothing is attempted there any more, and what is left is named."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await place.delete(CONTROL_PLANE, "demo")
-        await place.told("ControlPlaneReady", "ControlPlaneMissing", "False")
-        await operator.settle()
+        await place.condition("ControlPlaneReady", "ControlPlaneMissing", "False")
+        await operator.wait_idle()
         asked = place.plane.asked()
         await place.delete(PROVISIONER, "build")
         await eventually(lambda: gone(place, PROVISIONER, "build"))
-        await operator.settle()
+        await operator.wait_idle()
     assert place.plane.asked() == asked
     [leaked] = await place.events("ProvisionerKeyLeaked")
     assert "build" in leaked["note"]
 
 
-async def test_delete_with_a_control_plane_that_is_being_deleted(place: Yard) -> None:
+async def test_delete_with_a_control_plane_that_is_being_deleted(place: ProvisionerNamespace) -> None:
     """It makes no new key there, and deletes the one that it has."""
     async with place.operator() as operator:
         await place.make()
@@ -385,18 +385,18 @@ async def test_delete_with_a_control_plane_that_is_being_deleted(place: Yard) ->
         hold = {"metadata": {"finalizers": ["example.com/hold"]}}
         await place.client.merge(CONTROL_PLANE, Key(place.namespace, "demo"), hold)
         await place.delete(CONTROL_PLANE, "demo")
-        await place.told("ControlPlaneReady", "ControlPlaneMissing", "False")
+        await place.condition("ControlPlaneReady", "ControlPlaneMissing", "False")
         await place.annotate(rotate_key="now")
-        await operator.settle()
+        await operator.wait_idle()
         assert len(place.keys) == 1
         await place.delete(PROVISIONER, "build")
         await eventually(lambda: gone(place, PROVISIONER, "build"))
-        await operator.settle()
+        await operator.wait_idle()
     assert not place.keys
     assert not await place.events("ProvisionerKeyLeaked")
 
 
-async def test_deletion_is_bounded(place: Yard) -> None:
+async def test_deletion_is_bounded(place: ProvisionerNamespace) -> None:
     """coderd may be away, but not for ever; then somebody is told which key is left."""
     async with place.operator() as operator:
         await place.make()
@@ -404,68 +404,68 @@ async def test_deletion_is_bounded(place: Yard) -> None:
         place.plane.coderd.state.set(failing=True)
         await place.delete(PROVISIONER, "build")
         await eventually(lambda: deleting(place))
-        await operator.settle()
+        await operator.wait_idle()
         place.clock.advance(minutes=4, seconds=30)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert await place.find(PROVISIONER, "build") is not None
-        assert 0 < (operator.look_again(place.key()) or 0) <= 5
+        assert 0 < (operator.requeue_after(place.key()) or 0) <= 5
         place.clock.advance(minutes=1)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await eventually(lambda: gone(place, PROVISIONER, "build"))
         [event] = await eventually(lambda: place.events("ProvisionerKeyLeaked"))
     assert "key build in organization default of CoderControlPlane demo" in event["note"]
 
 
-async def test_deletion_waits_for_credentials(place: Yard) -> None:
+async def test_deletion_waits_for_credentials(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await place.say("demo", operatorAccessReady=False)
         await place.delete(PROVISIONER, "build")
         await eventually(lambda: deleting(place))
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert "build" in place.keys
         await place.say("demo", operatorAccessReady=True)
         await eventually(lambda: gone(place, PROVISIONER, "build"))
     assert not place.keys
 
 
-async def deleting(place: Yard) -> bool:
+async def deleting(place: ProvisionerNamespace) -> bool:
     return (await place.get()).deleting
 
 
-async def test_pause(place: Yard) -> None:
+async def test_pause(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await place.annotate(paused="true")
-        await place.told("Ready", "Paused", "Unknown")
+        await place.condition("Ready", "Paused", "Unknown")
         await place.change(tags={"env": "gpu"}, replicas=3)
         await place.delete(SECRET, SECRET_NAME)
-        await operator.settle()
+        await operator.wait_idle()
         writes = operator.writes()
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert operator.writes() == writes
         assert set(place.keys) == {"build"}
         await place.delete(PROVISIONER, "build")
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert set(place.keys) == {"build"}
         await place.annotate(paused=None)
         await eventually(lambda: gone(place, PROVISIONER, "build"))
     assert not place.keys
 
 
-async def test_no_finalizer_without_a_key(place: Yard) -> None:
+async def test_no_finalizer_without_a_key(place: ProvisionerNamespace) -> None:
     await place.say("demo", **place.fresh("not_entitled"))
     async with place.operator():
         await place.make()
-        await place.told("ExternalProvisionersEntitled", "NotEntitled")
+        await place.condition("ExternalProvisionersEntitled", "NotEntitled")
         assert (await place.get()).metadata.finalizers == []
         await place.delete(PROVISIONER, "build")
         assert await place.find(PROVISIONER, "build") is None
 
 
-async def test_secrets_stay_secret(place: Yard, caplog: pytest.LogCaptureFixture) -> None:
+async def test_secrets_stay_secret(place: ProvisionerNamespace, caplog: pytest.LogCaptureFixture) -> None:
     """Neither log nor event nor status nor any object but the Secret has a key or a token."""
     caplog.set_level(logging.DEBUG)
     state = place.plane.coderd.state
@@ -474,7 +474,7 @@ async def test_secrets_stay_secret(place: Yard, caplog: pytest.LogCaptureFixture
         await place.ready(operator)
         secrets = {await place.stored(), place.plane.token}
         await place.change(tags={"env": "gpu"})
-        await place.told("ProvisionerKeyReady", "KeyReady")
+        await place.condition("ProvisionerKeyReady", "KeyReady")
         secrets.add(await place.stored())
         for trouble in ({"failing": True}, {"failing": False, "cut": True}, {"cut": False, "database_down": True}):
             state.set(**trouble)
@@ -483,15 +483,15 @@ async def test_secrets_stay_secret(place: Yard, caplog: pytest.LogCaptureFixture
                 SECRET, Key(place.namespace, SECRET_NAME), {"data": {"key": encoded("garbage-canary")}}
             )
             place.clock.advance(minutes=3)
-            await operator.look(place.key())
+            await operator.reconcile(place.key())
         state.set(database_down=False)
         metrics = operator.metrics()
         deployment = (await place.deployment()).content.decode()
         events = str(await place.events())
-    told = [metrics, deployment, events, str((await place.get()).status), caplog.text]
+    texts = [metrics, deployment, events, str((await place.get()).status), caplog.text]
     assert len(secrets) == 3
     for secret in (*secrets, "garbage-canary"):
-        assert not any(secret in text or encoded(secret) in text for text in told)
+        assert not any(secret in text or encoded(secret) in text for text in texts)
 
 
 def encoded(text: str) -> str:

@@ -11,7 +11,7 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.objects import Key, Unstructured
 from tests.support import eventually
-from tests.support.provisioners import EVENT, Operator, Plane, Yard, yard
+from tests.support.provisioners import EVENT, Operator, Plane, ProvisionerNamespace, provisioner_namespace
 
 EACH = 20
 """Provisioners of one control plane."""
@@ -23,7 +23,7 @@ def asked(plane: Plane) -> Counter[tuple[str, str]]:
     return Counter(plane.coderd.state.requests)
 
 
-async def serve(place: Yard, name: str, plane: str) -> None:
+async def serve(place: ProvisionerNamespace, name: str, plane: str) -> None:
     """Its Deployment is done and its daemon is connected."""
     live = await place.deployment(f"provisioner-{name}")
     counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
@@ -32,7 +32,7 @@ async def serve(place: Yard, name: str, plane: str) -> None:
     place.planes[plane].coderd.state.connect_daemon(name, name)
 
 
-async def is_told(place: Yard, number: int) -> bool:
+async def is_told(place: ProvisionerNamespace, number: int) -> bool:
     """Whether the last event is written: that each provisioner is ready."""
     found = [
         Unstructured.decode(item) async for page in place.client.list(EVENT, place.namespace) for item in page.items
@@ -41,20 +41,22 @@ async def is_told(place: Yard, number: int) -> bool:
     return reasons.count("Ready") == number
 
 
-async def pass_time(place: Yard, operator: Operator, names: Iterable[str], minutes: int, *, fresh: bool) -> None:
+async def pass_time(
+    place: ProvisionerNamespace, operator: Operator, names: Iterable[str], minutes: int, *, fresh: bool
+) -> None:
     """Wake every provisioner when its time has come; the control planes look at their licenses meanwhile."""
     keys = [Key(place.namespace, name) for name in names]
     for round_ in range(minutes * 60 // STEP):
         place.clock.advance(seconds=STEP)
         if fresh and round_ % (STEPS - 1) == 0:
             await asyncio.gather(*(place.say(plane, **place.fresh("entitled")) for plane in place.planes))
-        await operator.look(*keys[round_ % STEPS :: STEPS])
+        await operator.reconcile(*keys[round_ % STEPS :: STEPS])
 
 
 @pytest.mark.parametrize("number", [2, pytest.param(10, marks=pytest.mark.campaign)])
 async def test_rest(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, number: int) -> None:
     planes = [f"plane-{index}" for index in range(number)]
-    async with yard(cluster.kubeconfig, operator_kubeconfig, namespace, planes=planes) as place:
+    async with provisioner_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, planes=planes) as place:
         await asyncio.gather(*(place.make_plane(name) for name in planes))
         names = {f"build-{index}": planes[index % number] for index in range(number * EACH)}
         for name, of in names.items():
@@ -79,15 +81,15 @@ async def test_rest(cluster: ClusterAccess, crds: None, operator_kubeconfig: Pat
             assert operator.writes() == writes
 
 
-async def begin(place: Yard, operator: Operator, names: dict[str, str]) -> None:
+async def begin(place: ProvisionerNamespace, operator: Operator, names: dict[str, str]) -> None:
     """All of them at once, until all is well with them."""
     await eventually(lambda: sum(len(plane.keys) for plane in place.planes.values()) == len(names), 120)
-    await operator.settle()
+    await operator.wait_idle()
     for plane in place.planes.values():
         assert max(asked(plane).values()) <= 5 * EACH  # far from what coderd allows in a minute
     await asyncio.gather(*(serve(place, *each) for each in names.items()))
     await pass_time(place, operator, names, 2, fresh=True)
     for name in names:
-        await place.told("Ready", "AllPartsReady", name=name)
-        assert (operator.look_again(place.key(name)) or 0) > 60
+        await place.condition("Ready", "AllPartsReady", name=name)
+        assert (operator.requeue_after(place.key(name)) or 0) > 60
     await eventually(lambda: is_told(place, len(names)), 60)

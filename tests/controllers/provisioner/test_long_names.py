@@ -12,7 +12,7 @@ from coder_k8s.controllers.provisioner import objects
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Manifest
 from tests.support import eventually
-from tests.support.provisioners import Yard
+from tests.support.provisioners import ProvisionerNamespace
 from tests.support.takeover import recorded
 
 RECORDED = json.dumps(recorded(Path(__file__).with_name("takeover.json")))
@@ -62,7 +62,7 @@ def test_names_of_the_other_operator(name: str) -> None:
     assert made["spec"]["template"]["metadata"]["labels"] == live["spec"]["template"]["metadata"]["labels"]
 
 
-async def test_children_of_an_earlier_version_are_replaced(place: Yard) -> None:
+async def test_children_of_an_earlier_version_are_replaced(place: ProvisionerNamespace) -> None:
     """They were cut at 63 characters, and without a dash at the end."""
     key, digest = Key(place.namespace, DASHES), hashed(DASHES)
     old_secret = f"{DASHES[:38]}-{digest}-provisioner-key"
@@ -85,10 +85,10 @@ async def test_children_of_an_earlier_version_are_replaced(place: Yard) -> None:
     async with place.operator() as operator:
         new_secret = f"{DASHES}-provisioner-key"
         await eventually(lambda: place.find(SECRET, new_secret))
-        await operator.settle()
+        await operator.wait_idle()
         assert await place.find(DEPLOYMENT, earlier[DEPLOYMENT]), "pods run until others do"
         await place.ready(operator, DASHES)
-        await operator.look(key)
+        await operator.reconcile(key)
         assert await place.stored(new_secret) == secret
         assert place.keys == keys
         for kind, name in (*earlier.items(), (SECRET, old_secret)):

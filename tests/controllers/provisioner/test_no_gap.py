@@ -18,11 +18,11 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
-from tests.support.controllers import running
 from tests.support.crashes import Clock, Trial
 from tests.support.daemons import Board, daemons_of_pods
-from tests.support.operator import install_crds, write_operator_kubeconfig
-from tests.support.rotations import ROTATIONS, Site, change_tags, site
+from tests.support.installation import install_crds, write_operator_kubeconfig
+from tests.support.operators import running
+from tests.support.rotations import ROTATIONS, RotationNamespace, change_tags, rotation_namespace
 
 REPLICAS = 2
 LONGEST_WAIT = 2.0
@@ -46,7 +46,7 @@ def now() -> datetime:
 class Stage:
     """A provisioner with daemons at work, and an operator that may be started anew."""
 
-    def __init__(self, cause: str, place: Site, board: Board, operator: Path) -> None:
+    def __init__(self, cause: str, place: RotationNamespace, board: Board, operator: Path) -> None:
         self.cause = cause
         self.site = place
         self.board = board
@@ -80,8 +80,8 @@ class Stage:
         links = [link.key for link in self.board.links.values()]
         assert old not in ids, "the old key is still there"
         assert links == ids * REPLICAS, f"{len(links)} daemons are connected, not all with the one new key"
-        flaws = await self.site.flaws()
-        assert not flaws, flaws
+        differences = await self.site.differences()
+        assert not differences, differences
         return True
 
     async def _act(self, turn: int) -> None:
@@ -111,7 +111,7 @@ async def staged(
         for cause in causes:
             namespace = f"test-{uuid.uuid4().hex[:12]}"
             cluster.kubectl("create", "namespace", namespace)
-            place = await stack.enter_async_context(site(cluster.kubeconfig, namespace, now, REPLICAS))
+            place = await stack.enter_async_context(rotation_namespace(cluster.kubeconfig, namespace, now, REPLICAS))
             board = await stack.enter_async_context(Board(place.coderds, cause).open())
             stages.append(Stage(cause, place, board, operator))
         http = await stack.enter_async_context(Http(load(cluster.kubeconfig), "kubelet", Metrics()))
@@ -158,15 +158,15 @@ async def test_a_key_is_not_deleted_by_what_coderd_said_some_time_ago(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
     clock = Clock()
-    async with site(cluster.kubeconfig, namespace, clock) as place:
+    async with rotation_namespace(cluster.kubeconfig, namespace, clock) as place:
         trial = Trial(place, operator_kubeconfig, clock)
         await trial.operator.start()
         await place.make()
-        await eventually(trial.pods.move_on)  # the first daemon comes, after the operator has looked for it
+        await eventually(trial.pods.sync)  # the first daemon comes, after the operator has looked for it
         await trial.operator.idle()
         await change_tags(place, 1)
-        await eventually(trial.pods.move_on)  # the second one comes, and the first is still there
-        trial.operator.look(after=0)
+        await eventually(trial.pods.sync)  # the second one comes, and the first is still there
+        trial.operator.reconcile(after=0)
         await trial.operator.idle()
         assert not trial.pods.orphans()
         assert await trial.rest()

@@ -11,7 +11,7 @@ from coder_k8s.api import PROVISIONER
 from coder_k8s.controllers.cleanup import PROVISIONER_FINALIZER
 from coder_k8s.controllers.provisioner.keys import tags_hash
 from tests.support import eventually
-from tests.support.provisioners import Operator, Yard
+from tests.support.provisioners import Operator, ProvisionerNamespace
 
 
 def bad_gateway() -> web.HTTPException:
@@ -27,7 +27,7 @@ def no_route() -> web.HTTPException:
     return web.HTTPNotFound(text=json.dumps({"message": "Route not found."}), content_type="application/json")
 
 
-def refuse(place: Yard, answer: Callable[[], web.HTTPException], method: str = "POST") -> None:
+def refuse(place: ProvisionerNamespace, answer: Callable[[], web.HTTPException], method: str = "POST") -> None:
     """Answer requests for keys in the place of coderd."""
 
     def before(request: web.Request) -> None:
@@ -37,47 +37,47 @@ def refuse(place: Yard, answer: Callable[[], web.HTTPException], method: str = "
     place.plane.before = before
 
 
-def obey(place: Yard) -> None:
+def obey(place: ProvisionerNamespace) -> None:
     place.plane.before = lambda request: None
 
 
-def ids(place: Yard) -> set[str]:
+def ids(place: ProvisionerNamespace) -> set[str]:
     return {key.id for key in place.keys.values()}
 
 
-async def gone(place: Yard, operator: Operator, name: str = "build") -> None:
+async def gone(place: ProvisionerNamespace, operator: Operator, name: str = "build") -> None:
     await place.delete(PROVISIONER, name)
 
     async def check() -> bool:
         return await place.find(PROVISIONER, name) is None
 
     await eventually(check)
-    await operator.settle()
+    await operator.wait_idle()
 
 
-async def made_by(place: Yard, operator: Operator, name: str) -> str:
+async def made_by(place: ProvisionerNamespace, operator: Operator, name: str) -> str:
     """The ID of the key called `shared` of an object whose pods do not run yet."""
     place.clock.advance(seconds=5)
     await place.make(name, key={"name": "shared"})
-    await place.told("ProvisionerKeyReady", "KeyReady", name=name)
-    await operator.settle()
+    await place.condition("ProvisionerKeyReady", "KeyReady", name=name)
+    await operator.wait_idle()
     return (await place.get(name)).status.provisioner_key_id
 
 
 @pytest.mark.parametrize("answer", [bad_gateway, no_right])
-async def test_the_key_of_another_object(place: Yard, answer: Callable[[], web.HTTPException]) -> None:
+async def test_the_key_of_another_object(place: ProvisionerNamespace, answer: Callable[[], web.HTTPException]) -> None:
     """It has the name that this object asked for before, with the same tags, and no daemon uses it yet."""
     refuse(place, answer)
     async with place.operator() as operator:
         await place.make("one", key={"name": "shared"})
         await eventually(lambda: place.plane.asked("GET", "provisionerkeys"))
-        await operator.settle()
+        await operator.wait_idle()
         assert (await place.get("one")).status.provisioner_key_name == "shared"
         obey(place)
         theirs = await made_by(place, operator, "two")
     async with place.operator() as operator:
-        await place.told("ProvisionerKeyReady", "KeyReady", name="one")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "KeyReady", name="one")
+        await operator.wait_idle()
         own = await place.get("one")
         assert own.status.provisioner_key_name != "shared"
         assert ids(place) == {theirs, own.status.provisioner_key_id}
@@ -85,12 +85,12 @@ async def test_the_key_of_another_object(place: Yard, answer: Callable[[], web.H
         assert ids(place) == {theirs}
 
 
-async def test_deletion_while_another_object_has_the_name(place: Yard) -> None:
+async def test_deletion_while_another_object_has_the_name(place: ProvisionerNamespace) -> None:
     refuse(place, bad_gateway)
     async with place.operator() as operator:
         await place.make("one", key={"name": "shared"})
-        await place.told("ProvisionerKeyReady", "Failed", name="one")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "Failed", name="one")
+        await operator.wait_idle()
         obey(place)
         theirs = await made_by(place, operator, "two")
         await gone(place, operator, "one")
@@ -99,13 +99,13 @@ async def test_deletion_while_another_object_has_the_name(place: Yard) -> None:
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-async def test_a_key_that_a_user_makes_after_a_refusal(place: Yard, deleted: bool) -> None:
+async def test_a_key_that_a_user_makes_after_a_refusal(place: ProvisionerNamespace, deleted: bool) -> None:
     """A request that coderd refused made no key: no restart makes another one of it."""
     refuse(place, no_right)
     async with place.operator() as operator:
         await place.make()
-        await place.told("ProvisionerKeyReady", "Forbidden")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "Forbidden")
+        await operator.wait_idle()
         assert (await place.get()).status.key_refused
     obey(place)
     place.clock.advance(minutes=1)
@@ -122,17 +122,17 @@ async def test_a_key_that_a_user_makes_after_a_refusal(place: Yard, deleted: boo
             await eventually(check)
             assert ids(place) == theirs
         else:
-            await place.told("ProvisionerKeyReady", "KeyReady")
+            await place.condition("ProvisionerKeyReady", "KeyReady")
             assert theirs < ids(place)
-        await operator.settle()
+        await operator.wait_idle()
 
 
-async def test_a_status_of_an_earlier_version(place: Yard) -> None:
+async def test_a_status_of_an_earlier_version(place: ProvisionerNamespace) -> None:
     """It has the name of a key without ID and time; the key of that name is used, and has other tags."""
     async with place.operator() as operator:
         await place.make("two", key={"name": "shared"}, tags={"x": "y"})
-        await place.told("ProvisionerKeyReady", "KeyReady", name="two")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "KeyReady", name="two")
+        await operator.wait_idle()
         place.plane.coderd.state.connect_daemon("two-0", "shared")
     theirs = ids(place)
     await begun_earlier(place, "one", "shared")
@@ -143,12 +143,12 @@ async def test_a_status_of_an_earlier_version(place: Yard) -> None:
             return await place.find(PROVISIONER, "one") is None
 
         await eventually(check)
-        await operator.settle()
+        await operator.wait_idle()
     assert ids(place) == theirs
 
 
 @pytest.mark.parametrize(("tags", "left"), [({}, False), ({"x": "y"}, True)])
-async def test_a_name_alone(place: Yard, tags: dict[str, str], left: bool) -> None:
+async def test_a_name_alone(place: ProvisionerNamespace, tags: dict[str, str], left: bool) -> None:
     """A key that an earlier version asked for is deleted if it has the tags; else it is named."""
     place.plane.coderd.state.add_key("shared", tags)
     await begun_earlier(place, "one", "shared")
@@ -158,7 +158,7 @@ async def test_a_name_alone(place: Yard, tags: dict[str, str], left: bool) -> No
         assert bool(await place.events("ProvisionerKeyLeaked", name="one")) is left
 
 
-async def begun_earlier(place: Yard, name: str, key: str) -> None:
+async def begun_earlier(place: ProvisionerNamespace, name: str, key: str) -> None:
     """An object that an earlier version was about to make a key for; it is paused, so that nothing goes on yet."""
     metadata = {"namespace": place.namespace, "name": name, "finalizers": [PROVISIONER_FINALIZER]}
     spec = {"controlPlaneRef": {"name": "demo"}, "key": {"name": key}}
@@ -177,7 +177,7 @@ SKEWS = [timedelta(seconds=seconds) for seconds in (-300, -0.5, 0.5, 300)]
 
 
 @pytest.mark.parametrize("skew", SKEWS, ids=str)
-async def test_another_clock(place: Yard, skew: timedelta) -> None:
+async def test_another_clock(place: ProvisionerNamespace, skew: timedelta) -> None:
     """An answer gets lost; coderd's clock is not that of the operator."""
     state = place.plane.coderd.state
     state.now = lambda: place.clock() + skew
@@ -186,25 +186,25 @@ async def test_another_clock(place: Yard, skew: timedelta) -> None:
     state.set(unanswered="POST")
     async with place.operator() as operator:
         await place.make()
-        await place.told("ProvisionerKeyReady", "Failed")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "Failed")
+        await operator.wait_idle()
         state.set(unanswered="")
         place.clock.advance(seconds=30)
-        await operator.look(place.key())
-        await place.told("ProvisionerKeyReady", "KeyReady")
-        await operator.settle()
+        await operator.reconcile(place.key())
+        await place.condition("ProvisionerKeyReady", "KeyReady")
+        await operator.wait_idle()
         assert list(place.keys) == ["build"]
         assert not await place.events("ProvisionerKeyNameTaken")
         await gone(place, operator)
         assert not place.keys
 
 
-async def test_a_key_that_only_the_secret_identifies(place: Yard) -> None:
+async def test_a_key_that_only_the_secret_identifies(place: ProvisionerNamespace) -> None:
     """Its ID is not recorded, and its time says that it is older than the request."""
     async with place.operator() as operator:
         await place.make()
-        await place.told("ProvisionerKeyReady", "KeyReady")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "KeyReady")
+        await operator.wait_idle()
     later = (place.clock() + timedelta(hours=1)).isoformat()
     status = {"provisionerKeyID": None, "keyRequested": later}
     await place.delete(PROVISIONER, "build")
@@ -215,12 +215,12 @@ async def test_a_key_that_only_the_secret_identifies(place: Yard) -> None:
             return await place.find(PROVISIONER, "build") is None
 
         await eventually(check)
-        await operator.settle()
+        await operator.wait_idle()
         assert not place.keys
         assert not await place.events("ProvisionerKeyLeaked")
 
 
-async def test_a_build_that_knows_no_keys(place: Yard) -> None:
+async def test_a_build_that_knows_no_keys(place: ProvisionerNamespace) -> None:
     """The key is left behind and named: another build knows it again."""
     async with place.operator() as operator:
         await place.make()
@@ -232,7 +232,7 @@ async def test_a_build_that_knows_no_keys(place: Yard) -> None:
         assert "key build in organization default of CoderControlPlane demo" in event["note"]
 
 
-async def test_a_list_that_omits_the_key(place: Yard) -> None:
+async def test_a_list_that_omits_the_key(place: ProvisionerNamespace) -> None:
     """coderd knows the key by its secret: it stays, and is deleted with the object."""
     async with place.operator() as operator:
         await place.make()
@@ -248,7 +248,7 @@ async def test_a_list_that_omits_the_key(place: Yard) -> None:
         place.plane.before = omit
         place.clock.advance(minutes=3)
         await place.say("demo", **place.fresh("entitled"))
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert omitted
         found = await place.get()
         assert found.status.provisioner_key_id == before.status.provisioner_key_id

@@ -10,7 +10,7 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import timestamp
 from tests.support import eventually
 from tests.support.planes import make_ready_plane, put_waiting_pod
-from tests.support.provisioners import Operator, Yard, yard
+from tests.support.provisioners import Operator, ProvisionerNamespace, provisioner_namespace
 
 
 class Never(Random):
@@ -27,20 +27,20 @@ class Always(Random):
         return 1.0
 
 
-async def entitled_for_long(place: Yard) -> None:
+async def entitled_for_long(place: ProvisionerNamespace) -> None:
     """Let the control plane answer for the license, however far the time moves."""
     later = timestamp(place.clock() + timedelta(days=1))
     await place.say("demo", entitlementsLastChecked=later)
 
 
-async def refused(place: Yard, operator: Operator) -> float:
+async def refused(place: ProvisionerNamespace, operator: Operator) -> float:
     """How long the operator waits after one more refusal."""
     place.clock.advance(minutes=3)
-    await operator.look(place.key())
-    return operator.look_again(place.key()) or 0
+    await operator.reconcile(place.key())
+    return operator.requeue_after(place.key()) or 0
 
 
-async def test_rate_limit(place: Yard) -> None:
+async def test_rate_limit(place: ProvisionerNamespace) -> None:
     """Twice as long from time to time, up to 2 min; one success and it begins anew."""
     state = place.plane.coderd.state
     await entitled_for_long(place)
@@ -51,16 +51,16 @@ async def test_rate_limit(place: Yard) -> None:
             state.set(rate_limited=True)
             waits = [await refused(place, operator) for _ in range(8)]
             assert waits == pytest.approx([4, 8, 16, 32, 64, 120, 120, 120], abs=1)
-            await place.told("ProvisionerKeyReady", "RateLimited", "Unknown")
-            await place.told("Ready", "RateLimited", "Unknown")
-            await place.told("Stalled", "Progressing", "False")
+            await place.condition("ProvisionerKeyReady", "RateLimited", "Unknown")
+            await place.condition("Ready", "RateLimited", "Unknown")
+            await place.condition("Stalled", "Progressing", "False")
             state.set(rate_limited=False)
             place.clock.advance(minutes=3)
-            await operator.look(place.key())
-            await place.told("ProvisionerKeyReady", "KeyReady", "True")
+            await operator.reconcile(place.key())
+            await place.condition("ProvisionerKeyReady", "KeyReady", "True")
 
 
-async def test_rate_limit_jitter(place: Yard) -> None:
+async def test_rate_limit_jitter(place: ProvisionerNamespace) -> None:
     """Those who were refused together do not come back together, but none before 2 s."""
     await entitled_for_long(place)
     async with place.operator(rng=Never()) as operator:
@@ -71,17 +71,17 @@ async def test_rate_limit_jitter(place: Yard) -> None:
         assert waits == pytest.approx([2, 4, 8], abs=1)
 
 
-async def test_rate_limit_of_the_entitlements(place: Yard) -> None:
+async def test_rate_limit_of_the_entitlements(place: ProvisionerNamespace) -> None:
     async with place.operator(rng=Always()) as operator:
         await place.make()
         await place.ready(operator)
         place.plane.coderd.state.set(rate_limited=True)
         waits = [await refused(place, operator) for _ in range(3)]
         assert waits == pytest.approx([4, 8, 16], abs=1)
-        await place.told("ProvisionerKeyReady", "RateLimited", "Unknown")
+        await place.condition("ProvisionerKeyReady", "RateLimited", "Unknown")
 
 
-async def test_outage(place: Yard) -> None:
+async def test_outage(place: ProvisionerNamespace) -> None:
     """Nothing is known, so nothing is done; pods go on."""
     async with place.operator() as operator:
         await place.make()
@@ -91,37 +91,37 @@ async def test_outage(place: Yard) -> None:
             place.plane.coderd.state.set(**{switch: True})
             place.clock.advance(minutes=3)
             await place.say("demo", **place.fresh("entitled"))
-            await operator.look(place.key())
-            await place.told("ProvisionerKeyReady", "Failed", "Unknown")
-            await place.told("Stalled", "Progressing", "False")
+            await operator.reconcile(place.key())
+            await place.condition("ProvisionerKeyReady", "Failed", "Unknown")
+            await place.condition("Stalled", "Progressing", "False")
             assert (await place.get()).status.phase == "Ready"
             place.plane.coderd.state.set(**{switch: False})
-            await operator.look(place.key())
-            await place.told("Ready", "AllPartsReady", "True")
+            await operator.reconcile(place.key())
+            await place.condition("Ready", "AllPartsReady", "True")
     assert (await place.deployment()) == before
     assert set(place.keys) == {"build"}
 
 
 async def test_agpl(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> None:
     """A build without enterprise features has neither entitlements nor keys."""
-    async with yard(cluster.kubeconfig, operator_kubeconfig, namespace, version="agpl") as place:
+    async with provisioner_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, version="agpl") as place:
         await place.make_plane("demo", **place.fresh("unknown"))
         async with place.operator() as operator:
             await place.make()
-            await place.told("ExternalProvisionersEntitled", "NotSupported", "False")
-            await place.told("Stalled", "NotSupported", "True")
-            await operator.settle()
-            assert 60 < (operator.look_again(place.key()) or 0) <= 120
+            await place.condition("ExternalProvisionersEntitled", "NotSupported", "False")
+            await place.condition("Stalled", "NotSupported", "True")
+            await operator.wait_idle()
+            assert 60 < (operator.requeue_after(place.key()) or 0) <= 120
             await place.say("demo", **place.fresh("entitled"))
-            await operator.look(place.key())
-            await place.told("ExternalProvisionersEntitled", "NotSupported", "False")
+            await operator.reconcile(place.key())
+            await place.condition("ExternalProvisionersEntitled", "NotSupported", "False")
 
 
 async def test_old_database_trouble(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
     """coderd 2.30 says 401 while its database is away: no token is dead because of that."""
-    async with yard(cluster.kubeconfig, operator_kubeconfig, namespace, version="2.30.0") as place:
+    async with provisioner_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, version="2.30.0") as place:
         await place.make_plane("demo")
         async with place.operator() as operator:
             await place.make()
@@ -129,33 +129,33 @@ async def test_old_database_trouble(
             place.plane.coderd.state.set(database_down=True)
             place.clock.advance(minutes=3)
             await place.say("demo", **place.fresh("entitled"))
-            await operator.look(place.key())
-            await place.told("ProvisionerKeyReady", "Failed", "Unknown")
+            await operator.reconcile(place.key())
+            await place.condition("ProvisionerKeyReady", "Failed", "Unknown")
             assert (await place.conditions())["OperatorAccessReady"] == ("True", "OperatorAccessReady")
 
 
-async def test_deployment_of_a_control_plane_is_not_taken_for_its_own(place: Yard) -> None:
+async def test_deployment_of_a_control_plane_is_not_taken_for_its_own(place: ProvisionerNamespace) -> None:
     """A control plane may be named like the Deployment of a provisioner."""
     before = await make_ready_plane(place.client, place.namespace, "provisioner-build")
     async with place.operator() as operator:
         await place.make()
-        taken = await place.told("Ready", "NameTaken", "False")
+        taken = await place.condition("Ready", "NameTaken", "False")
         assert f"Deployment {place.namespace}/provisioner-build" in taken.message
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert (await place.conditions())["DeploymentReady"] == ("False", "NoReplicasReady")
         status = (await place.get()).status
         assert (status.phase, status.replicas, status.ready_replicas) == ("Pending", 0, 0)
     assert await place.deployment() == before
 
 
-async def test_condition_has_the_cause_of_a_pod_that_does_not_start(place: Yard) -> None:
+async def test_condition_has_the_cause_of_a_pod_that_does_not_start(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make(replicas=2)
-        await place.told("ProvisionerKeyReady", "KeyReady")
+        await place.condition("ProvisionerKeyReady", "KeyReady")
         await put_waiting_pod(place.client, await eventually(place.deployment), "ImagePullBackOff")
-        await operator.settle()
+        await operator.wait_idle()
         place.clock.advance(seconds=11)
-        await operator.look(place.key())
-        told = await place.told("DeploymentReady", "NoReplicasReady", "False")
+        await operator.reconcile(place.key())
+        condition = await place.condition("DeploymentReady", "NoReplicasReady", "False")
         cause = 'pod provisioner-build-1: ImagePullBackOff: Back-off pulling image "coder"'
-        assert told.message == f"0 of 2 updated pods are ready; {cause}"
+        assert condition.message == f"0 of 2 updated pods are ready; {cause}"

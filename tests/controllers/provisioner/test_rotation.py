@@ -18,55 +18,55 @@ from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Manifest
 from tests.support import eventually
 from tests.support.children import collect_garbage, managed
-from tests.support.provisioners import Operator, Yard
+from tests.support.provisioners import Operator, ProvisionerNamespace
 
 SECRET_NAME = "build-provisioner-key"
 CHECKSUM = "checksum/provisioner-key"
 
 
-async def lose_secret(place: Yard) -> None:
+async def lose_secret(place: ProvisionerNamespace) -> None:
     await place.delete(SECRET, SECRET_NAME)
 
 
-async def empty_secret(place: Yard) -> None:
+async def empty_secret(place: ProvisionerNamespace) -> None:
     await place.client.merge(SECRET, Key(place.namespace, SECRET_NAME), {"data": {"key": ""}})
 
 
-async def spoil_secret(place: Yard) -> None:
+async def spoil_secret(place: ProvisionerNamespace) -> None:
     await place.client.merge(SECRET, Key(place.namespace, SECRET_NAME), {"data": {"key": "Z2FyYmFnZQ=="}})
 
 
-async def change_url(place: Yard) -> None:
+async def change_url(place: ProvisionerNamespace) -> None:
     await place.client.merge(CONTROL_PLANE, Key(place.namespace, "demo"), {"spec": {"service": {"port": 8080}}})
     await place.say("demo", url=f"http://demo.{place.namespace}.svc.cluster.local:8080")
 
 
-async def ask(place: Yard) -> None:
+async def ask(place: ProvisionerNamespace) -> None:
     await place.annotate(rotate_key="once")
 
 
-async def delete_key(place: Yard) -> None:
+async def delete_key(place: ProvisionerNamespace) -> None:
     place.plane.coderd.state.delete_key("build")
     place.clock.advance(minutes=2)
 
 
-async def wait(place: Yard) -> None:
+async def wait(place: ProvisionerNamespace) -> None:
     place.clock.advance(hours=24)
     await place.say("demo", **place.fresh("entitled"))
 
 
-async def change_tags(place: Yard) -> None:
+async def change_tags(place: ProvisionerNamespace) -> None:
     await place.change(tags={"env": "gpu"})
 
 
-async def change_name(place: Yard) -> None:
+async def change_name(place: ProvisionerNamespace) -> None:
     await place.change(key={"name": "Other"})
 
 
 NUMBERED = "{}-[0-9a-f]{{4}}"
 """The name of a key beside another; which digits depends on how often the operator had to start over."""
 
-CAUSES: dict[str, tuple[Callable[[Yard], Awaitable[None]], str, str]] = {
+CAUSES: dict[str, tuple[Callable[[ProvisionerNamespace], Awaitable[None]], str, str]] = {
     "secret lost": (lose_secret, "SecretLost", NUMBERED.format("build")),
     "secret emptied": (empty_secret, "SecretLost", NUMBERED.format("build")),
     "secret spoiled": (spoil_secret, "SecretLost", NUMBERED.format("build")),
@@ -79,7 +79,7 @@ CAUSES: dict[str, tuple[Callable[[Yard], Awaitable[None]], str, str]] = {
 
 
 @pytest.mark.parametrize("why", CAUSES)
-async def test_rotation(place: Yard, why: str) -> None:
+async def test_rotation(place: ProvisionerNamespace, why: str) -> None:
     """The new key is there and in the Secret while daemons still use the old one; then that one goes."""
     happen, cause, pattern = CAUSES[why]
     async with place.operator() as operator:
@@ -87,11 +87,11 @@ async def test_rotation(place: Yard, why: str) -> None:
         before = await place.ready(operator)
         secret = await place.stored()
         await happen(place)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         name = await eventually(lambda: next((it for it, key in place.keys.items() if key.secret != secret), ""))
         assert re.fullmatch(pattern, name)
-        await place.told("ProvisionerKeyReady", "KeyReady", "True")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "KeyReady", "True")
+        await operator.wait_idle()
         old = {"build"} if why != "deleted in coderd" else set()
         assert set(place.keys) == {*old, name}
         assert await place.stored() == place.keys[name].secret != secret
@@ -106,14 +106,14 @@ async def test_rotation(place: Yard, why: str) -> None:
         [event] = await eventually(lambda: place.events("ProvisionerKeyRotated"))
         assert event["note"].startswith(f"{cause}: key {name} ")
         assert f'cause="{cause}"' in operator.metrics()
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert set(place.keys) == {name}
     assert after.status.provisioner_key_id == place.keys[name].id != before.status.provisioner_key_id
     assert (await place.get()).status.retiring_keys == []
     assert len(await place.events("ProvisionerKeyRetired")) == len(old)
 
 
-async def test_every_key_has_another_name(place: Yard) -> None:
+async def test_every_key_has_another_name(place: ProvisionerNamespace) -> None:
     """It stands beside the one before, so that none waits for a name."""
     async with place.operator() as operator:
         await place.make()
@@ -121,15 +121,15 @@ async def test_every_key_has_another_name(place: Yard) -> None:
         for turn, name in enumerate(("build-0002", "build-0004", "build-0006")):
             await place.annotate(rotate_key=str(turn))
             await eventually(lambda: place.keys.get(name))  # noqa: B023 - awaited at once
-            await place.told("ProvisionerKeyReady", "KeyReady")
+            await place.condition("ProvisionerKeyReady", "KeyReady")
             await place.ready(operator)
             await eventually(lambda: set(place.keys) == {name})  # noqa: B023 - awaited at once
         for _ in range(3):
-            await operator.look(place.key())
+            await operator.reconcile(place.key())
     assert set(place.keys) == {"build-0006"}
 
 
-async def test_another_url_of_the_same_coderd(place: Yard) -> None:
+async def test_another_url_of_the_same_coderd(place: ProvisionerNamespace) -> None:
     """As with TLS, or another port: the key that coderd still knows is kept."""
     async with place.operator() as operator:
         await place.make()
@@ -137,7 +137,7 @@ async def test_another_url_of_the_same_coderd(place: Yard) -> None:
         await change_url(place)
         url = f"http://demo.{place.namespace}.svc.cluster.local:8080"
         await eventually(lambda: has_url(place, url))
-        await operator.settle()
+        await operator.wait_idle()
         after = await place.get()
         [container] = (await place.deployment()).manifest["spec"]["template"]["spec"]["containers"]
     assert container["env"][0]["value"] == url
@@ -146,11 +146,11 @@ async def test_another_url_of_the_same_coderd(place: Yard) -> None:
     assert not await place.events("ProvisionerKeyRotated")
 
 
-async def has_url(place: Yard, url: str) -> bool:
+async def has_url(place: ProvisionerNamespace, url: str) -> bool:
     return (await place.get()).status.control_plane_url == url
 
 
-async def test_another_url_of_another_coderd(place: Yard) -> None:
+async def test_another_url_of_another_coderd(place: ProvisionerNamespace) -> None:
     """One that does not know the key."""
     async with place.operator() as operator:
         await place.make()
@@ -159,11 +159,11 @@ async def test_another_url_of_another_coderd(place: Yard) -> None:
         await change_url(place)
         [event] = await eventually(lambda: place.events("ProvisionerKeyRotated"))
         assert event["note"].startswith("ControlPlaneChanged: key build ")
-        await place.told("ProvisionerKeyReady", "KeyReady", "True")
+        await place.condition("ProvisionerKeyReady", "KeyReady", "True")
     assert await place.stored() == place.keys["build"].secret
 
 
-async def test_organization(place: Yard) -> None:
+async def test_organization(place: ProvisionerNamespace) -> None:
     """The namesake in the other organization is another key."""
     acme = place.plane.acme.state
     async with place.operator() as operator:
@@ -171,15 +171,15 @@ async def test_organization(place: Yard) -> None:
         await place.ready(operator)
         await place.change(organizationName="acme")
         await eventually(lambda: acme.keys.get("build"))
-        await place.told("ProvisionerKeyReady", "KeyReady")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "KeyReady")
+        await operator.wait_idle()
         assert await place.stored() == acme.keys["build"].secret
         assert set(place.keys) == {"build"}
         await place.roll_out(ready=0)
         acme.connect_daemon("build-0", "build")
         place.clock.advance(seconds=11)
         await place.change(replicas=0)
-        await place.told("ProvisionerKeyReady", "KeyReady")
+        await place.condition("ProvisionerKeyReady", "KeyReady")
         await place.roll_out(ready=0)
         await eventually(lambda: not place.keys)
     status = (await place.get()).status
@@ -188,39 +188,39 @@ async def test_organization(place: Yard) -> None:
     assert event["note"].startswith("OrganizationChanged")
 
 
-async def test_another_name_of_the_organization(place: Yard) -> None:
+async def test_another_name_of_the_organization(place: ProvisionerNamespace) -> None:
     """The default organization is called coder: nothing changes."""
     async with place.operator() as operator:
         await place.make()
         before = await place.ready(operator)
         await place.change(organizationName="coder")
-        await place.told("Ready", "AllPartsReady")
-        await operator.settle()
+        await place.condition("Ready", "AllPartsReady")
+        await operator.wait_idle()
     assert set(place.keys) == {"build"}
     assert (await place.get()).status.provisioner_key_id == before.status.provisioner_key_id
 
 
-async def test_renamed_organization(place: Yard) -> None:
+async def test_renamed_organization(place: ProvisionerNamespace) -> None:
     """In coderd, and then in the manifest: its keys are the same, and a key that retires is deleted."""
     state = place.plane.coderd.state
     state.add_organization("gpu")
     async with place.operator() as operator:
         await place.make(organizationName="gpu")
-        await place.told("ProvisionerKeyReady", "KeyReady")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "KeyReady")
+        await operator.wait_idle()
         [key] = place.keys.values()
         await place.annotate(rotate_key="now")
         await eventually(lambda: len(place.keys) == 2)
-        await place.told("ProvisionerKeyReady", "KeyReady")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "KeyReady")
+        await operator.wait_idle()
         state.rename_organization("gpu", "tpu")
         place.clock.advance(minutes=2)
         await place.say("demo", **place.fresh("entitled"))
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert (await place.conditions())["ProvisionerKeyReady"] == ("True", "KeyReady")
         await place.change(organizationName="tpu", replicas=0)
-        await place.told("ProvisionerKeyReady", "KeyReady", "True")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "KeyReady", "True")
+        await operator.wait_idle()
         found = await place.get()
         assert found.status.organization_name == "tpu"
         assert found.status.organization_id == key.organization
@@ -233,47 +233,47 @@ async def test_renamed_organization(place: Yard) -> None:
     assert not await place.events("ProvisionerKeyLeaked")
 
 
-async def test_missing_organization(place: Yard) -> None:
+async def test_missing_organization(place: ProvisionerNamespace) -> None:
     async with place.operator():
         await place.make(organizationName="nowhere")
-        told = await place.told("ProvisionerKeyReady", "OrganizationNotFound", "False")
-        assert "organization nowhere" in told.message
-        await place.told("Stalled", "OrganizationNotFound", "True")
+        condition = await place.condition("ProvisionerKeyReady", "OrganizationNotFound", "False")
+        assert "organization nowhere" in condition.message
+        await place.condition("Stalled", "OrganizationNotFound", "True")
         await place.change(organizationName="default")
-        await place.told("ProvisionerKeyReady", "KeyReady", "True")
+        await place.condition("ProvisionerKeyReady", "KeyReady", "True")
 
 
-async def rotate(place: Yard, operator: Operator) -> None:
+async def rotate(place: ProvisionerNamespace, operator: Operator) -> None:
     """A rotation whose new pods are ready while a daemon of the old ones still works."""
     await place.make(terminationGracePeriodSeconds=3600)
     await place.ready(operator)
     await place.annotate(rotate_key="now")
     await eventually(lambda: place.keys.get("build-0002"))
-    await place.told("ProvisionerKeyReady", "KeyReady")
-    await operator.settle()
+    await place.condition("ProvisionerKeyReady", "KeyReady")
+    await operator.wait_idle()
     await place.roll_out()
     place.plane.coderd.state.connect_daemon("build-old", "build", "busy")
 
 
-async def test_old_key_waits_for_its_last_daemon(place: Yard) -> None:
+async def test_old_key_waits_for_its_last_daemon(place: ProvisionerNamespace) -> None:
     state = place.plane.coderd.state
     async with place.operator() as operator:
         await rotate(place, operator)
         for _ in range(3):
             place.clock.advance(minutes=5)
-            await operator.look(place.key())
+            await operator.reconcile(place.key())
             assert set(place.keys) == {"build", "build-0002"}
-            assert (operator.look_again(place.key()) or 0) <= 10
+            assert (operator.requeue_after(place.key()) or 0) <= 10
         [old] = [daemon for daemon in state.daemons.values() if daemon.name == "build-old"]
         state.set_daemon(old.id, "offline")
         place.clock.advance(seconds=10)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert set(place.keys) == {"build-0002"}
-        await operator.look(place.key())
-        assert (operator.look_again(place.key()) or 0) > 60
+        await operator.reconcile(place.key())
+        assert (operator.requeue_after(place.key()) or 0) > 60
 
 
-def pod(place: Yard, name: str, checksum: str) -> Manifest:
+def pod(place: ProvisionerNamespace, name: str, checksum: str) -> Manifest:
     """A pod as the Deployment's controller makes it."""
     labels = {
         "app.kubernetes.io/name": "coder-provisioner",
@@ -285,28 +285,28 @@ def pod(place: Yard, name: str, checksum: str) -> Manifest:
     return {"metadata": metadata, "spec": spec}
 
 
-async def put_pod(place: Yard, name: str, checksum: str) -> None:
+async def put_pod(place: ProvisionerNamespace, name: str, checksum: str) -> None:
     if await place.find(SERVICE_ACCOUNT, "default") is None:
         await place.client.create(SERVICE_ACCOUNT, {"metadata": {"namespace": place.namespace, "name": "default"}})
     await place.client.create(POD, pod(place, name, checksum))
 
 
-async def test_old_key_goes_when_its_pods_and_their_time_are_gone(place: Yard) -> None:
+async def test_old_key_goes_when_its_pods_and_their_time_are_gone(place: ProvisionerNamespace) -> None:
     """coderd may believe in a daemon that died without a word; an old pod that is still there is believed, too."""
     async with place.operator() as operator:
         await rotate(place, operator)
         await put_pod(place, "build-old", "an-older-key")
         await eventually(lambda: operator.runtime.informers[POD].get(place.key("build-old")))
         place.clock.advance(hours=2)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert set(place.keys) == {"build", "build-0002"}
         await place.delete(POD, "build-old")
         await eventually(lambda: not operator.runtime.informers[POD].get(place.key("build-old")))
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert set(place.keys) == {"build-0002"}
 
 
-async def test_old_key_waits_for_the_rollout(place: Yard) -> None:
+async def test_old_key_waits_for_the_rollout(place: ProvisionerNamespace) -> None:
     """However long it takes, and although coderd sees no daemon at all."""
     async with place.operator() as operator:
         await place.make()
@@ -317,15 +317,15 @@ async def test_old_key_waits_for_the_rollout(place: Yard) -> None:
         for _ in range(3):
             place.clock.advance(hours=1)
             await place.say("demo", **place.fresh("entitled"))
-            await operator.look(place.key())
+            await operator.reconcile(place.key())
         assert set(place.keys) == {"build", "build-0002"}
 
 
-async def moved(place: Yard, secret: str) -> bool:
+async def moved(place: ProvisionerNamespace, secret: str) -> bool:
     return await place.stored("elsewhere", "key") == secret
 
 
-async def test_three_keys_may_retire(place: Yard) -> None:
+async def test_three_keys_may_retire(place: ProvisionerNamespace) -> None:
     """A further rotation waits until one of them is gone; the pods follow the spec meanwhile."""
     state = place.plane.coderd.state
     async with place.operator() as operator:
@@ -333,25 +333,25 @@ async def test_three_keys_may_retire(place: Yard) -> None:
         for turn, name in enumerate(("build-0004", "build-0006")):
             await place.annotate(rotate_key=str(turn))
             await eventually(lambda: place.keys.get(name))  # noqa: B023 - awaited at once
-            await place.told("ProvisionerKeyReady", "KeyReady")
-            await operator.settle()
+            await place.condition("ProvisionerKeyReady", "KeyReady")
+            await operator.wait_idle()
         await place.change(tags={"env": "gpu"}, image="coder:next")
-        told = await place.told("ProvisionerKeyReady", "Rotating", "True")
-        assert "TagsChanged" in told.message
-        await place.told("Ready", "Rotating", "False")
+        condition = await place.condition("ProvisionerKeyReady", "Rotating", "True")
+        assert "TagsChanged" in condition.message
+        await place.condition("Ready", "Rotating", "False")
         assert len(place.keys) == 4
         [container] = (await place.deployment()).manifest["spec"]["template"]["spec"]["containers"]
         assert container["image"] == "coder:next"
         secret = await place.stored()
         await place.change(key={"secretName": "elsewhere"})  # new pods need it there, or the rollout never ends
         await eventually(lambda: moved(place, secret))
-        await operator.settle()
+        await operator.wait_idle()
         await place.roll_out()
         live, seen = await place.deployment(), operator.runtime.informers[DEPLOYMENT]
         await eventually(lambda: seen.get(live.key) == live)  # this wakes a pass that may not have met the daemons yet
-        await operator.settle()
+        await operator.wait_idle()
         place.clock.advance(seconds=11)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await eventually(lambda: place.keys.get("build-0008"))
         assert place.keys["build-0008"].tags == {"env": "gpu"}
         state.daemons.clear()
@@ -359,15 +359,15 @@ async def test_three_keys_may_retire(place: Yard) -> None:
         await eventually(lambda: set(place.keys) == {"build-0008"})
 
 
-async def test_secret_lost_while_keys_retire(place: Yard) -> None:
+async def test_secret_lost_while_keys_retire(place: ProvisionerNamespace) -> None:
     """Without a Secret no pod starts, so nothing would ever retire: a key is made at once, and no other one goes."""
     async with place.operator() as operator:
         await rotate(place, operator)
         before = dict(place.keys)
         await place.delete(SECRET, SECRET_NAME)
         await eventually(lambda: place.keys.get("build-0004"))
-        await place.told("ProvisionerKeyReady", "KeyReady")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "KeyReady")
+        await operator.wait_idle()
         assert await place.stored() == place.keys["build-0004"].secret
         assert before.items() <= place.keys.items()
         assert [key.name for key in (await place.get()).status.retiring_keys] == ["build", "build-0002"]
@@ -376,7 +376,7 @@ async def test_secret_lost_while_keys_retire(place: Yard) -> None:
         await eventually(lambda: set(place.keys) == {"build-0004"})
 
 
-async def test_foreign_key_of_our_name(place: Yard) -> None:
+async def test_foreign_key_of_our_name(place: ProvisionerNamespace) -> None:
     """It is left alone, and ours has another name."""
     theirs = place.plane.coderd.state.add_key("build")
     async with place.operator() as operator:
@@ -389,7 +389,7 @@ async def test_foreign_key_of_our_name(place: Yard) -> None:
     assert place.keys["build"].secret == theirs
 
 
-async def test_name_taken_while_it_is_asked_for(place: Yard) -> None:
+async def test_name_taken_while_it_is_asked_for(place: ProvisionerNamespace) -> None:
     """The answer proves that the key is not ours, whatever it looks like."""
     state = place.plane.coderd.state
 
@@ -411,7 +411,7 @@ async def test_name_taken_while_it_is_asked_for(place: Yard) -> None:
         await eventually(lambda: set(place.keys) == {"build"})
 
 
-async def test_two_objects_with_the_same_key_name(place: Yard) -> None:
+async def test_two_objects_with_the_same_key_name(place: ProvisionerNamespace) -> None:
     """Applied at once: each gets a key of its own, and neither touches the other's."""
     names = ("one", "two", "three")
     async with place.operator() as operator:
@@ -426,12 +426,12 @@ async def test_two_objects_with_the_same_key_name(place: Yard) -> None:
             assert await place.stored(f"{name}-provisioner-key") == key.secret
         for _ in range(2):
             place.clock.advance(minutes=2)
-            await operator.look(*(place.key(name) for name in names))
+            await operator.reconcile(*(place.key(name) for name in names))
     assert len(place.keys) == 3
     assert "shared" in place.keys
 
 
-async def test_names_that_an_earlier_version_alternated_between(place: Yard) -> None:
+async def test_names_that_an_earlier_version_alternated_between(place: ProvisionerNamespace) -> None:
     """Provisioners build and build-2 do not block each other."""
     async with place.operator() as operator:
         for name in ("build", "build-2"):
@@ -446,7 +446,7 @@ async def test_names_that_an_earlier_version_alternated_between(place: Yard) -> 
         await eventually(lambda: set(place.keys) == {"build-0002", "build-2-0004"})
 
 
-async def test_delete_all_and_apply_again(place: Yard) -> None:
+async def test_delete_all_and_apply_again(place: ProvisionerNamespace) -> None:
     """Also while coderd still has the old keys, because nobody could delete them."""
     async with place.operator() as operator:
         await place.make()
@@ -455,9 +455,9 @@ async def test_delete_all_and_apply_again(place: Yard) -> None:
         asked = place.plane.asked("GET", "provisionerkeys")
         await place.delete(PROVISIONER, "build")
         await eventually(lambda: place.plane.asked("GET", "provisionerkeys") > asked)
-        await operator.settle()
+        await operator.wait_idle()
         place.clock.advance(minutes=6)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await eventually(lambda: place.events("ProvisionerKeyLeaked"))
         place.plane.coderd.state.set(failing=False)
         left = dict(place.keys)
@@ -469,27 +469,27 @@ async def test_delete_all_and_apply_again(place: Yard) -> None:
     assert set(place.keys) == {"build", "build-0002"}
 
 
-async def test_answer_that_got_lost(place: Yard) -> None:
+async def test_answer_that_got_lost(place: ProvisionerNamespace) -> None:
     """The key that was made meanwhile is deleted, and made again under the recorded name."""
     state = place.plane.coderd.state
     state.set(unanswered="POST")
     async with place.operator() as operator:
         await place.make()
-        await place.told("ProvisionerKeyReady", "Failed", "Unknown")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "Failed", "Unknown")
+        await operator.wait_idle()
         [lost] = place.keys.values()
         found = await place.get()
         assert (found.status.provisioner_key_name, found.status.provisioner_key_id) == ("build", "")
         assert found.status.key_requested == place.clock() - records.GRANULARITY
         state.set(unanswered="")
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await place.ready(operator)
         [made] = place.keys.values()
     assert made.name == lost.name == "build"
     assert made.id != lost.id
 
 
-async def test_a_name_that_was_taken_once_is_not_taken_for_ever(place: Yard) -> None:
+async def test_a_name_that_was_taken_once_is_not_taken_for_ever(place: ProvisionerNamespace) -> None:
     """A key whose answer got lost belongs to the object, also if its name was refused some time ago."""
     state = place.plane.coderd.state
 
@@ -507,24 +507,24 @@ async def test_a_name_that_was_taken_once_is_not_taken_for_ever(place: Yard) -> 
         state.delete_key("build-0001")
         state.set(unanswered="POST")
         place.clock.advance(minutes=2)
-        await operator.look(place.key())
-        await place.told("ProvisionerKeyReady", "Failed", "Unknown")
+        await operator.reconcile(place.key())
+        await place.condition("ProvisionerKeyReady", "Failed", "Unknown")
         state.set(unanswered="")
         await place.say("demo", **place.fresh("entitled"))
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await place.ready(operator)
     assert set(place.keys) == {"build"}
 
 
 @pytest.mark.parametrize("why", ["older", "other tags", "in use"])
-async def test_answer_that_got_lost_and_a_key_that_is_not_ours(place: Yard, why: str) -> None:
+async def test_answer_that_got_lost_and_a_key_that_is_not_ours(place: ProvisionerNamespace, why: str) -> None:
     """A namesake that the request cannot have made is left alone."""
     state = place.plane.coderd.state
     state.set(unanswered="POST")
     async with place.operator() as operator:
         await place.make()
-        await place.told("ProvisionerKeyReady", "Failed", "Unknown")
-        await operator.settle()
+        await place.condition("ProvisionerKeyReady", "Failed", "Unknown")
+        await operator.wait_idle()
         state.delete_key("build")
         state.add_key("build", {"other": "tags"} if why == "other tags" else {})
         theirs = place.keys["build"]
@@ -533,7 +533,7 @@ async def test_answer_that_got_lost_and_a_key_that_is_not_ours(place: Yard, why:
         if why == "in use":
             state.connect_daemon("theirs", "build")
         state.set(unanswered="")
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await place.ready(operator)
         assert place.keys["build"] == theirs
         assert set(place.keys) == {"build", "build-0001"}
@@ -541,7 +541,7 @@ async def test_answer_that_got_lost_and_a_key_that_is_not_ours(place: Yard, why:
         await eventually(lambda: set(place.keys) == {"build"})
 
 
-async def test_what_an_earlier_version_recorded(place: Yard) -> None:
+async def test_what_an_earlier_version_recorded(place: ProvisionerNamespace) -> None:
     """Keys that retire are known by name, without IDs; they are still deleted, and nothing is replaced."""
     state = place.plane.coderd.state
     async with place.operator() as operator:
@@ -553,14 +553,14 @@ async def test_what_an_earlier_version_recorded(place: Yard) -> None:
     await place.client.merge(PROVISIONER, place.key(), {"status": status}, "status")
     async with place.operator() as operator:
         await eventually(lambda: set(place.keys) == {"build"})
-        await operator.settle()
+        await operator.wait_idle()
         after = await place.get()
     assert after.status.retiring_keys == []
     assert after.status.organization_id == before.status.organization_id == state.organization_id
     assert after.status.provisioner_key_id == before.status.provisioner_key_id
 
 
-async def test_key_replaced_by_somebody(place: Yard) -> None:
+async def test_key_replaced_by_somebody(place: ProvisionerNamespace) -> None:
     """A namesake that somebody made in place of ours is theirs: we take the other name and delete nothing."""
     async with place.operator() as operator:
         await place.make()
@@ -568,15 +568,15 @@ async def test_key_replaced_by_somebody(place: Yard) -> None:
         place.plane.coderd.state.delete_key("build")
         theirs = place.plane.coderd.state.add_key("build")
         place.clock.advance(minutes=2)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         await place.ready(operator)
         assert set(place.keys) == {"build", "build-0002"}
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
     assert place.keys["build"].secret == theirs
 
 
 @pytest.mark.parametrize("fits", [True, False])
-async def test_adoption(place: Yard, fits: bool) -> None:
+async def test_adoption(place: ProvisionerNamespace, fits: bool) -> None:
     """A key whose secret our Secret holds is ours; it stays if it is what the spec asks for."""
     secret = place.plane.coderd.state.add_key("build", {"env": "gpu" if fits else "cpu"})
     await place.say("demo", operatorAccessReady=False)
@@ -586,9 +586,9 @@ async def test_adoption(place: Yard, fits: bool) -> None:
     references = [{**owner, "uid": made.metadata.uid, "controller": True}]
     await place.client.merge(SECRET, Key(place.namespace, SECRET_NAME), {"metadata": {"ownerReferences": references}})
     async with place.operator() as operator:
-        await place.told("OperatorAccessReady", "OperatorAccessNotReady", "False")
+        await place.condition("OperatorAccessReady", "OperatorAccessNotReady", "False")
         await place.say("demo", operatorAccessReady=True)
-        await place.told("ProvisionerKeyReady", "KeyReady", "True")
+        await place.condition("ProvisionerKeyReady", "KeyReady", "True")
         found = await place.ready(operator)
         await eventually(lambda: len(place.keys) == 1)
     assert found.status.provisioner_key_name == ("build" if fits else "build-0001")
@@ -596,7 +596,7 @@ async def test_adoption(place: Yard, fits: bool) -> None:
     assert (await place.stored() == secret) is fits
 
 
-async def test_unlabelled_secret(place: Yard) -> None:
+async def test_unlabelled_secret(place: ProvisionerNamespace) -> None:
     """Who takes off a label takes away no key."""
     async with place.operator() as operator:
         await place.make()
@@ -607,26 +607,26 @@ async def test_unlabelled_secret(place: Yard) -> None:
             {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}},
         )
         await eventually(lambda: labelled(place))
-        await operator.settle()
+        await operator.wait_idle()
     assert (await place.get()).status.provisioner_key_id == before.status.provisioner_key_id
     assert set(place.keys) == {"build"}
 
 
-async def labelled(place: Yard) -> bool:
+async def labelled(place: ProvisionerNamespace) -> bool:
     found = await place.find(SECRET, SECRET_NAME)
     return "app.kubernetes.io/managed-by" in found.metadata.labels
 
 
-async def test_interval_is_kept(place: Yard) -> None:
+async def test_interval_is_kept(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make(key={"rotation": {"interval": "90s"}})
         await place.ready(operator)
         created = (await place.get()).status.key_created
         assert created is not None
         place.clock.time = created + timedelta(seconds=89)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert set(place.keys) == {"build"}
-        assert 0 < (operator.look_again(place.key()) or 0) <= 1
+        assert 0 < (operator.requeue_after(place.key()) or 0) <= 1
         place.clock.advance(seconds=1)
-        await operator.look(place.key())
+        await operator.reconcile(place.key())
         assert "build-0002" in place.keys

@@ -18,7 +18,7 @@ from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SECRET, SERVICE
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, key_of
 from tests.support import eventually
-from tests.support.provisioners import Yard, yard
+from tests.support.provisioners import ProvisionerNamespace, provisioner_namespace
 from tests.support.takeover import recorded, set_by
 
 RECORDED = recorded(Path(__file__).with_name("takeover.json"))
@@ -30,17 +30,21 @@ TOKEN = "AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB"
 
 
 @pytest.fixture
-async def taken(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Yard]:
+async def taken(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[ProvisionerNamespace]:
     """The recorded objects and their coderd."""
     async with (
-        yard(cluster.kubeconfig, operator_kubeconfig, namespace, planes=["prov"], version="2.30.0") as place,
+        provisioner_namespace(
+            cluster.kubeconfig, operator_kubeconfig, namespace, planes=["prov"], version="2.30.0"
+        ) as place,
         Http(load(cluster.kubeconfig), "test", Metrics()) as http,
     ):
         await load_record(place, Client(http, "coder-k8s"))
         yield place
 
 
-async def load_record(place: Yard, operator: Client) -> None:
+async def load_record(place: ProvisionerNamespace, operator: Client) -> None:
     """Everything in this namespace instead of the recorded one, written by the same manager in the same way."""
     state = place.plane.coderd.state
     state.add_token(state.owner, TOKEN)
@@ -65,7 +69,7 @@ async def load_record(place: Yard, operator: Client) -> None:
         await operator.create(KINDS[item["kind"]], {**given, "metadata": named})
 
 
-def remember_key(place: Yard, provisioner: Manifest) -> None:
+def remember_key(place: ProvisionerNamespace, provisioner: Manifest) -> None:
     """coderd has the key that the status speaks of."""
     state, status = place.plane.coderd.state, provisioner["status"]
     secret = next(item for item in RECORDED if item["metadata"]["name"] == status["secretRef"]["name"])
@@ -74,7 +78,7 @@ def remember_key(place: Yard, provisioner: Manifest) -> None:
     state.keys[name] = StoredKey(status["provisionerKeyID"], name, state.organization_id, tags, plain, place.clock())
 
 
-async def children(place: Yard) -> dict[tuple[str, str], Manifest]:
+async def children(place: ProvisionerNamespace) -> dict[tuple[str, str], Manifest]:
     found = {}
     for item in RECORDED:
         if not item["kind"].startswith("Coder"):
@@ -89,21 +93,21 @@ def content(manifest: Manifest) -> Manifest:
     return {"uid": manifest["metadata"]["uid"], "spec": spec, "data": manifest.get("data")}
 
 
-async def settled(place: Yard) -> bool:
+async def settled(place: ProvisionerNamespace) -> bool:
     return all([await has_passed(place, name) for name in ("build", LONG)])
 
 
-async def has_passed(place: Yard, name: str) -> bool:
+async def has_passed(place: ProvisionerNamespace, name: str) -> bool:
     """The other operator says neither `Ready` nor anything of daemons."""
     return {"Ready", "DaemonsConnected"} <= (await place.conditions(name)).keys()
 
 
-async def test_takeover(taken: Yard) -> None:
+async def test_takeover(taken: ProvisionerNamespace) -> None:
     before, keys = await children(taken), dict(taken.keys)
     status = {name: (await taken.get(name)).status for name in ("build", LONG)}
     async with taken.operator() as operator:
         await eventually(lambda: settled(taken))
-        await operator.settle()
+        await operator.wait_idle()
         after = await children(taken)
         assert {name: content(child) for name, child in after.items()} == {
             name: content(child) for name, child in before.items()
@@ -116,11 +120,11 @@ async def test_takeover(taken: Yard) -> None:
             assert new.secret_ref == old.secret_ref
             assert new.retiring_keys == []
     async with taken.operator() as again:
-        await again.settle()
+        await again.wait_idle()
         assert again.writes() == 1  # the dry run that tries the fields of the status
 
 
-async def test_taken_over_objects_follow_the_spec(taken: Yard) -> None:
+async def test_taken_over_objects_follow_the_spec(taken: ProvisionerNamespace) -> None:
     """What the other operator set goes when it is no longer wanted."""
     name = "provisioner-a-provisioner-with-a-name-that-is-long-eno-be886d0e"
     async with taken.operator():
@@ -144,12 +148,12 @@ async def test_taken_over_objects_follow_the_spec(taken: Yard) -> None:
     assert set(taken.keys) == {"build", "my-key"}
 
 
-async def test_rotation_after_takeover(taken: Yard) -> None:
+async def test_rotation_after_takeover(taken: ProvisionerNamespace) -> None:
     """A key that the other operator made is ours: it retires, and the next one stands beside it."""
     async with taken.operator():
         await eventually(lambda: settled(taken))
         await taken.change("build", tags={"env": "cpu"})
         await eventually(lambda: "build-0002" in taken.keys)
-        await taken.told("ProvisionerKeyReady", "KeyReady", name="build")
+        await taken.condition("ProvisionerKeyReady", "KeyReady", name="build")
         secret = await taken.client.get(SECRET, Key(taken.namespace, "build-provisioner-key"))
     assert base64.b64decode(secret.manifest["data"]["key"]).decode() == taken.keys["build-0002"].secret

@@ -8,19 +8,19 @@ from coder_k8s.api import CONTROL_PLANE, PROVISIONER
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import eventually
-from tests.support.provisioners import Operator, Yard
+from tests.support.provisioners import Operator, ProvisionerNamespace
 
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=False)
 KEY_SECRET = "build-provisioner-key"
 
 
-async def tear_down(place: Yard) -> None:
+async def tear_down(place: ProvisionerNamespace) -> None:
     """Begin the end of the namespace; the test itself plays the controller that empties it."""
     namespace = await place.client.get(NAMESPACE, Key("", place.namespace))
     await place.client.delete(NAMESPACE, namespace, unchanged=False)
 
 
-async def remove(place: Yard, operator: Operator, *kinds: Kind[Any]) -> None:
+async def remove(place: ProvisionerNamespace, operator: Operator, *kinds: Kind[Any]) -> None:
     """Delete all objects of these kinds, and let the operator think about it."""
     for kind in kinds:
         names = [
@@ -30,15 +30,15 @@ async def remove(place: Yard, operator: Operator, *kinds: Kind[Any]) -> None:
         ]
         for name in names:
             await place.delete(kind, name)
-    await operator.look(place.key())
+    await operator.reconcile(place.key())
 
 
-async def gone(place: Yard) -> bool:
+async def gone(place: ProvisionerNamespace) -> bool:
     return await place.find(PROVISIONER, "build") is None
 
 
 @pytest.mark.parametrize("rotating", [False, True])
-async def test_keys_go_while_the_control_plane_is_there(place: Yard, rotating: bool) -> None:
+async def test_keys_go_while_the_control_plane_is_there(place: ProvisionerNamespace, rotating: bool) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -47,24 +47,24 @@ async def test_keys_go_while_the_control_plane_is_there(place: Yard, rotating: b
             await eventually(lambda: len(place.keys) == 2)
         await tear_down(place)
         await remove(place, operator, DEPLOYMENT, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)
-        await place.told("Stalled", "Forbidden", "True")
+        await place.condition("Stalled", "Forbidden", "True")
         await remove(place, operator, PROVISIONER)
         await eventually(lambda: gone(place))
     assert not place.keys
 
 
-async def test_no_key_is_left_that_nothing_could_hold(place: Yard) -> None:
+async def test_no_key_is_left_that_nothing_could_hold(place: ProvisionerNamespace) -> None:
     """Its Secret goes first: the key cannot be replaced, and neither it nor an attempt at another stays."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await tear_down(place)
         await place.delete(SECRET, KEY_SECRET)
-        refused = await place.told("ProvisionerKeySecretReady", "Forbidden", "False")
+        refused = await place.condition("ProvisionerKeySecretReady", "Forbidden", "False")
         assert "being terminated" in refused.message
-        await operator.settle()
+        await operator.wait_idle()
         assert set(place.keys) == {"build"}
-        assert 30 < (operator.look_again(place.key()) or 0) <= 60
+        assert 30 < (operator.requeue_after(place.key()) or 0) <= 60
         await remove(place, operator, PROVISIONER)
         await eventually(lambda: gone(place))
     assert not place.keys
@@ -75,7 +75,9 @@ async def test_no_key_is_left_that_nothing_could_hold(place: Yard) -> None:
     [(CONTROL_PLANE, SECRET, PROVISIONER), (SECRET, CONTROL_PLANE, PROVISIONER), (SECRET, PROVISIONER, CONTROL_PLANE)],
     ids=lambda order: " ".join(kind.name for kind in order),
 )
-async def test_nothing_hangs_when_there_is_no_way_to_coderd_any_more(place: Yard, order: tuple[Kind[Any], ...]) -> None:
+async def test_nothing_hangs_when_there_is_no_way_to_coderd_any_more(
+    place: ProvisionerNamespace, order: tuple[Kind[Any], ...]
+) -> None:
     """A control plane that goes takes its coderd along; its provisioners wait for no more than that."""
     async with place.operator() as operator:
         await place.make()
@@ -84,5 +86,5 @@ async def test_nothing_hangs_when_there_is_no_way_to_coderd_any_more(place: Yard
         for kind in order:
             await remove(place, operator, kind)
         await eventually(lambda: gone(place))
-        await operator.settle()
-        assert operator.look_again(place.key()) is None
+        await operator.wait_idle()
+        assert operator.requeue_after(place.key()) is None

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
-
-from .world import World, world
+from tests.support.workspaceproxies import ProxyNamespace, proxy_namespace
 
 
 @pytest.fixture
-async def place(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[World]:
-    async with world(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
+async def place(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[ProxyNamespace]:
+    async with proxy_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
         yield made

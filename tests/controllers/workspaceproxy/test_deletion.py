@@ -11,27 +11,26 @@ from coder_k8s.dev.coderd_server.proxies import register
 from coder_k8s.dev.coderd_server.records import Proxy
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key, Kind, Unstructured
-
-from .world import CREDENTIALS, FINALIZER, NAME, ONE, PLANE, World
+from tests.support.workspaceproxies import CREDENTIALS, FINALIZER, NAME, ONE, PLANE, ProxyNamespace
 
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=False)
 RBAC = Path(__file__).parents[3] / "config" / "rbac"
 
 
-async def test_what_we_registered_is_deregistered(place: World) -> None:
+async def test_what_we_registered_is_deregistered(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await place.delete(WORKSPACE_PROXY, NAME)
         await place.gone(WORKSPACE_PROXY, NAME)
         assert place.coderd.url in await place.event("WorkspaceProxyDeregistered")
-        await operator.settle()
+        await operator.wait_idle()
         assert NAME not in operator.metrics()
     assert place.proxies == {}
     assert place.coderd.state.count("DELETE", ONE) == 1
 
 
-async def test_what_the_status_says_goes_not_what_the_spec_says(place: World) -> None:
+async def test_what_the_status_says_goes_not_what_the_spec_says(place: ProxyNamespace) -> None:
     """An object that was renamed in coderd, and goes before anybody noticed, takes its own proxy with it."""
     async with place.operator() as operator:
         await place.make()
@@ -45,13 +44,13 @@ async def test_what_the_status_says_goes_not_what_the_spec_says(place: World) ->
     assert list(place.proxies) == ["other"]
 
 
-async def test_a_registration_whose_answer_got_lost_is_undone(place: World) -> None:
+async def test_a_registration_whose_answer_got_lost_is_undone(place: ProxyNamespace) -> None:
     """The finalizer was there before coderd was asked, and the status names what may exist."""
     place.coderd.state.set(unanswered="POST")
     async with place.operator() as operator:
         await place.make()
-        await place.told("Registered", "Unavailable", "Unknown")
-        await operator.settle()
+        await place.condition("Registered", "Unavailable", "Unknown")
+        await operator.wait_idle()
         assert NAME in place.proxies
         assert (await place.get()).status.proxy_id == ""
         await place.delete(WORKSPACE_PROXY, NAME)
@@ -59,7 +58,7 @@ async def test_a_registration_whose_answer_got_lost_is_undone(place: World) -> N
     assert place.proxies == {}
 
 
-async def test_a_proxy_that_is_gone_already(place: World) -> None:
+async def test_a_proxy_that_is_gone_already(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -68,17 +67,17 @@ async def test_a_proxy_that_is_gone_already(place: World) -> None:
         await place.gone(WORKSPACE_PROXY, NAME)
 
 
-async def test_a_proxy_that_we_did_not_register_stays(place: World) -> None:
+async def test_a_proxy_that_we_did_not_register_stays(place: ProxyNamespace) -> None:
     state = place.coderd.state
     made = register(state, Proxy("theirs", NAME, "Theirs", "/x.png", "", "ok", state.now()))
     await place.put_secret("given", token=made["proxy_token"])
     async with place.operator() as operator:
         await place.make(proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=place.coderd.url)
         await place.roll_out()
-        await place.told("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllPartsReady", "True")
         await place.delete(WORKSPACE_PROXY, NAME)
         await place.gone(WORKSPACE_PROXY, NAME)
-        await operator.settle()
+        await operator.wait_idle()
     assert NAME in place.proxies
     assert state.requests.total() == 0
 
@@ -86,7 +85,7 @@ async def test_a_proxy_that_we_did_not_register_stays(place: World) -> None:
 @pytest.mark.parametrize(
     "switches", [{"cut": True}, {"failing": True}, {"rate_limited": True}, {"sign_in_page": True}], ids=str
 )
-async def test_coderd_is_waited_for_but_not_for_ever(place: World, switches: dict[str, bool]) -> None:
+async def test_coderd_is_waited_for_but_not_for_ever(place: ProxyNamespace, switches: dict[str, bool]) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -95,7 +94,7 @@ async def test_coderd_is_waited_for_but_not_for_ever(place: World, switches: dic
         await place.event("WorkspaceProxyNotDeregistered")
         await operator.later(minutes=3)
         assert (await place.get()).metadata.finalizers == [FINALIZER]
-        assert operator.look_again(place.key) <= 5
+        assert operator.requeue_after(place.key) <= 5
         assert await place.events("WorkspaceProxyLeaked") == []
         await operator.later(minutes=3)
         await place.gone(WORKSPACE_PROXY, NAME)
@@ -105,7 +104,7 @@ async def test_coderd_is_waited_for_but_not_for_ever(place: World, switches: dic
     assert NAME in place.proxies
 
 
-async def test_coderd_that_comes_back_in_time(place: World) -> None:
+async def test_coderd_that_comes_back_in_time(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -118,7 +117,7 @@ async def test_coderd_that_comes_back_in_time(place: World) -> None:
     assert place.proxies == {}
 
 
-async def test_a_licence_that_ended_does_not_keep_an_object(place: World) -> None:
+async def test_a_licence_that_ended_does_not_keep_an_object(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -131,16 +130,16 @@ async def test_a_licence_that_ended_does_not_keep_an_object(place: World) -> Non
 
 
 @pytest.mark.parametrize("back", [True, False])
-async def test_credentials_that_are_gone_are_waited_for(place: World, back: bool) -> None:
+async def test_credentials_that_are_gone_are_waited_for(place: ProxyNamespace, back: bool) -> None:
     """A tool may be about to write the Secret again."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await place.delete(SECRET, CREDENTIALS)
-        await place.told("Registered", "CredentialsMissing")
+        await place.condition("Registered", "CredentialsMissing")
         await place.delete(WORKSPACE_PROXY, NAME)
         assert CREDENTIALS in await place.event("WorkspaceProxyNotDeregistered")
-        await operator.settle()
+        await operator.wait_idle()
         assert (await place.get()).metadata.finalizers == [FINALIZER]
         if back:
             await place.put_secret(CREDENTIALS, token=place.coderd.state.token)
@@ -154,18 +153,18 @@ async def test_credentials_that_are_gone_are_waited_for(place: World, back: bool
     assert (NAME in place.proxies) is not back
 
 
-async def test_credentials_of_a_proxy_that_retires_are_waited_for(place: World) -> None:
+async def test_credentials_of_a_proxy_that_retires_are_waited_for(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await place.delete(SECRET, CREDENTIALS)
-        await place.told("Registered", "CredentialsMissing")
+        await place.condition("Registered", "CredentialsMissing")
         await place.put_secret("given", token="other:token")
         await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL="http://x")
-        await place.told("Registered", "NotManaged")
+        await place.condition("Registered", "NotManaged")
         await place.roll_out()
         assert CREDENTIALS in await place.event("WorkspaceProxyNotDeregistered")
-        await operator.settle()
+        await operator.wait_idle()
         assert [each.proxy_name for each in (await place.get()).status.retiring_proxies] == [NAME]
         assert await place.events("WorkspaceProxyLeaked") == []
         await place.put_secret(CREDENTIALS, token=place.coderd.state.token)
@@ -175,7 +174,7 @@ async def test_credentials_of_a_proxy_that_retires_are_waited_for(place: World) 
 
 
 @pytest.mark.parametrize("way", ["bootstrap", "controlPlaneRef"])
-async def test_a_status_without_a_place_is_that_of_the_spec(place: World, way: str) -> None:
+async def test_a_status_without_a_place_is_that_of_the_spec(place: ProxyNamespace, way: str) -> None:
     """The Go operator records no place; the object may be deleted before the first reconcile."""
     await place.make_plane()
     spec: dict[str, Any] = {way: {"name": PLANE} if way == "controlPlaneRef" else place.bootstrap}
@@ -191,23 +190,23 @@ async def test_a_status_without_a_place_is_that_of_the_spec(place: World, way: s
     assert place.proxies == {}
 
 
-async def test_what_is_left_at_a_control_plane_that_is_gone_is_named(place: World) -> None:
+async def test_what_is_left_at_a_control_plane_that_is_gone_is_named(place: ProxyNamespace) -> None:
     await place.make_plane()
     async with place.operator() as operator:
         await place.make(controlPlaneRef={"name": PLANE})
         await place.ready(operator)
         await place.delete(CONTROL_PLANE, PLANE)
-        await place.told("Registered", "ControlPlaneMissing")
-        await operator.settle()
+        await place.condition("Registered", "ControlPlaneMissing")
+        await operator.wait_idle()
         asked = place.coderd.state.requests.total()
         await place.delete(WORKSPACE_PROXY, NAME)
         await place.gone(WORKSPACE_PROXY, NAME)
-        await operator.settle()
+        await operator.wait_idle()
         assert place.coderd.state.requests.total() == asked
         assert NAME in await place.event("WorkspaceProxyLeaked")
 
 
-async def test_a_control_plane_that_is_being_deleted_is_only_asked_to_deregister(place: World) -> None:
+async def test_a_control_plane_that_is_being_deleted_is_only_asked_to_deregister(place: ProxyNamespace) -> None:
     await place.make_plane()
     plane = Key(place.namespace, PLANE)
     async with place.operator() as operator:
@@ -215,12 +214,12 @@ async def test_a_control_plane_that_is_being_deleted_is_only_asked_to_deregister
         await place.ready(operator)
         await place.client.merge(CONTROL_PLANE, plane, {"metadata": {"finalizers": ["test.example.com/hold"]}})
         await place.delete(CONTROL_PLANE, PLANE)
-        await place.told("Registered", "ControlPlaneMissing")
-        await operator.settle()
+        await place.condition("Registered", "ControlPlaneMissing")
+        await operator.wait_idle()
         asked = place.coderd.state.requests.total()
         await place.change(derpOnly=True)
-        await place.told("Registered", "ControlPlaneMissing")
-        await operator.settle()
+        await place.condition("Registered", "ControlPlaneMissing")
+        await operator.wait_idle()
         assert place.coderd.state.requests.total() == asked
         await place.delete(WORKSPACE_PROXY, NAME)
         await place.gone(WORKSPACE_PROXY, NAME)
@@ -228,7 +227,7 @@ async def test_a_control_plane_that_is_being_deleted_is_only_asked_to_deregister
     assert place.proxies == {}
 
 
-async def test_a_namespace_that_is_torn_down_does_not_wait_for_coderd(place: World) -> None:
+async def test_a_namespace_that_is_torn_down_does_not_wait_for_coderd(place: ProxyNamespace) -> None:
     """One attempt is all that it gets."""
     async with place.operator() as operator:
         await place.make()
@@ -242,7 +241,7 @@ async def test_a_namespace_that_is_torn_down_does_not_wait_for_coderd(place: Wor
     assert place.coderd.state.count("DELETE", ONE) == 1
 
 
-async def test_a_namespace_that_is_torn_down_with_coderd_there(place: World) -> None:
+async def test_a_namespace_that_is_torn_down_with_coderd_there(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -262,15 +261,15 @@ def test_an_operator_of_one_namespace_may_look_at_that_namespace(cluster: Cluste
     assert namespace in cluster.kubectl("get", "namespace", namespace, "--as=confined", "--output=name")
 
 
-async def test_everything_goes_also_what_was_still_retiring(place: World) -> None:
+async def test_everything_goes_also_what_was_still_retiring(place: ProxyNamespace) -> None:
     """The pods of the old way still run when the object goes."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await place.put_secret("given", token="somebody:else")
         await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL="http://x")
-        await place.told("Registered", "NotManaged")
-        await operator.settle()
+        await place.condition("Registered", "NotManaged")
+        await operator.wait_idle()
         assert NAME in place.proxies
         await place.delete(WORKSPACE_PROXY, NAME)
         await place.gone(WORKSPACE_PROXY, NAME)

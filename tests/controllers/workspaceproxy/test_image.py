@@ -4,8 +4,7 @@ from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.objects import Key, Unstructured
 from tests.support import eventually
-
-from .world import NAME, PLANE, World
+from tests.support.workspaceproxies import NAME, PLANE, ProxyNamespace
 
 
 def image(deployment: Unstructured) -> str:
@@ -13,7 +12,7 @@ def image(deployment: Unstructured) -> str:
     return str(container["image"])
 
 
-async def rolled(place: World, wanted: str) -> None:
+async def rolled(place: ProxyNamespace, wanted: str) -> None:
     """Wait until the Deployment has an image."""
 
     async def check() -> bool:
@@ -22,7 +21,7 @@ async def rolled(place: World, wanted: str) -> None:
     await eventually(check)
 
 
-async def test_the_image_of_the_control_plane_is_followed_when_its_rollout_is_complete(place: World) -> None:
+async def test_the_image_of_the_control_plane_is_followed_when_its_rollout_is_complete(place: ProxyNamespace) -> None:
     await place.make_plane()
     async with place.operator() as operator:
         await place.make(controlPlaneRef={"name": PLANE})
@@ -38,7 +37,7 @@ async def test_the_image_of_the_control_plane_is_followed_when_its_rollout_is_co
         await rolled(place, "coder:own")
 
 
-async def test_pods_keep_their_image_while_the_control_plane_reports_none(place: World) -> None:
+async def test_pods_keep_their_image_while_the_control_plane_reports_none(place: ProxyNamespace) -> None:
     """As after an upgrade from a version that did not report it: nothing restarts."""
     await place.make_plane()
     async with place.operator() as operator:
@@ -48,29 +47,29 @@ async def test_pods_keep_their_image_while_the_control_plane_reports_none(place:
     await place.say_plane(image=None)
     async with place.operator() as operator:
         await place.change(replicas=2)
-        await place.told("DeploymentReady", "MinimumReplicasReady", "True")
-        await operator.settle()
+        await place.condition("DeploymentReady", "MinimumReplicasReady", "True")
+        await operator.wait_idle()
         after = await place.deployment()
         assert after.manifest["spec"]["replicas"] == 2
         assert after.manifest["spec"]["template"] == before.manifest["spec"]["template"]
 
 
-async def test_no_pod_starts_before_an_image_is_known(place: World) -> None:
+async def test_no_pod_starts_before_an_image_is_known(place: ProxyNamespace) -> None:
     await place.make_plane(image="")
     async with place.operator() as operator:
         await place.make(controlPlaneRef={"name": PLANE})
-        told = await place.told("DeploymentReady", "ImagePending", "False")
-        assert PLANE in told.message
-        assert "status.image" in told.message
+        condition = await place.condition("DeploymentReady", "ImagePending", "False")
+        assert PLANE in condition.message
+        assert "status.image" in condition.message
         assert (await place.conditions())["Ready"][0] == "False"
-        await place.told("Stalled", "Progressing", "False")
+        await place.condition("Stalled", "Progressing", "False")
         assert await place.find(DEPLOYMENT, f"wsproxy-{NAME}") is None
         await place.say_plane(image="coder:v2.36.1")
         await place.ready(operator)
         assert image(await place.deployment()) == "coder:v2.36.1"
 
 
-async def test_conditions_that_hold_say_what_holds(place: World) -> None:
+async def test_conditions_that_hold_say_what_holds(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make(bootstrap={**place.bootstrap, "proxyName": "oceania", "generatedTokenSecretName": "kept"})
         await place.ready(operator)

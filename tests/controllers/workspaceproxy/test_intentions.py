@@ -7,35 +7,35 @@ import pytest
 from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.dev.coderd_server.records import Proxy as Registered
 from coder_k8s.kube.kinds import SECRET
+from tests.support.workspaceproxies import CREDENTIALS, NAME, Operator, ProxyNamespace
 
 from .test_ownership import SECRET_NAME, somebody_registers
 from .test_refusals import MEMBER
 from .test_status import quota, refused
-from .world import CREDENTIALS, NAME, Operator, World
 
 
-def user_registers(place: World) -> Registered:
+def user_registers(place: ProxyNamespace) -> Registered:
     """A proxy that a user registered and has not started yet."""
     place.proxies[NAME] = made = replace(somebody_registers(place.coderd.state), url="", status="unregistered")
     return made
 
 
-async def fail_to_register(place: World, operator: Operator, times: int) -> None:
+async def fail_to_register(place: ProxyNamespace, operator: Operator, times: int) -> None:
     """Make an object; each of its requests ends without an answer, and coderd does not carry it out."""
     place.coderd.state.set(unanswered="POST")
     await place.make()
     for number in range(times):
         if number:
             await operator.later(seconds=121)
-        await place.told("Registered", "Unavailable", "Unknown")
-        await operator.settle()
+        await place.condition("Registered", "Unavailable", "Unknown")
+        await operator.wait_idle()
         assert place.proxies.pop(NAME)
 
 
-async def assert_left_alone(place: World, operator: Operator, theirs: Registered) -> None:
+async def assert_left_alone(place: ProxyNamespace, operator: Operator, theirs: Registered) -> None:
     """Neither the next reconcile nor the deletion of the object harms the proxy of the user."""
     await operator.later(seconds=121)
-    await place.told("Registered", "NameTaken", "False")
+    await place.condition("Registered", "NameTaken", "False")
     assert place.proxies == {NAME: theirs}
     await place.delete(WORKSPACE_PROXY, NAME)
     await place.gone(WORKSPACE_PROXY, NAME)
@@ -43,12 +43,12 @@ async def assert_left_alone(place: World, operator: Operator, theirs: Registered
 
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["quota is raised", "object is deleted"])
-async def test_without_a_secret_no_name_is_recorded(place: World, deleted: bool) -> None:
+async def test_without_a_secret_no_name_is_recorded(place: ProxyNamespace, deleted: bool) -> None:
     await quota(place, used=1)
     async with place.operator() as operator:
         await place.make()
         assert await refused(place)
-        await operator.settle()
+        await operator.wait_idle()
         proxy = await place.get()
         assert (proxy.status.proxy_name, proxy.status.registration_started, proxy.metadata.finalizers) == ("", None, [])
         theirs = user_registers(place)
@@ -61,7 +61,7 @@ async def test_without_a_secret_no_name_is_recorded(place: World, deleted: bool)
     assert place.proxies == {NAME: theirs}
 
 
-async def test_a_record_is_withdrawn_when_the_secret_is_refused_later(place: World) -> None:
+async def test_a_record_is_withdrawn_when_the_secret_is_refused_later(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await fail_to_register(place, operator, 1)
         assert (await place.get()).status.proxy_name == NAME
@@ -72,7 +72,7 @@ async def test_a_record_is_withdrawn_when_the_secret_is_refused_later(place: Wor
         assert (await place.get()).status.proxy_name == ""
 
 
-async def test_requests_that_fail_for_long_explain_no_later_proxy(place: World) -> None:
+async def test_requests_that_fail_for_long_explain_no_later_proxy(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await fail_to_register(place, operator, 3)
         proxy = await place.get()
@@ -81,7 +81,7 @@ async def test_requests_that_fail_for_long_explain_no_later_proxy(place: World) 
         await assert_left_alone(place, operator, user_registers(place))
 
 
-async def test_a_lost_answer_after_failed_requests_is_found(place: World) -> None:
+async def test_a_lost_answer_after_failed_requests_is_found(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await fail_to_register(place, operator, 2)
         await operator.later(seconds=121)
@@ -91,14 +91,14 @@ async def test_a_lost_answer_after_failed_requests_is_found(place: World) -> Non
         assert (await place.get()).status.proxy_id == place.proxies[NAME].id == ours
 
 
-async def test_a_request_that_is_refused_explains_no_later_proxy(place: World) -> None:
+async def test_a_request_that_is_refused_explains_no_later_proxy(place: ProxyNamespace) -> None:
     """Also when earlier ones failed without an answer."""
     async with place.operator() as operator:
         await fail_to_register(place, operator, 1)
         place.coderd.state.set(unanswered="")
         await place.put_secret(CREDENTIALS, token=place.coderd.state.add_token(MEMBER))
-        await place.told("Registered", "Forbidden", "False")
-        await operator.settle()
+        await place.condition("Registered", "Forbidden", "False")
+        await operator.wait_idle()
         assert (await place.get()).status.proxy_name == ""
         theirs = user_registers(place)
         await place.put_secret(CREDENTIALS, token=place.coderd.state.token)

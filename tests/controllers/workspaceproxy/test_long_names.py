@@ -5,14 +5,13 @@ import msgspec
 from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.controllers.names import derived
 from coder_k8s.kube.kinds import DEPLOYMENT
-
-from .world import World
+from tests.support.workspaceproxies import ProxyNamespace
 
 DASHES = f"{'a' * 45}-{'b' * 20}"
 """A dash where the name is cut."""
 
 
-async def test_deployment_of_an_earlier_version_is_replaced(place: World) -> None:
+async def test_deployment_of_an_earlier_version_is_replaced(place: ProxyNamespace) -> None:
     name = derived(DASHES, prefix="wsproxy-")
     earlier = name.replace("--", "-")
     assert earlier != name
@@ -22,13 +21,13 @@ async def test_deployment_of_an_earlier_version_is_replaced(place: World) -> Non
     )
     async with place.operator() as operator:
         live = await place.deployment(name)
-        await operator.settle()
+        await operator.wait_idle()
         owner = msgspec.to_builtins(WORKSPACE_PROXY.reference(made))
         metadata = {"namespace": place.namespace, "name": earlier, "labels": live.metadata.labels}
         await place.client.create(
             DEPLOYMENT, {"metadata": {**metadata, "ownerReferences": [owner]}, "spec": live.manifest["spec"]}
         )
-        await operator.settle()
+        await operator.wait_idle()
         assert await place.find(DEPLOYMENT, earlier), "pods run until others do"
         await place.roll_out(name)
         await place.gone(DEPLOYMENT, earlier)

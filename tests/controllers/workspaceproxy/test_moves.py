@@ -8,16 +8,16 @@ from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.kinds import SECRET
 from tests.support import eventually
+from tests.support.workspaceproxies import NAME, PLANE, ProxyNamespace, strangers
 
 from .test_ownership import somebody_registers
 from .test_ways import environment
-from .world import NAME, PLANE, World, strangers
 
 PRIMARY = "CODER_PRIMARY_ACCESS_URL"
 
 
 @pytest.fixture
-async def other(place: World) -> AsyncIterator[CoderdServer]:
+async def other(place: ProxyNamespace) -> AsyncIterator[CoderdServer]:
     """Another Coder, with credentials for it in a Secret."""
     async with CoderdServer(now=place.clock) as made:
         await place.put_secret("other", token=made.state.token)
@@ -29,7 +29,7 @@ async def other(place: World) -> AsyncIterator[CoderdServer]:
     [("down", "Unavailable"), ("name", "NameTaken"), ("credentials", "CredentialsMissing"), ("license", "NotEntitled")],
 )
 async def test_pods_stay_where_their_token_is_valid(
-    place: World, other: CoderdServer, obstacle: str, reason: str
+    place: ProxyNamespace, other: CoderdServer, obstacle: str, reason: str
 ) -> None:
     if obstacle != "license":
         other.state.install_license()
@@ -48,8 +48,8 @@ async def test_pods_stay_where_their_token_is_valid(
         token = await place.token()
         given = {"coderURL": other.url, "credentialsSecretRef": {"name": "other"}}
         await place.change(bootstrap=given, replicas=2)
-        await place.told("Registered", reason)
-        await place.told("TokenSecretReady", "Pending", "False")
+        await place.condition("Registered", reason)
+        await place.condition("TokenSecretReady", "Pending", "False")
         await operator.later(seconds=121)
         assert await place.deployment() == before
         assert await place.token() == token == place.proxies[NAME].token
@@ -60,8 +60,8 @@ async def test_pods_stay_where_their_token_is_valid(
             other.state.delete_proxy(NAME)
         await place.put_secret("other", token=other.state.token)
         await operator.later(seconds=121)
-        await place.told("Registered", "Registered", "True")
-        await operator.settle()
+        await place.condition("Registered", "Registered", "True")
+        await operator.wait_idle()
         assert environment(await place.deployment())[PRIMARY] == other.url
         assert await place.token() == other.state.proxies[NAME].token
         await place.roll_out(ready=2)
@@ -69,17 +69,17 @@ async def test_pods_stay_where_their_token_is_valid(
     assert not strangers(place.coderd, other)
 
 
-async def test_pods_stay_until_there_is_access_to_the_control_plane(place: World) -> None:
+async def test_pods_stay_until_there_is_access_to_the_control_plane(place: ProxyNamespace) -> None:
     await place.make_plane(operatorAccessReady=False)
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         before = await place.deployment()
         await place.change(bootstrap=None, controlPlaneRef={"name": PLANE})
-        await place.told("Registered", "OperatorAccessNotReady", "False")
-        await operator.settle()
+        await place.condition("Registered", "OperatorAccessNotReady", "False")
+        await operator.wait_idle()
         assert await place.deployment() == before
         await place.delete(CONTROL_PLANE, PLANE)
-        await place.told("Registered", "ControlPlaneMissing", "False")
-        await operator.settle()
+        await place.condition("Registered", "ControlPlaneMissing", "False")
+        await operator.wait_idle()
         assert await place.deployment() == before

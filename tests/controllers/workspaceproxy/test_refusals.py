@@ -14,8 +14,7 @@ from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
 from tests.support import eventually
 from tests.support.planes import make_ready_plane, put_waiting_pod
-
-from .world import CREDENTIALS, NAME, PLANE, PROXIES, World, world
+from tests.support.workspaceproxies import CREDENTIALS, NAME, PLANE, PROXIES, ProxyNamespace, proxy_namespace
 
 SECRET_NAME = f"{NAME}-proxy-token"
 MEMBER = User("member", ("member",))
@@ -24,28 +23,28 @@ MEMBER = User("member", ("member",))
 @pytest.fixture
 async def unlicensed(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
-) -> AsyncIterator[World]:
-    async with world(cluster.kubeconfig, operator_kubeconfig, namespace, licensed=False) as made:
+) -> AsyncIterator[ProxyNamespace]:
+    async with proxy_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, licensed=False) as made:
         yield made
 
 
-async def nothing_was_made(place: World) -> bool:
+async def nothing_was_made(place: ProxyNamespace) -> bool:
     assert (await place.get()).metadata.finalizers == []
     for kind, name in ((SECRET, SECRET_NAME), (SERVICE, f"wsproxy-{NAME}"), (DEPLOYMENT, f"wsproxy-{NAME}")):
         assert await place.find(kind, name) is None
     return True
 
 
-async def test_without_a_licence_nothing_is_attempted(unlicensed: World) -> None:
+async def test_without_a_licence_nothing_is_attempted(unlicensed: ProxyNamespace) -> None:
     place = unlicensed
     async with place.operator() as operator:
         await place.make()
-        told = await place.told("Registered", "NotEntitled", "False")
-        assert "Contact sales" in told.message
-        await place.told("Stalled", "NotEntitled", "True")
-        await operator.settle()
+        condition = await place.condition("Registered", "NotEntitled", "False")
+        assert "Contact sales" in condition.message
+        await place.condition("Stalled", "NotEntitled", "True")
+        await operator.wait_idle()
         assert await nothing_was_made(place)
-        assert 60 < operator.look_again(place.key) <= 120
+        assert 60 < operator.requeue_after(place.key) <= 120
         assert dict(place.coderd.state.requests) == {("GET", PROXIES): 1}
         await operator.later(seconds=60)
         assert place.coderd.state.requests.total() == 1
@@ -54,18 +53,18 @@ async def test_without_a_licence_nothing_is_attempted(unlicensed: World) -> None
         await place.ready(operator)
 
 
-async def test_a_licence_that_the_control_plane_tells_of_is_used_at_once(unlicensed: World) -> None:
+async def test_a_licence_that_the_control_plane_tells_of_is_used_at_once(unlicensed: ProxyNamespace) -> None:
     place = unlicensed
     await place.make_plane()
     async with place.operator():
         await place.make(controlPlaneRef={"name": PLANE})
-        await place.told("Registered", "NotEntitled", "False")
+        await place.condition("Registered", "NotEntitled", "False")
         place.coderd.state.install_license()
         await place.say_plane(licenseTier="premium")
-        await place.told("Registered", "Registered", "True")
+        await place.condition("Registered", "Registered", "True")
 
 
-async def test_a_licence_that_ends_leaves_alone_what_runs(place: World) -> None:
+async def test_a_licence_that_ends_leaves_alone_what_runs(place: ProxyNamespace) -> None:
     """And the spec still counts for what is ours in Kubernetes."""
     async with place.operator() as operator:
         await place.make()
@@ -73,9 +72,9 @@ async def test_a_licence_that_ends_leaves_alone_what_runs(place: World) -> None:
         token = await place.token()
         place.coderd.state.remove_licenses()
         await operator.later(seconds=61)
-        await place.told("Registered", "NotEntitled", "False")
+        await place.condition("Registered", "NotEntitled", "False")
         await place.change(replicas=3)
-        await place.told("Registered", "NotEntitled", "False")
+        await place.condition("Registered", "NotEntitled", "False")
         assert (await place.deployment()).manifest["spec"]["replicas"] == 3
         assert await place.token() == token
         assert (await place.get()).status.phase == "Ready"
@@ -84,13 +83,16 @@ async def test_a_licence_that_ends_leaves_alone_what_runs(place: World) -> None:
 async def test_an_agpl_server_knows_no_proxies(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
-    async with world(cluster.kubeconfig, operator_kubeconfig, namespace, "agpl") as place, place.operator() as operator:
+    async with (
+        proxy_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, "agpl") as place,
+        place.operator() as operator,
+    ):
         await place.make()
-        await place.told("Registered", "NotSupported", "False")
-        await place.told("Stalled", "NotSupported", "True")
-        await operator.settle()
+        await place.condition("Registered", "NotSupported", "False")
+        await place.condition("Stalled", "NotSupported", "True")
+        await operator.wait_idle()
         assert await nothing_was_made(place)
-        assert operator.look_again(place.key) <= 120
+        assert operator.requeue_after(place.key) <= 120
         assert place.coderd.state.requests.total() == 1
 
 
@@ -105,7 +107,7 @@ TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
 WELL = {switch: 0 if switch == "latency" else False for switches, _ in TROUBLES.values() for switch in switches}
 
 
-def asking(place: World, switches: dict[str, Any]) -> AbstractAsyncContextManager[Any]:
+def asking(place: ProxyNamespace, switches: dict[str, Any]) -> AbstractAsyncContextManager[Any]:
     """An operator that is impatient only with a coderd that keeps it waiting: a busy machine must not look like one."""
     return place.operator(limits=Limits(total=0.5)) if "latency" in switches else place.operator()
 
@@ -118,17 +120,17 @@ async def test_what_passes_is_asked_again_ever_more_rarely(
     """Whoever cannot answer is not asked in between, whatever happens, and is no reason to call for a human."""
     switches, reason = TROUBLES[trouble]
     async with (
-        world(cluster.kubeconfig, operator_kubeconfig, namespace, version) as place,
+        proxy_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, version) as place,
         asking(place, switches) as operator,
     ):
         place.coderd.state.set(**switches)
         await place.make()
         waits = []
         for _ in range(4):
-            await place.told("Registered", reason, "Unknown")
-            await place.told("Stalled", "Progressing", "False")
-            await operator.settle()
-            waits.append(wait := operator.look_again(place.key))
+            await place.condition("Registered", reason, "Unknown")
+            await place.condition("Stalled", "Progressing", "False")
+            await operator.wait_idle()
+            waits.append(wait := operator.requeue_after(place.key))
             asked = place.coderd.state.requests.total()
             await operator.later()
             assert place.coderd.state.requests.total() == asked
@@ -143,7 +145,7 @@ async def test_what_passes_is_asked_again_ever_more_rarely(
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-async def test_while_coderd_is_away_the_spec_still_counts(place: World, trouble: str) -> None:
+async def test_while_coderd_is_away_the_spec_still_counts(place: ProxyNamespace, trouble: str) -> None:
     switches, reason = TROUBLES[trouble]
     async with asking(place, switches) as operator:
         await place.make()
@@ -151,8 +153,8 @@ async def test_while_coderd_is_away_the_spec_still_counts(place: World, trouble:
         token = await place.token()
         place.coderd.state.set(**switches)
         await place.change(image="coder:v2")
-        await place.told("Registered", reason, "Unknown")
-        await operator.settle()
+        await place.condition("Registered", reason, "Unknown")
+        await operator.wait_idle()
         [container] = (await place.deployment()).manifest["spec"]["template"]["spec"]["containers"]
         assert container["image"] == "coder:v2"
         place.coderd.state.set(**WELL)
@@ -162,13 +164,13 @@ async def test_while_coderd_is_away_the_spec_still_counts(place: World, trouble:
     assert (place.registrations(), place.changes()) == (1, 0)
 
 
-async def test_an_answer_that_got_lost(place: World) -> None:
+async def test_an_answer_that_got_lost(place: ProxyNamespace) -> None:
     """The proxy was registered and nobody has its token: it is ours by our intention, and gets one new token."""
     place.coderd.state.set(unanswered="POST")
     async with place.operator() as operator:
         await place.make()
-        await place.told("Registered", "Unavailable", "Unknown")
-        await operator.settle()
+        await place.condition("Registered", "Unavailable", "Unknown")
+        await operator.wait_idle()
         made = place.proxies[NAME]
         assert (await place.get()).status.proxy_name == NAME
         await operator.later(seconds=3)
@@ -179,43 +181,43 @@ async def test_an_answer_that_got_lost(place: World) -> None:
     assert (place.registrations(), place.changes()) == (1, 1)
 
 
-async def test_credentials_missing_wrong_and_rotated(place: World) -> None:
+async def test_credentials_missing_wrong_and_rotated(place: ProxyNamespace) -> None:
     state = place.coderd.state
     good = state.token
     await place.delete(SECRET, CREDENTIALS)
     async with place.operator() as operator:
         await place.make()
-        told = await place.told("Registered", "CredentialsMissing", "False")
-        assert CREDENTIALS in told.message
-        await place.told("Stalled", "CredentialsMissing", "True")
+        condition = await place.condition("Registered", "CredentialsMissing", "False")
+        assert CREDENTIALS in condition.message
+        await place.condition("Stalled", "CredentialsMissing", "True")
         assert state.requests.total() == 0
         await place.put_secret(CREDENTIALS, other="key")
         await place.put_secret(CREDENTIALS, token="nonsense")
-        await place.told("Registered", "CredentialsRejected", "False")
-        await place.told("Stalled", "CredentialsRejected", "True")
+        await place.condition("Registered", "CredentialsRejected", "False")
+        await place.condition("Stalled", "CredentialsRejected", "True")
         await place.put_secret(CREDENTIALS, token=state.add_token(MEMBER))
-        await place.told("Registered", "Forbidden", "False")
-        await place.told("Stalled", "Forbidden", "True")
-        await operator.settle()
+        await place.condition("Registered", "Forbidden", "False")
+        await place.condition("Stalled", "Forbidden", "True")
+        await operator.wait_idle()
         # Any user may list proxies, so only the refused registration shows that this one lacks the right.
         assert (state.count("POST", PROXIES), place.proxies) == (1, {})
         assert (await place.get()).metadata.finalizers == []
         assert (await place.get()).status.proxy_name == ""
         assert await place.token() == ""
         assert await place.find(DEPLOYMENT, f"wsproxy-{NAME}") is None
-        assert 60 < operator.look_again(place.key) <= 120
+        assert 60 < operator.requeue_after(place.key) <= 120
         await place.put_secret(CREDENTIALS, token=f"{good}\n")
         await place.ready(operator)
         rotated = state.add_token(state.owner)
         state.revoke_token(good)
         await operator.later(seconds=61)
-        await place.told("Registered", "CredentialsRejected", "False")
+        await place.condition("Registered", "CredentialsRejected", "False")
         await place.put_secret(CREDENTIALS, token=rotated)
-        await place.told("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllPartsReady", "True")
     assert (place.registrations(), place.changes()) == (2, 0)
 
 
-async def test_operator_access_that_is_rejected_is_not_for_a_human_to_mend(place: World) -> None:
+async def test_operator_access_that_is_rejected_is_not_for_a_human_to_mend(place: ProxyNamespace) -> None:
     """The operator renews its own token; the proxy goes on as soon as it did."""
     await place.make_plane()
     state = place.coderd.state
@@ -225,37 +227,37 @@ async def test_operator_access_that_is_rejected_is_not_for_a_human_to_mend(place
         renewed = state.add_token(state.owner)
         state.revoke_token(state.token)
         await operator.later(seconds=61)
-        await place.told("Registered", "CredentialsRejected", "False")
-        await place.told("Stalled", "Progressing", "False")
+        await place.condition("Registered", "CredentialsRejected", "False")
+        await place.condition("Stalled", "Progressing", "False")
         await place.put_secret(f"{PLANE}-operator-token", token=renewed)
         await operator.later(seconds=31)
-        await place.told("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllPartsReady", "True")
 
 
-async def test_deployment_of_a_control_plane_is_not_taken_for_its_own(place: World) -> None:
+async def test_deployment_of_a_control_plane_is_not_taken_for_its_own(place: ProxyNamespace) -> None:
     """A control plane may be named like the Deployment of a proxy."""
     before = await make_ready_plane(place.client, place.namespace, f"wsproxy-{NAME}")
     async with place.operator() as operator:
         await place.make()
-        taken = await place.told("Ready", "NameTaken", "False")
+        taken = await place.condition("Ready", "NameTaken", "False")
         assert f"Deployment {place.namespace}/wsproxy-{NAME}" in taken.message
-        await operator.settle()
+        await operator.wait_idle()
         assert (await place.conditions())["DeploymentReady"] == ("False", "NoReplicasReady")
         status = (await place.get()).status
         assert (status.phase, status.replicas, status.ready_replicas) == ("Pending", 0, 0)
     assert await place.deployment() == before
 
 
-async def test_condition_has_the_cause_of_a_pod_that_does_not_start(place: World) -> None:
+async def test_condition_has_the_cause_of_a_pod_that_does_not_start(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         deployment = await place.deployment()
-        await operator.settle()
+        await operator.wait_idle()
         await put_waiting_pod(place.client, deployment, "ImagePullBackOff")
 
-        async def told() -> bool:
-            message = (await place.told("DeploymentReady", "NoReplicasReady", "False")).message
+        async def is_reported() -> bool:
+            message = (await place.condition("DeploymentReady", "NoReplicasReady", "False")).message
             cause = f'pod wsproxy-{NAME}-1: ImagePullBackOff: Back-off pulling image "coder"'
             return message == f"0 of 1 updated pods are ready; {cause}"
 
-        await eventually(told)
+        await eventually(is_reported)

@@ -12,13 +12,12 @@ from coder_k8s.kube.objects import Key
 from tests.support import eventually
 from tests.support.kstatus import kstatus
 from tests.support.proxy import Proxy
-
-from .world import NAME, PROXIES, World
+from tests.support.workspaceproxies import NAME, PROXIES, ProxyNamespace
 
 SECRET_NAME = f"{NAME}-proxy-token"
 
 
-async def test_display_name_icon_and_name_are_kept_in_step(place: World) -> None:
+async def test_display_name_icon_and_name_are_kept_in_step(place: ProxyNamespace) -> None:
     """In the spec and in coderd; what the spec does not say is left to people. The token stays all the while."""
     async with place.operator() as operator:
         await place.make(bootstrap={**place.bootstrap, "displayName": "Sydney"})
@@ -31,7 +30,7 @@ async def test_display_name_icon_and_name_are_kept_in_step(place: World) -> None
         await operator.later(seconds=61)
         assert (place.proxies[NAME].display_name, place.proxies[NAME].icon) == ("Sydney", "/chosen.png")
         await place.change(bootstrap={"displayName": "Down under", "icon": "/2.png", "proxyName": "Oceania"})
-        await place.told("Registered", "Registered", "True")
+        await place.condition("Registered", "Registered", "True")
         renamed = place.proxies["oceania"]
         assert (renamed.id, renamed.name) == (chosen.id, "Oceania")
         assert (renamed.display_name, renamed.icon) == ("Down under", "/2.png")
@@ -42,7 +41,7 @@ async def test_display_name_icon_and_name_are_kept_in_step(place: World) -> None
 
 
 @pytest.mark.parametrize("harm", ["deleted", "emptied", "garbage", "of another proxy"])
-async def test_a_token_is_regenerated_once_when_the_secret_lost_it(place: World, harm: str) -> None:
+async def test_a_token_is_regenerated_once_when_the_secret_lost_it(place: ProxyNamespace, harm: str) -> None:
     """And the pods roll, because the old token is dead."""
     async with place.operator() as operator:
         await place.make()
@@ -54,7 +53,7 @@ async def test_a_token_is_regenerated_once_when_the_secret_lost_it(place: World,
             value = {"emptied": "", "garbage": "garbage", "of another proxy": f"other:{old.partition(':')[2]}"}[harm]
             await place.put_secret(SECRET_NAME, token=value)
         assert "new one" in await place.event("WorkspaceProxyTokenRegenerated")
-        await operator.settle()
+        await operator.wait_idle()
         assert await place.token() == place.proxies[NAME].token != old
         assert (await place.deployment()).metadata.generation == generation + 1
         await place.ready(operator)
@@ -64,7 +63,7 @@ async def test_a_token_is_regenerated_once_when_the_secret_lost_it(place: World,
     assert (place.registrations(), place.changes()) == (1, 1)
 
 
-async def test_a_token_that_comes_back_before_it_is_regenerated_stays(place: World, tmp_path: Path) -> None:
+async def test_a_token_that_comes_back_before_it_is_regenerated_stays(place: ProxyNamespace, tmp_path: Path) -> None:
     async with Proxy(load(place.kubeconfig)) as between:
         place.kubeconfig = between.kubeconfig(place.kubeconfig, tmp_path / "between")
         async with place.operator() as operator:
@@ -78,12 +77,12 @@ async def test_a_token_that_comes_back_before_it_is_regenerated_stays(place: Wor
             live, seen = await place.find(SECRET, SECRET_NAME), operator.runtime.informers[SECRET]
             await eventually(lambda: seen.get(live.key) == live)
             between.let_go()
-            await operator.settle()
+            await operator.wait_idle()
     assert await place.token() == token == place.proxies[NAME].token
     assert place.changes() == 0
 
 
-async def test_a_token_survives_what_does_not_harm_it(place: World) -> None:
+async def test_a_token_survives_what_does_not_harm_it(place: ProxyNamespace) -> None:
     """A restart, a Secret without its labels, a status that was lost: the proxy keeps running with its token."""
     async with place.operator() as operator:
         await place.make()
@@ -101,7 +100,7 @@ async def test_a_token_survives_what_does_not_harm_it(place: World) -> None:
     assert (place.registrations(), place.changes()) == (1, 0)
 
 
-async def test_a_proxy_deleted_behind_our_back_is_registered_again(place: World) -> None:
+async def test_a_proxy_deleted_behind_our_back_is_registered_again(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         old = (await place.ready(operator)).status.proxy_id
@@ -115,20 +114,20 @@ async def test_a_proxy_deleted_behind_our_back_is_registered_again(place: World)
     assert (place.registrations(), place.changes()) == (2, 0)
 
 
-async def test_a_secret_that_is_not_ours_takes_no_token(place: World) -> None:
+async def test_a_secret_that_is_not_ours_takes_no_token(place: ProxyNamespace) -> None:
     """Nothing is registered before there is a place for its token."""
     await place.put_secret(SECRET_NAME, token="theirs")
     async with place.operator() as operator:
         await place.make()
-        await place.told("TokenSecretReady", "NameTaken", "False")
-        await place.told("Stalled", "NameTaken", "True")
+        await place.condition("TokenSecretReady", "NameTaken", "False")
+        await place.condition("Stalled", "NameTaken", "True")
         assert place.coderd.state.requests.total() == 0
         assert await place.token() == "theirs"
         await place.delete(SECRET, SECRET_NAME)
         await place.ready(operator)
 
 
-async def test_health_as_coderd_sees_it(place: World) -> None:
+async def test_health_as_coderd_sees_it(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -136,10 +135,10 @@ async def test_health_as_coderd_sees_it(place: World) -> None:
         for word, reason in (("unhealthy", "Unhealthy"), ("unreachable", "Unreachable"), ("nonsense", "Unknown")):
             state.set_proxy(NAME, word, errors=["no DERP mesh"], warnings=["slow"])
             await operator.later(seconds=61)
-            told = await place.told("ProxyHealthy", reason)
-            assert "no DERP mesh; warning: slow" in told.message
-            await place.told("Ready", reason)
-            assert operator.look_again(place.key) <= 10
+            condition = await place.condition("ProxyHealthy", reason)
+            assert "no DERP mesh; warning: slow" in condition.message
+            await place.condition("Ready", reason)
+            assert operator.requeue_after(place.key) <= 10
         assert "no DERP mesh" in await place.event("ProxyUnhealthy")
         assert (
             f'coder_k8s_workspace_proxy_healthy{{name="{NAME}",namespace="{place.namespace}"}} 0.0'
@@ -147,24 +146,24 @@ async def test_health_as_coderd_sees_it(place: World) -> None:
         )
         state.set_proxy(NAME, "ok", warnings=["slow"])
         await operator.later(seconds=11)
-        told = await place.told("ProxyHealthy", "Healthy", "True")
-        assert told.message == "Coder reaches the proxy, which runs v2.36.1; warning: slow"
-        await place.told("Ready", "AllPartsReady", "True")
+        condition = await place.condition("ProxyHealthy", "Healthy", "True")
+        assert condition.message == "Coder reaches the proxy, which runs v2.36.1; warning: slow"
+        await place.condition("Ready", "AllPartsReady", "True")
         assert (
             f'coder_k8s_workspace_proxy_healthy{{name="{NAME}",namespace="{place.namespace}"}} 1.0'
             in operator.metrics()
         )
         await place.change(replicas=0)
-        await place.told("ProxyHealthy", "ScaledToZero", "False")
+        await place.condition("ProxyHealthy", "ScaledToZero", "False")
         assert f'coder_k8s_workspace_proxy_healthy{{name="{NAME}"' not in operator.metrics()  # an alert would fire
-        await place.told("Ready", "MinimumReplicasReady", "False")
+        await place.condition("Ready", "MinimumReplicasReady", "False")
         await place.roll_out(ready=0)
-        await place.told("Ready", "ScaledToZero", "True")
+        await place.condition("Ready", "ScaledToZero", "True")
         assert (await place.get()).status.phase == "Pending"
         assert kstatus(await place.client.get_manifest(WORKSPACE_PROXY, place.key)) == "Current"
 
 
-async def test_coderd_is_asked_a_bounded_number_of_times(place: World) -> None:
+async def test_coderd_is_asked_a_bounded_number_of_times(place: ProxyNamespace) -> None:
     """However often the pods stir."""
     async with place.operator() as operator:
         await place.make()
@@ -172,12 +171,12 @@ async def test_coderd_is_asked_a_bounded_number_of_times(place: World) -> None:
         before = place.coderd.state.count("GET", PROXIES)
         for number in range(5):
             await place.roll_out(ready=number % 2)
-            await place.told("DeploymentReady", "MinimumReplicasReady" if number % 2 else "NoReplicasReady")
-        await operator.settle()
+            await place.condition("DeploymentReady", "MinimumReplicasReady" if number % 2 else "NoReplicasReady")
+        await operator.wait_idle()
     assert place.coderd.state.count("GET", PROXIES) == before
 
 
-async def test_paused(place: World) -> None:
+async def test_paused(place: ProxyNamespace) -> None:
     """Nothing is written, nobody is asked, not even for a deletion."""
     async with place.operator() as operator:
         await place.make()
@@ -185,7 +184,7 @@ async def test_paused(place: World) -> None:
         await place.client.merge(
             WORKSPACE_PROXY, place.key, {"metadata": {"annotations": {"coder.com/paused": "true"}}}
         )
-        await place.told("Ready", "Paused", "Unknown")
+        await place.condition("Ready", "Paused", "Unknown")
         asked = place.coderd.state.requests.total()
         await place.change(replicas=3)
         await place.delete(WORKSPACE_PROXY, NAME)

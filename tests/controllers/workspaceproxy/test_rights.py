@@ -4,24 +4,23 @@ import pytest
 
 from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.dev.coderd_server import User
-
-from .world import CREDENTIALS, FINALIZER, NAME, ONE, World
+from tests.support.workspaceproxies import CREDENTIALS, FINALIZER, NAME, ONE, ProxyNamespace
 
 SECRET_NAME = f"{NAME}-proxy-token"
 
 
-async def demote(place: World) -> None:
+async def demote(place: ProxyNamespace) -> None:
     """Let the user of the credentials have no role: it may still read proxies, as every user may."""
     await place.put_secret(CREDENTIALS, token=place.coderd.state.add_token(User("demoted")))
 
 
-async def test_a_proxy_that_is_hidden_from_its_user_is_not_gone(place: World) -> None:
+async def test_a_proxy_that_is_hidden_from_its_user_is_not_gone(place: ProxyNamespace) -> None:
     """coderd answers 404 to the deletion, and lists the proxy; that is tried again, and then named by an event."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await demote(place)
-        await operator.settle()
+        await operator.wait_idle()
         await place.delete(WORKSPACE_PROXY, NAME)
         failed = await place.event("WorkspaceProxyNotDeregistered")
         assert NAME in failed
@@ -35,7 +34,7 @@ async def test_a_proxy_that_is_hidden_from_its_user_is_not_gone(place: World) ->
     assert NAME in place.proxies
 
 
-async def test_a_user_who_gets_the_role_back_in_time(place: World) -> None:
+async def test_a_user_who_gets_the_role_back_in_time(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -49,18 +48,18 @@ async def test_a_user_who_gets_the_role_back_in_time(place: World) -> None:
     assert place.proxies == {}
 
 
-async def test_a_retiring_proxy_that_cannot_be_deleted_is_reported_and_kept(place: World) -> None:
+async def test_a_retiring_proxy_that_cannot_be_deleted_is_reported_and_kept(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await demote(place)
         await place.put_secret("given", token="somebody:else")
         await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL="http://x")
-        await place.told("Registered", "NotManaged")
-        await operator.settle()
+        await place.condition("Registered", "NotManaged")
+        await operator.wait_idle()
         await place.roll_out()
         assert "the role Owner" in await place.event("WorkspaceProxyNotDeregistered")
-        await operator.settle()
+        await operator.wait_idle()
         assert [each.proxy_name for each in (await place.get()).status.retiring_proxies] == [NAME]
         await place.put_secret(CREDENTIALS, token=place.coderd.state.token)
         await operator.later(seconds=31)
@@ -69,25 +68,25 @@ async def test_a_retiring_proxy_that_cannot_be_deleted_is_reported_and_kept(plac
 
 
 @pytest.mark.parametrize("change", ["names", "token"])
-async def test_a_change_without_the_right_says_which_role_is_missing(place: World, change: str) -> None:
+async def test_a_change_without_the_right_says_which_role_is_missing(place: ProxyNamespace, change: str) -> None:
     """coderd answers 404 to the change of a proxy that it lists."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await demote(place)
-        await operator.settle()
+        await operator.wait_idle()
         if change == "names":
             await place.change(bootstrap={"displayName": "Down under"})
         else:
             await place.put_secret(SECRET_NAME, token="")
-        told = await place.told("Registered", "Forbidden", "False")
-        assert f"The user of the token in Secret {CREDENTIALS} may not manage workspace proxies" in told.message
-        assert "the role Owner" in told.message
-        await place.told("Stalled", "Forbidden", "True")
+        condition = await place.condition("Registered", "Forbidden", "False")
+        assert f"The user of the token in Secret {CREDENTIALS} may not manage workspace proxies" in condition.message
+        assert "the role Owner" in condition.message
+        await place.condition("Stalled", "Forbidden", "True")
     assert place.coderd.state.count("PATCH", ONE) == 1
 
 
-async def test_a_user_who_does_not_see_the_proxy_does_not_lose_it(place: World) -> None:
+async def test_a_user_who_does_not_see_the_proxy_does_not_lose_it(place: ProxyNamespace) -> None:
     """The scope of a token may exclude proxies: the list is empty then, and that proves nothing."""
     async with place.operator() as operator:
         await place.make()
@@ -95,42 +94,42 @@ async def test_a_user_who_does_not_see_the_proxy_does_not_lose_it(place: World) 
         token = await place.token()
         scoped = place.coderd.state.add_token(User("scoped", sees_itself=False))
         await place.put_secret(CREDENTIALS, token=scoped)
-        await place.told("Registered", "Forbidden", "False")
-        await operator.settle()
+        await place.condition("Registered", "Forbidden", "False")
+        await operator.wait_idle()
         found = await place.get()
         assert (found.status.proxy_id, found.status.registered) == (before.status.proxy_id, True)
         assert FINALIZER in found.metadata.finalizers
         await place.put_secret(CREDENTIALS, token=place.coderd.state.token)
-        await place.told("Registered", "Registered", "True")
+        await place.condition("Registered", "Registered", "True")
     assert await place.token() == token == place.proxies[NAME].token
     assert place.changes() == 0
 
 
-async def test_a_list_that_omits_a_name_that_is_taken(place: World) -> None:
+async def test_a_list_that_omits_a_name_that_is_taken(place: ProxyNamespace) -> None:
     """coderd knows the name and does not list it: that is reported, and asked for steadily."""
     await place.make("first", bootstrap={**place.bootstrap, "proxyName": NAME})
     async with place.operator() as operator:
-        await place.told("Registered", "Registered", "True", name="first")
-        await operator.settle()
+        await place.condition("Registered", "Registered", "True", name="first")
+        await operator.wait_idle()
         place.coderd.state.set(omits_proxies=True)
         await place.make()
-        await place.told("Registered", "NameTaken", "False")
-        await operator.settle()
+        await place.condition("Registered", "NameTaken", "False")
+        await operator.wait_idle()
         assert place.registrations() == 2
         proxy = await place.get()
         assert (proxy.status.proxy_name, proxy.metadata.finalizers) == ("", [])
-        assert 20 < operator.look_again(place.key) <= 30
+        assert 20 < operator.requeue_after(place.key) <= 30
     assert place.changes() == 0
 
 
-async def test_a_recorded_proxy_that_is_not_listed_is_not_foreign(place: World) -> None:
+async def test_a_recorded_proxy_that_is_not_listed_is_not_foreign(place: ProxyNamespace) -> None:
     """It is not to be deleted in Coder: the user of the token does not see it."""
     async with place.operator() as operator:
         await place.make()
         ours = (await place.ready(operator)).status.proxy_id
         place.coderd.state.set(omits_proxies=True)
         await operator.later(seconds=61)
-        told = await place.told("Registered", "Forbidden", "False")
-        assert f"workspace proxy {NAME} exists, but is not listed for this user" in told.message
-        assert "delete it in Coder" not in told.message
+        condition = await place.condition("Registered", "Forbidden", "False")
+        assert f"workspace proxy {NAME} exists, but is not listed for this user" in condition.message
+        assert "delete it in Coder" not in condition.message
         assert (await place.get()).status.proxy_id == ours

@@ -7,16 +7,15 @@ import pytest
 from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.coderd.connections import Limits
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
-
-from .world import CREDENTIALS, NAME, World
+from tests.support.workspaceproxies import CREDENTIALS, NAME, ProxyNamespace
 
 SECRET_NAME = f"{NAME}-proxy-token"
 
 
-async def test_tokens_stay_in_their_secrets(place: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_tokens_stay_in_their_secrets(place: ProxyNamespace, caplog: pytest.LogCaptureFixture) -> None:
     """Through a life with troubles: lost tokens, refusals that repeat what was said, a coderd that is away."""
     caplog.set_level(logging.DEBUG)
-    secrets, told = {place.coderd.state.token}, []
+    secrets, texts = {place.coderd.state.token}, []
     async with place.operator(limits=Limits(total=0.5)) as operator:
         await place.make()
         await place.ready(operator)
@@ -29,30 +28,30 @@ async def test_tokens_stay_in_their_secrets(place: World, caplog: pytest.LogCapt
         for trouble in troubles:
             place.coderd.state.set(**trouble)
             await operator.later(minutes=3)
-            told.append(repr((await place.get()).status))
+            texts.append(repr((await place.get()).status))
             place.coderd.state.set(**dict.fromkeys(trouble, 0))
         place.coderd.state.set_proxy(NAME, "unhealthy", errors=[f"the proxy said {token}"])
         await operator.later(minutes=3)
-        assert "the proxy said" in (await place.told("ProxyHealthy", "Unhealthy")).message
-        told.append(repr((await place.get()).status))
+        assert "the proxy said" in (await place.condition("ProxyHealthy", "Unhealthy")).message
+        texts.append(repr((await place.get()).status))
         place.coderd.state.revoke_token(place.coderd.state.token)
         await operator.later(minutes=3)
-        await place.told("Registered", "CredentialsRejected")
-        told.append(repr((await place.get()).status))
+        await place.condition("Registered", "CredentialsRejected")
+        texts.append(repr((await place.get()).status))
         for kind, name in ((DEPLOYMENT, f"wsproxy-{NAME}"), (SERVICE, f"wsproxy-{NAME}")):
-            told.append(str((await place.find(kind, name)).manifest))
-        told.append(str((await place.find(SECRET, SECRET_NAME)).manifest["metadata"]))
-        told.append(operator.metrics())
+            texts.append(str((await place.find(kind, name)).manifest))
+        texts.append(str((await place.find(SECRET, SECRET_NAME)).manifest["metadata"]))
+        texts.append(operator.metrics())
         await place.delete(SECRET, CREDENTIALS)
         await place.delete(WORKSPACE_PROXY, NAME)
         await place.event("WorkspaceProxyNotDeregistered")
         await operator.later(minutes=5)
         await place.gone(WORKSPACE_PROXY, NAME)
         await place.event("WorkspaceProxyLeaked")
-        told.append(str(await place.events()))
+        texts.append(str(await place.events()))
     own = [record for record in caplog.records if not record.name.startswith("aiohttp")]
-    told += [record.getMessage() + str(record.__dict__) for record in own]
-    everything = "\n".join(told)
+    texts += [record.getMessage() + str(record.__dict__) for record in own]
+    everything = "\n".join(texts)
     assert NAME in everything
     for secret in secrets:
         for part in (secret, secret.partition(":")[2] or secret.partition("-")[2]):

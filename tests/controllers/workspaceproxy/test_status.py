@@ -10,14 +10,13 @@ from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
 from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support.history import recording
 from tests.support.kstatus import kstatus, kubectl_waits
-
-from .world import NAME, World
+from tests.support.workspaceproxies import NAME, ProxyNamespace
 
 QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Unstructured)
 LONG = f"{'a-workspace-proxy-with-a-name-' * 8}that-is-long"
 
 
-async def test_nobody_takes_it_for_done_too_early(place: World) -> None:
+async def test_nobody_takes_it_for_done_too_early(place: ProxyNamespace) -> None:
     """From the first status on, tools that know nothing of Coder wait until it is ready."""
     async with recording(place.client, place.namespace, WORKSPACE_PROXY) as (states,), place.operator() as operator:
         await place.make()
@@ -29,7 +28,7 @@ async def test_nobody_takes_it_for_done_too_early(place: World) -> None:
     assert all(kubectl_waits(state) for state in seen[:-1])
 
 
-async def quota(place: World, used: int) -> None:
+async def quota(place: ProxyNamespace, used: int) -> None:
     """Let the namespace have so many Secrets that there may be no more, if one is used."""
     metadata = {"namespace": place.namespace, "name": "secrets"}
     if await place.find(QUOTA, "secrets") is None:
@@ -38,18 +37,18 @@ async def quota(place: World, used: int) -> None:
     await place.client.merge(QUOTA, Key(place.namespace, "secrets"), {"status": status}, "status")
 
 
-async def refused(place: World) -> bool:
-    found = await place.told("Registered", "SecretRefused", "False")
+async def refused(place: ProxyNamespace) -> bool:
+    found = await place.condition("Registered", "SecretRefused", "False")
     return "exceeded quota" in found.message
 
 
-async def test_no_token_is_made_that_cannot_be_kept(place: World) -> None:
+async def test_no_token_is_made_that_cannot_be_kept(place: ProxyNamespace) -> None:
     """coderd shows it once, and a new one throws out what runs: first there must be a place for it."""
     await quota(place, used=1)
     async with place.operator() as operator:
         await place.make()
         assert await refused(place)
-        await place.told("Stalled", "SecretRefused", "True")
+        await place.condition("Stalled", "SecretRefused", "True")
         assert place.registrations() == 0
         await quota(place, used=0)
         await operator.later(seconds=31)
@@ -66,7 +65,7 @@ async def test_no_token_is_made_that_cannot_be_kept(place: World) -> None:
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENT, SERVICE], ids=str)
-async def test_a_child_whose_name_is_taken(place: World, kind: Kind[Unstructured]) -> None:
+async def test_a_child_whose_name_is_taken(place: ProxyNamespace, kind: Kind[Unstructured]) -> None:
     """It is not touched, and who is in the way is named."""
     labels = {"app": "theirs"}
     spec: dict[str, Any] = {"selector": labels, "ports": [{"port": 80}]}
@@ -77,18 +76,18 @@ async def test_a_child_whose_name_is_taken(place: World, kind: Kind[Unstructured
     theirs = await place.client.create(kind, {"metadata": metadata, "spec": spec})
     async with place.operator() as operator:
         await place.make()
-        told = await place.told("Stalled", "NameTaken", "True")
-        assert f"wsproxy-{NAME}" in told.message
-        await operator.settle()
-        assert operator.look_again(place.key) <= 60
+        condition = await place.condition("Stalled", "NameTaken", "True")
+        assert f"wsproxy-{NAME}" in condition.message
+        await operator.wait_idle()
+        assert operator.requeue_after(place.key) <= 60
     assert (await place.client.get(kind, theirs.key)).metadata.resource_version == theirs.metadata.resource_version
 
 
-async def test_a_long_name(place: World) -> None:
+async def test_a_long_name(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make(LONG)
-        await place.told("TokenSecretReady", "SecretReady", name=LONG)
-        await operator.settle()
+        await place.condition("TokenSecretReady", "SecretReady", name=LONG)
+        await operator.wait_idle()
         assert list(place.proxies) == [LONG]
         assert await place.token(objects.secret_name(await place.get(LONG)))
         await place.delete(WORKSPACE_PROXY, LONG)

@@ -19,8 +19,7 @@ from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
 from coder_k8s.kube.objects import Key, Manifest, key_of
 from tests.support import eventually
 from tests.support.takeover import recorded, set_by
-
-from .world import FINALIZER, World
+from tests.support.workspaceproxies import FINALIZER, ProxyNamespace
 
 RECORDED = recorded(Path(__file__).with_name("takeover.json"))
 KINDS = {kind.name: kind for kind in (DEPLOYMENT, SERVICE, SECRET)}
@@ -29,7 +28,7 @@ ROUTE = Endpoint("prov.golden.svc.cluster.local", 80)
 BOTH = ("direct", "registered")
 
 
-async def load_record(place: World) -> None:
+async def load_record(place: ProxyNamespace) -> None:
     """The recorded objects, owned by new ones of their kind and written by the same manager in the same way."""
     operator = Client(place.client._http, "coder-k8s")
     text = json.dumps(RECORDED).replace('"golden"', f'"{place.namespace}"')
@@ -53,7 +52,7 @@ async def load_record(place: World) -> None:
     await place.put_secret("bootstrap-token", token=state.token)
 
 
-async def look(place: World) -> dict[str, Manifest]:
+async def look(place: ProxyNamespace) -> dict[str, Manifest]:
     """Everything that must stay, uid and generation included, but for the mark that we leave."""
     names = [(DEPLOYMENT, f"wsproxy-{name}") for name in BOTH] + [(SERVICE, f"wsproxy-{name}") for name in BOTH]
     found = {}
@@ -85,16 +84,16 @@ def container(deployment: Manifest) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("secret", [True, False], ids=["with its Secret", "without its Secret"])
-async def test_takeover(place: World, secret: bool) -> None:
+async def test_takeover(place: ProxyNamespace, secret: bool) -> None:
     await load_record(place)
     if secret:
         await place.put_secret("proxy-token", token="theirs:token")
     before = await look(place)
     route = {"connect_to": {ROUTE: Endpoint("127.0.0.1", place.coderd.port)}}
     async with place.operator(**route) as operator:
-        await place.told("Registered", "Registered", "True", name="registered")
-        await place.told("Registered", "NotManaged", name="direct")
-        await operator.settle()
+        await place.condition("Registered", "Registered", "True", name="registered")
+        await place.condition("Registered", "NotManaged", name="direct")
+        await operator.wait_idle()
         after = await look(place)
         assert after == with_what_was_missing(before, after)
         for name in BOTH:
@@ -104,7 +103,7 @@ async def test_takeover(place: World, secret: bool) -> None:
         assert proxy.metadata.finalizers == [FINALIZER]
         assert (place.registrations(), place.changes()) == (0, 0)
     async with place.operator(**route) as operator:
-        await operator.settle()
+        await operator.wait_idle()
         assert operator.writes() == 1  # the dry run that tries the fields of the status
         await what_was_theirs_follows_the_spec(place)
         await place.delete(WORKSPACE_PROXY, "registered")
@@ -112,7 +111,7 @@ async def test_takeover(place: World, secret: bool) -> None:
     assert place.proxies == {}
 
 
-async def what_was_theirs_follows_the_spec(place: World) -> None:
+async def what_was_theirs_follows_the_spec(place: ProxyNamespace) -> None:
     """Fields go that the other operator had set; what the API server handed out stays."""
     address = (await place.find(SERVICE, "wsproxy-direct")).manifest["spec"]["clusterIP"]
     await place.change("direct", extraEnv=None, derpOnly=False, service={"annotations": None, "port": 81})
@@ -133,13 +132,13 @@ async def what_was_theirs_follows_the_spec(place: World) -> None:
     await eventually(follows)
 
 
-async def test_a_token_that_changes_after_a_takeover_rolls_the_pods(place: World) -> None:
+async def test_a_token_that_changes_after_a_takeover_rolls_the_pods(place: ProxyNamespace) -> None:
     """From then on they show which one they run with."""
     await load_record(place)
     await place.put_secret("proxy-token", token="theirs:token")
     async with place.operator(connect_to={ROUTE: Endpoint("127.0.0.1", place.coderd.port)}) as operator:
-        await place.told("TokenSecretReady", "SecretReady", name="direct")
-        await operator.settle()
+        await place.condition("TokenSecretReady", "SecretReady", name="direct")
+        await operator.wait_idle()
         await place.put_secret("proxy-token", token="theirs:other")
 
         async def shows() -> bool:

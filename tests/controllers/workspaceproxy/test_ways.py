@@ -11,8 +11,7 @@ from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
 from coder_k8s.kube.objects import Kind, Unstructured
 from tests.support import eventually
-
-from .world import CREDENTIALS, FINALIZER, NAME, PLANE, World, strangers
+from tests.support.workspaceproxies import CREDENTIALS, FINALIZER, NAME, PLANE, ProxyNamespace, strangers
 
 CHECKSUM = "checksum/proxy-token"
 PRIMARY = "https://coder.example.com"
@@ -20,7 +19,7 @@ SECRET_NAME = f"{NAME}-proxy-token"
 
 
 @pytest.fixture(autouse=True)
-def no_strangers(place: World) -> Iterator[None]:
+def no_strangers(place: ProxyNamespace) -> Iterator[None]:
     """Whichever way a proxy goes, its Coder is shown no token of another."""
     yield
     assert not strangers(place.coderd)
@@ -41,7 +40,7 @@ def checksum(deployment: Unstructured) -> str | None:
     return annotations.get(CHECKSUM)
 
 
-async def rolled(place: World, token: str) -> None:
+async def rolled(place: ProxyNamespace, token: str) -> None:
     """Wait until the pods are to run with this token."""
 
     async def check() -> bool:
@@ -50,16 +49,16 @@ async def rolled(place: World, token: str) -> None:
     await eventually(check)
 
 
-async def test_a_token_that_is_given(place: World) -> None:
+async def test_a_token_that_is_given(place: ProxyNamespace) -> None:
     """Nothing is registered, nobody is asked, and a new token rolls the pods."""
     async with place.operator() as operator:
         await place.make(primaryAccessURL=PRIMARY, proxySessionTokenSecretRef={"name": "given", "key": "t"})
-        await place.told("TokenSecretReady", "SecretMissing", "False")
-        await place.told("Stalled", "SecretMissing", "True")
+        await place.condition("TokenSecretReady", "SecretMissing", "False")
+        await place.condition("Stalled", "SecretMissing", "True")
         await place.put_secret("given", t="id:first\n")
-        await place.told("TokenSecretReady", "SecretReady", "True")
+        await place.condition("TokenSecretReady", "SecretReady", "True")
         await place.roll_out()
-        await place.told("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllPartsReady", "True")
         deployment = await place.deployment()
         assert environment(deployment) == {
             "CODER_PRIMARY_ACCESS_URL": PRIMARY,
@@ -71,7 +70,7 @@ async def test_a_token_that_is_given(place: World) -> None:
         assert proxy.status.proxy_token_secret_ref is not None
         assert proxy.status.proxy_token_secret_ref.name == "given"
         assert (await place.conditions())["Registered"] == ("Unknown", "NotManaged")
-        await operator.settle()
+        await operator.wait_idle()
         before = operator.writes()
         await operator.later(hours=1)
         assert operator.writes() == before
@@ -80,17 +79,17 @@ async def test_a_token_that_is_given(place: World) -> None:
     assert place.coderd.state.requests.total() == 0
 
 
-async def test_a_proxy_registered_with_given_credentials(place: World) -> None:
+async def test_a_proxy_registered_with_given_credentials(place: ProxyNamespace) -> None:
     bootstrap = {**place.bootstrap, "displayName": "Sydney", "icon": "/emojis/1f1e6.png"}
     async with place.operator() as operator:
         await place.make(bootstrap=bootstrap, replicas=2, image="coder:v1", derpOnly=True, extraArgs=["--verbose"])
-        await place.told("DeploymentReady", "NoReplicasReady", "False")
+        await place.condition("DeploymentReady", "NoReplicasReady", "False")
         await place.roll_out(ready=2)
         registered = place.proxies[NAME]
-        await place.told("ProxyHealthy", "Unregistered", "False")
+        await place.condition("ProxyHealthy", "Unregistered", "False")
         place.coderd.state.set_proxy(NAME, "ok")
         await operator.later(seconds=11)
-        await place.told("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllPartsReady", "True")
         assert (registered.display_name, registered.icon) == ("Sydney", "/emojis/1f1e6.png")
         assert await place.token() == registered.token
         found = container(deployment := await place.deployment())
@@ -107,22 +106,22 @@ async def test_a_proxy_registered_with_given_credentials(place: World) -> None:
         assert (proxy.status.phase, proxy.status.ready_replicas) == ("Ready", 2)
         assert proxy.metadata.finalizers == [FINALIZER]
         assert NAME in await place.event("WorkspaceProxyRegistered")
-        await operator.settle()
+        await operator.wait_idle()
         before = operator.writes()
         await operator.later(seconds=61)
         assert operator.writes() == before
     assert (place.registrations(), place.changes()) == (1, 0)
 
 
-async def test_a_proxy_of_a_control_plane(place: World) -> None:
+async def test_a_proxy_of_a_control_plane(place: ProxyNamespace) -> None:
     """URL, image and credentials come from the control plane, as soon as it has them."""
     async with place.operator() as operator:
         await place.make(controlPlaneRef={"name": PLANE})
-        await place.told("Registered", "ControlPlaneMissing", "False")
-        await place.told("Stalled", "ControlPlaneMissing", "True")
+        await place.condition("Registered", "ControlPlaneMissing", "False")
+        await place.condition("Stalled", "ControlPlaneMissing", "True")
         await place.make_plane(operatorAccessReady=False)
-        await place.told("Registered", "OperatorAccessNotReady", "False")
-        await place.told("Stalled", "Progressing", "False")
+        await place.condition("Registered", "OperatorAccessNotReady", "False")
+        await place.condition("Stalled", "Progressing", "False")
         assert place.coderd.state.requests.total() == 0
         await place.say_plane(operatorAccessReady=True)
         proxy = await place.ready(operator)
@@ -135,7 +134,7 @@ async def test_a_proxy_of_a_control_plane(place: World) -> None:
 
 
 @pytest.mark.parametrize("way", ["given", "plane"])
-async def test_away_from_given_credentials(place: World, way: str) -> None:
+async def test_away_from_given_credentials(place: ProxyNamespace, way: str) -> None:
     """The control plane is the same Coder: its proxy stays. A token of another proxy leaves ours to retire."""
     await place.make_plane()
     async with place.operator() as operator:
@@ -150,12 +149,12 @@ async def test_away_from_given_credentials(place: World, way: str) -> None:
             return
         await place.put_secret("given", token="somebody:else")
         await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=PRIMARY)
-        await place.told("Registered", "NotManaged")
-        await operator.settle()
+        await place.condition("Registered", "NotManaged")
+        await operator.wait_idle()
         assert NAME in place.proxies  # its pods still run
         assert await place.token()
         await place.roll_out()
-        await place.told("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllPartsReady", "True")
         await place.gone(SECRET, SECRET_NAME)
         assert place.proxies == {}
         proxy = await place.get()
@@ -163,7 +162,7 @@ async def test_away_from_given_credentials(place: World, way: str) -> None:
         assert (proxy.status.registered, proxy.status.proxy_id) == (False, "")
 
 
-async def test_a_given_token_of_our_own_proxy_keeps_it(place: World) -> None:
+async def test_a_given_token_of_our_own_proxy_keeps_it(place: ProxyNamespace) -> None:
     """Whoever points at the token that we made wants to go on with it."""
     async with place.operator() as operator:
         await place.make()
@@ -173,7 +172,7 @@ async def test_a_given_token_of_our_own_proxy_keeps_it(place: World) -> None:
             bootstrap=None, proxySessionTokenSecretRef={"name": SECRET_NAME}, primaryAccessURL=place.coderd.url
         )
         await place.roll_out()
-        await place.told("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllPartsReady", "True")
         assert await place.token() == token
         assert place.proxies[NAME].token == token
         await place.change(bootstrap=place.bootstrap, proxySessionTokenSecretRef=None)
@@ -185,12 +184,12 @@ async def test_a_given_token_of_our_own_proxy_keeps_it(place: World) -> None:
     assert place.proxies == {}
 
 
-async def test_from_a_given_token_to_a_registration(place: World) -> None:
+async def test_from_a_given_token_to_a_registration(place: ProxyNamespace) -> None:
     await place.put_secret("given", token="somebody:else")
     async with place.operator() as operator:
         await place.make(proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=PRIMARY)
         await place.roll_out()
-        await place.told("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllPartsReady", "True")
         await place.change(proxySessionTokenSecretRef=None, primaryAccessURL=None, bootstrap=place.bootstrap)
         await place.ready(operator)
         deployment = await place.deployment()
@@ -200,7 +199,7 @@ async def test_from_a_given_token_to_a_registration(place: World) -> None:
 
 
 @pytest.mark.parametrize("secret", [CREDENTIALS, "other-session"], ids=["same Secret", "another Secret"])
-async def test_to_another_coder(place: World, secret: str) -> None:
+async def test_to_another_coder(place: ProxyNamespace, secret: str) -> None:
     """The old proxy goes when no pod needs it. A token goes only to the Coder that it was given for."""
     async with CoderdServer(now=place.clock) as other:
         other.state.install_license()
@@ -211,14 +210,14 @@ async def test_to_another_coder(place: World, secret: str) -> None:
         await place.put_secret(secret, token=other.state.token)
         await place.change(bootstrap={"coderURL": other.url, "credentialsSecretRef": {"name": secret}})
         async with place.operator() as operator:
-            await place.told("Registered", "Registered", "True")
-            await operator.settle()
+            await place.condition("Registered", "Registered", "True")
+            await operator.wait_idle()
             assert await place.token() == other.state.proxies[NAME].token != old
             assert NAME in place.proxies
             await place.roll_out()
             other.state.set_proxy(NAME, "ok")
             await operator.later(seconds=61)
-            await place.told("Ready", "AllPartsReady", "True")
+            await place.condition("Ready", "AllPartsReady", "True")
             assert (await place.get()).status.retiring_proxies == []
             if secret == CREDENTIALS:
                 assert NAME in place.proxies
@@ -231,7 +230,7 @@ async def test_to_another_coder(place: World, secret: str) -> None:
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["to given credentials", "and back"])
-async def test_away_from_a_control_plane(place: World, back: bool) -> None:
+async def test_away_from_a_control_plane(place: ProxyNamespace, back: bool) -> None:
     """The operator's own token stays with the control plane, also for the proxy that retires there."""
     async with CoderdServer(now=place.clock) as other:
         other.state.install_license()
@@ -242,8 +241,8 @@ async def test_away_from_a_control_plane(place: World, back: bool) -> None:
             await place.make(controlPlaneRef={"name": PLANE})
             await place.ready(operator)
             await place.change(controlPlaneRef=None, bootstrap=given)
-            await place.told("Registered", "Registered", "True")
-            await operator.settle()
+            await place.condition("Registered", "Registered", "True")
+            await operator.wait_idle()
             assert (set(place.proxies), set(other.state.proxies)) == ({NAME}, {NAME})
             await place.roll_out()
             await eventually(lambda: not place.proxies)
@@ -257,7 +256,7 @@ async def test_away_from_a_control_plane(place: World, back: bool) -> None:
         assert (place.coderd.state.heard, other.state.heard) == ({place.coderd.state.token}, {other.state.token})
 
 
-async def test_the_same_coder_by_another_name(place: World) -> None:
+async def test_the_same_coder_by_another_name(place: ProxyNamespace) -> None:
     """Another URL of the same deployment changes nothing in it."""
     async with place.operator() as operator:
         await place.make()
@@ -269,15 +268,15 @@ async def test_the_same_coder_by_another_name(place: World) -> None:
     assert (place.registrations(), place.changes()) == (1, 0)
 
 
-async def test_another_secret_for_the_token(place: World) -> None:
+async def test_another_secret_for_the_token(place: ProxyNamespace) -> None:
     """The token moves, the proxy does not, and the old Secret goes with the last pod that reads it."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         token = await place.token()
         await place.change(bootstrap={**place.bootstrap, "generatedTokenSecretName": "moved"})
-        await place.told("TokenSecretReady", "SecretReady")
-        await operator.settle()
+        await place.condition("TokenSecretReady", "SecretReady")
+        await operator.wait_idle()
         assert await place.token("moved") == await place.token() == token
         await place.ready(operator)
         await place.gone(SECRET, SECRET_NAME)
@@ -285,7 +284,7 @@ async def test_another_secret_for_the_token(place: World) -> None:
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENT, SERVICE], ids=str)
-async def test_a_child_that_is_deleted_comes_back(place: World, kind: Kind[Unstructured]) -> None:
+async def test_a_child_that_is_deleted_comes_back(place: ProxyNamespace, kind: Kind[Unstructured]) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)

@@ -16,37 +16,37 @@ from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Kind, Object
-from tests.support import coderd, rotations
+from tests.support import controlplanes, rotations
 from tests.support.databases import CoderdDatabase
 
-from .home import Home
-from .neighbours import Neighbour, Trouble, refusing, suffer
+from .faulty_servers import Fault, FaultyServer, inject_faults, refusing
+from .licensed_plane import LicensedPlane
 from .workload import Workload
 
 CHILDREN = (DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT)
 
 
 @dataclass
-class Town:
+class FaultyEnvironment:
     """A seed makes everybody in it do the same again, as far as the operator lets them."""
 
     work: Workload
-    home: Home
+    home: LicensedPlane
     routes: dict[Endpoint, Endpoint]
-    troubles: list[dict[str, Trouble]]
+    faults: list[dict[str, Fault]]
     """What may happen to each of the neighbours."""
     rng: Random
-    suffered: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
 
-    async def live(self, seconds: float, troubled: float, longest: float) -> None:
+    async def live(self, seconds: float, faulty_seconds: float, longest: float) -> None:
         """Let everybody work for a while, with troubles for a part of that time."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.work.run(seconds))
             group.create_task(self.home.run(seconds))
             group.create_task(self.clean(seconds))
-            for each in self.troubles:
+            for each in self.faults:
                 rng = Random(self.rng.random())  # noqa: S311 - the same in every run
-                group.create_task(suffer(each, rng, troubled, longest, self.suffered))
+                group.create_task(inject_faults(each, rng, faulty_seconds, longest, self.injected))
 
     async def clean(self, seconds: float, pause: float = 5.0) -> None:
         """Collect garbage, some seconds old, for a while: no controller of Kubernetes does so here."""
@@ -66,40 +66,42 @@ class Town:
         pages = self.work.client.list(kind, self.work.site.namespace)
         return [(kind, kind.type.decode(item)) async for page in pages for item in page.items]
 
-    async def flaws(self) -> list[str]:
+    async def differences(self) -> list[str]:
         """What is not at rest yet."""
-        return await self.work.flaws() + await self.home.flaws()
+        return await self.work.differences() + await self.home.differences()
 
 
 @asynccontextmanager
-async def town(place: rotations.Site, database: CoderdDatabase, kubeconfig: Path, seed: int) -> AsyncIterator[Town]:
-    """A town around a place, with a control plane more that has that database."""
+async def faulty_environment(
+    place: rotations.RotationNamespace, database: CoderdDatabase, kubeconfig: Path, seed: int
+) -> AsyncIterator[FaultyEnvironment]:
+    """The namespace, with a licensed control plane more that has that database, and faults of their servers."""
     print(f"seed {seed}")  # noqa: T201
     rng = Random(seed)  # noqa: S311 - the same in every run
     async with (
         CoderdServer(database_url=database.url) as own,
-        Neighbour(place.coderds["one"].port) as shared,
-        Neighbour(own.port) as private,
-        Neighbour(database.server.port) as postgres,
+        FaultyServer(place.coderds["one"].port) as shared,
+        FaultyServer(own.port) as private,
+        FaultyServer(database.server.port) as postgres,
     ):
         key = Key(place.namespace, "home")
-        site = coderd.Site(place.client, kubeconfig, key, own, coderd.Clock())
-        home = Home(site, database, Random(rng.random()))  # noqa: S311
+        site = controlplanes.PlaneNamespace(place.client, kubeconfig, key, own, controlplanes.Clock())
+        home = LicensedPlane(site, database, Random(rng.random()))  # noqa: S311
         await home.make(database.url.replace(f":{database.server.port}/", f":{postgres.port}/"))
         domain = f"{place.namespace}.svc.cluster.local"
         routes = {
             Endpoint(f"one.{domain}", 80): Endpoint("127.0.0.1", shared.port),
             Endpoint(f"home.{domain}", 80): Endpoint("127.0.0.1", private.port),
         }
-        troubles: list[dict[str, Trouble]] = [
+        faults: list[dict[str, Fault]] = [
             {"coderd slow": each.slow, "coderd down": each.down, "coderd silent": each.silent}
             | {"coderd away": each.away, "coderd strange": each.strange}
             for each in (shared, private)
         ]
-        of_postgres: dict[str, Trouble] = {
+        of_postgres: dict[str, Fault] = {
             "PostgreSQL slow": postgres.slow,
             "PostgreSQL down": postgres.down,
             "PostgreSQL silent": postgres.silent,
             "PostgreSQL refusing": lambda: refusing(database),
         }
-        yield Town(Workload(place, Random(rng.random())), home, routes, [*troubles, of_postgres], rng)  # noqa: S311
+        yield FaultyEnvironment(Workload(place, Random(rng.random())), home, routes, [*faults, of_postgres], rng)  # noqa: S311

@@ -16,10 +16,9 @@ from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Key, Unstructured
 from tests.support.children import Children, collect_garbage, lines, managed
+from tests.support.crash_scenarios import CrashScenario, Event, OperatorSetup, State
 from tests.support.crashes import is_rolled_out
-from tests.support.drills import CrashScenario, Event, Ground, State
-
-from .world import CREDENTIALS, NAME, PLANE, World, strangers
+from tests.support.workspaceproxies import CREDENTIALS, NAME, PLANE, ProxyNamespace, strangers
 
 HOME, ELSEWHERE = "home.example.com", "elsewhere.example.com"
 REGISTERED = {"coderURL": f"http://{HOME}", "credentialsSecretRef": {"name": CREDENTIALS}}
@@ -27,13 +26,13 @@ NAMES = {"displayName": "Sydney", "icon": "/1.png"}
 SECRET_NAME = f"{NAME}-proxy-token"
 
 
-class ProxyDrill(CrashScenario):
+class ProxyCrashScenario(CrashScenario):
     """One workspace proxy."""
 
     late = frozenset(("Ready", "Reconciling", "Stalled", "ProxyHealthy"))
 
-    def __init__(self, ground: Ground, place: World, other: CoderdServer) -> None:
-        super().__init__(ground)
+    def __init__(self, setup: OperatorSetup, place: ProxyNamespace, other: CoderdServer) -> None:
+        super().__init__(setup)
         self.place = place
         self.other = other
         self._changes = 0
@@ -68,7 +67,7 @@ class ProxyDrill(CrashScenario):
             "pods": await self._pods(proxy) if proxy else None,
         }
 
-    async def move_on(self) -> bool:
+    async def sync(self) -> bool:
         if await self.subject() is None:
             return await collect_garbage(self.place.client, await self._children())
         states = (self.place.coderd.state, self.other.state)
@@ -113,13 +112,13 @@ def _token(secret: Unstructured) -> str:
 
 
 @asynccontextmanager
-async def drilling(place: World) -> AsyncIterator[ProxyDrill]:
+async def crash_scenario(place: ProxyNamespace) -> AsyncIterator[ProxyCrashScenario]:
     """A workspace proxy at rest, and a control plane with a Coder of its own."""
     async with CoderdServer(now=place.clock) as other:
         other.state.install_license()
         service = f"{PLANE}.{place.namespace}.svc.cluster.local"
         ports = {HOME: place.coderd.port, ELSEWHERE: other.port, service: other.port}
-        ground = Ground(
+        setup = OperatorSetup(
             kubeconfig=place.kubeconfig,
             namespaces=[place.namespace],
             routes={Endpoint(host, 80): Endpoint("127.0.0.1", port) for host, port in ports.items()},
@@ -133,24 +132,24 @@ async def drilling(place: World) -> AsyncIterator[ProxyDrill]:
         for name in (f"{PLANE}-operator-token", "other-session"):
             await place.put_secret(name, token=other.state.token)
         await place.put_secret("given", token="somebody:else")
-        drill = ProxyDrill(ground, place, other)
-        await drill.take(ProxyDrill.make)
-        yield drill
+        scenario = ProxyCrashScenario(setup, place, other)
+        await scenario.take(ProxyCrashScenario.make)
+        yield scenario
         assert not strangers(place.coderd, other)
 
 
-def change(**spec: Any) -> Callable[[ProxyDrill], Awaitable[None]]:
-    return lambda drill: drill.place.change(NAME, **spec)
+def change(**spec: Any) -> Callable[[ProxyCrashScenario], Awaitable[None]]:
+    return lambda scenario: scenario.place.change(NAME, **spec)
 
 
-async def register(drill: ProxyDrill) -> None:
+async def register(scenario: ProxyCrashScenario) -> None:
     """Have it registered with given credentials, and by nothing else."""
     others = dict.fromkeys(("controlPlaneRef", "proxySessionTokenSecretRef", "primaryAccessURL"))
-    await drill.place.change(NAME, bootstrap={**REGISTERED, **NAMES}, **others)
+    await scenario.place.change(NAME, bootstrap={**REGISTERED, **NAMES}, **others)
 
 
 EVENTS = {
-    "life": Event(ProxyDrill.delete, ProxyDrill.make),
+    "life": Event(ProxyCrashScenario.delete, ProxyCrashScenario.make),
     "pods": Event(
         change(replicas=2, image="coder:v2.36.1", derpOnly=True), change(replicas=None, image=None, derpOnly=None)
     ),
@@ -163,10 +162,10 @@ EVENTS = {
         change(bootstrap={"generatedTokenSecretName": "moved"}), change(bootstrap={"generatedTokenSecretName": None})
     ),
     "token lost": Event(
-        lambda drill: drill.place.delete(SECRET, SECRET_NAME),
-        lambda drill: drill.place.put_secret(SECRET_NAME, token="spoiled"),
+        lambda scenario: scenario.place.delete(SECRET, SECRET_NAME),
+        lambda scenario: scenario.place.put_secret(SECRET_NAME, token="spoiled"),
     ),
-    "deleted in Coder": Event(ProxyDrill.lose_proxy, ProxyDrill.lose_proxy),
+    "deleted in Coder": Event(ProxyCrashScenario.lose_proxy, ProxyCrashScenario.lose_proxy),
     "given a token": Event(
         change(
             bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL="https://coder.example.com"

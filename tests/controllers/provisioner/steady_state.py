@@ -4,11 +4,11 @@ from urllib.parse import urlsplit
 
 from coder_k8s.api import CoderProvisioner
 from tests.support.children import lines
-from tests.support.drills import State
-from tests.support.rotations import REQUEST, Site
+from tests.support.crash_scenarios import State
+from tests.support.rotations import REQUEST, RotationNamespace
 
 
-async def state(site: Site) -> State:
+async def state(site: RotationNamespace) -> State:
     """All that the operator decides in Kubernetes; what else must hold, also in coderd, is told by `Site.flaws`."""
     provisioner, children = await site.provisioner(), await site.children()
     if provisioner is None:

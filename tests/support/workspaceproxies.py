@@ -26,7 +26,7 @@ from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.support import eventually
-from tests.support.controllers import running
+from tests.support.operators import running
 
 EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 FINALIZER = "coder.com/workspace-proxy-cleanup"
@@ -57,19 +57,19 @@ class Operator:
         self._clock = clock
         self._key = key
 
-    async def settle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no pass is under way and none is waiting."""
         queue = self._controller.queue
         await eventually(lambda: not len(queue) and not queue._busy and self.runtime.recorder.resting, 60)
 
     async def later(self, **spans: float) -> None:
         """Let time pass and make one more pass, as when its time has come."""
-        await self.settle()
+        await self.wait_idle()
         self._clock.time += timedelta(**spans)
         self._controller.queue.add(self._key)
-        await self.settle()
+        await self.wait_idle()
 
-    def look_again(self, key: Key) -> float:
+    def requeue_after(self, key: Key) -> float:
         """In how many seconds the operator means to look by itself."""
         timer = self._controller.queue._timers[key]
         return timer.when() - asyncio.get_running_loop().time()
@@ -87,7 +87,7 @@ class Operator:
         return generate_latest(self.runtime.metrics.registry).decode()
 
 
-class World:
+class ProxyNamespace:
     """A namespace, a Coder with a license, and credentials for it in a Secret."""
 
     def __init__(self, client: Client, kubeconfig: Path, namespace: str, coderd: CoderdServer, clock: Clock) -> None:
@@ -205,7 +205,7 @@ class World:
         status = {"observedGeneration": live.metadata.generation, **counts}
         await self.client.merge(DEPLOYMENT, live.key, {"status": status}, "status")
 
-    async def told(self, type: str, reason: str, status: str = "", name: str = NAME) -> Condition:  # noqa: A002
+    async def condition(self, type: str, reason: str, status: str = "", name: str = NAME) -> Condition:  # noqa: A002
         """The condition, as soon as it has this reason at the present generation."""
 
         async def check() -> Condition:
@@ -236,14 +236,14 @@ class World:
 
     async def ready(self, operator: Operator) -> CoderWorkspaceProxy:
         """The proxy when all is well with it: its pods are there and coderd sees them."""
-        await self.told("TokenSecretReady", "SecretReady", "True")
-        await operator.settle()
+        await self.condition("TokenSecretReady", "SecretReady", "True")
+        await operator.wait_idle()
         await self.roll_out()
         for name in self.proxies:
             self.coderd.state.set_proxy(name, "ok")
         await operator.later(seconds=61)
-        await self.told("Ready", "AllPartsReady", "True")
-        await operator.settle()
+        await self.condition("Ready", "AllPartsReady", "True")
+        await operator.wait_idle()
         return await self.get()
 
     def registrations(self) -> int:
@@ -262,13 +262,13 @@ def strangers(*coderds: CoderdServer) -> set[str]:
 
 
 @asynccontextmanager
-async def world(
+async def proxy_namespace(
     admin: Path, operator: Path, namespace: str, version: str = "2.36.1", *, licensed: bool = True
-) -> AsyncIterator[World]:
+) -> AsyncIterator[ProxyNamespace]:
     clock = Clock()
     async with CoderdServer(version, now=clock) as coderd, Http(load(admin), "user", Metrics()) as http:
         if licensed and coderd.state.is_enterprise:
             coderd.state.install_license()
-        made = World(Client(http, "user"), operator, namespace, coderd, clock)
+        made = ProxyNamespace(Client(http, "user"), operator, namespace, coderd, clock)
         await made.put_secret(CREDENTIALS, token=coderd.state.token)
         yield made

@@ -4,10 +4,10 @@ from coder_k8s.kube.objects import Manifest
 from tests.support.history import version_of
 from tests.support.kstatus import kstatus, kubectl_waits
 
-from .world import NAME, World
+from .recorded_plane import NAME, RecordedPlane
 
 
-def check_every_state(world: World, *, at_once: bool = True) -> None:
+def check_every_state(world: RecordedPlane, *, at_once: bool = True) -> None:
     """Every state that was ever to be seen: it looked finished only while it was, and every tool agreed.
 
     `at_once` also asks that every status says so of what is finished: true where the operator is given the time to

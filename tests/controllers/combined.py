@@ -23,11 +23,11 @@ from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.support import eventually
 from tests.support.children import collect_garbage, managed
-from tests.support.coderd import Clock, Site, env, operator_tokens, site
-from tests.support.controllers import running
-from tests.support.crashes import CrashPoint, mortal
+from tests.support.controlplanes import Clock, PlaneNamespace, env, operator_tokens, plane_namespace
+from tests.support.crashes import CrashPoint, crashable
 from tests.support.databases import CoderdDatabase
 from tests.support.idle import idle
+from tests.support.operators import running
 
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=False)
 EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
@@ -43,10 +43,10 @@ FIRST, LAST = KINDS, tuple(reversed(KINDS))
 """The orders in which the control plane is deleted first, and last."""
 
 
-class Together:
+class CombinedNamespace:
     """The file, the namespace that it is applied to, and Coder with its database."""
 
-    def __init__(self, place: Site, database: CoderdDatabase) -> None:
+    def __init__(self, place: PlaneNamespace, database: CoderdDatabase) -> None:
         self.place = place
         self.client = place.client
         self.state = place.coderd.state
@@ -68,18 +68,18 @@ class Together:
 
     async def live(self, at: int, *, before: bool) -> list[str] | None:
         """Let an operator work until all objects are gone, or it dies at a request; the requests if it lives."""
-        fate = CrashPoint()
-        fate.decide(at, before=before)
-        place = self.place._kubeconfig, [self.namespace], self.routes, self.place.clock, fate
+        crash_point = CrashPoint()
+        crash_point.crash_at(at, before=before)
+        place = self.place._kubeconfig, [self.namespace], self.routes, self.place.clock, crash_point
         async with AsyncExitStack() as stack:
             for build in BUILDERS:
-                await stack.enter_async_context(mortal(*place, build))
+                await stack.enter_async_context(crashable(*place, build))
 
             async def over() -> bool:
-                return fate.dead.is_set() or not [1 for each in KINDS if await self.find(*each) is not None]
+                return crash_point.crashed.is_set() or not [1 for each in KINDS if await self.find(*each) is not None]
 
             await eventually(over, 60)
-            return None if fate.dead.is_set() else fate.seen
+            return None if crash_point.crashed.is_set() else crash_point.seen
 
     async def apply(self) -> None:
         """Make all three objects, and wait until they are ready."""
@@ -196,17 +196,19 @@ class Together:
 
 
 @asynccontextmanager
-async def together(admin: Path, operator: Path, namespace: str, database: CoderdDatabase) -> AsyncIterator[Together]:
+async def combined_namespace(
+    admin: Path, operator: Path, namespace: str, database: CoderdDatabase
+) -> AsyncIterator[CombinedNamespace]:
     clock = Clock()
     clock.time = datetime.now(UTC)  # by which the API server says when an object was deleted
-    async with site(admin, operator, namespace, database_url=database.url, clock=clock) as place:
+    async with plane_namespace(admin, operator, namespace, database_url=database.url, clock=clock) as place:
         place.coderd.state.install_license()
-        yield Together(place, database)
+        yield CombinedNamespace(place, database)
 
 
 @pytest.fixture
 async def all_three(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
-) -> AsyncIterator[Together]:
-    async with together(cluster.kubeconfig, operator_kubeconfig, namespace, database) as made:
+) -> AsyncIterator[CombinedNamespace]:
+    async with combined_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, database) as made:
         yield made

@@ -14,11 +14,11 @@ from tests.support.databases import CoderdDatabase
 BACK_SOON = b"<html><body>Back soon</body></html>"
 HTML = b"Content-Type: text/html\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(BACK_SOON), BACK_SOON)
 
-Trouble = Callable[[], AbstractAsyncContextManager[None]]
+Fault = Callable[[], AbstractAsyncContextManager[None]]
 Conversation = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-class Neighbour:
+class FaultyServer:
     """A port before a server, which passes on what is said unless there is trouble.
 
     Trouble begins and ends with a cut of all connections, so that nobody is spared who came before it.
@@ -148,16 +148,16 @@ async def refusing(database: CoderdDatabase) -> AsyncIterator[None]:
         await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS true")
 
 
-async def suffer(
-    troubles: Mapping[str, Trouble], rng: Random, seconds: float, longest: float, done: Counter[str]
+async def inject_faults(
+    faults: Mapping[str, Fault], rng: Random, seconds: float, longest: float, done: Counter[str]
 ) -> None:
     """Have one trouble after the other, each for a while, in random order, until the time is over."""
     end = time.monotonic() + seconds
     while True:
-        for name in rng.sample(sorted(troubles), len(troubles)):
+        for name in rng.sample(sorted(faults), len(faults)):
             if time.monotonic() > end:
                 return
-            async with troubles[name]():
+            async with faults[name]():
                 await asyncio.sleep(rng.uniform(1, longest))
             done[name] += 1
             await asyncio.sleep(rng.uniform(0, longest / 2))

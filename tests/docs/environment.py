@@ -50,7 +50,7 @@ class CommandFailed(AssertionError):
     """A command of a page did not do what the page says."""
 
 
-class World:
+class DocsEnvironment:
     """A reader with a checkout, a shell and the rights of an administrator."""
 
     def __init__(self, cluster: FullCluster, folder: Path, coderd: CoderdServer, database_url: str) -> None:
@@ -99,8 +99,10 @@ class World:
     def state(self) -> str:
         """What may explain that a command failed."""
         look = "kubectl get coder --all-namespaces --output=wide; kubectl get pods --all-namespaces"
-        told = subprocess.run(["bash", "-c", look], env=self._env, capture_output=True, text=True, check=False)
-        return told.stdout + told.stderr + (tail(self._operator.log) if self._operator else "no operator is installed")
+        output = subprocess.run(["bash", "-c", look], env=self._env, capture_output=True, text=True, check=False)
+        return (
+            output.stdout + output.stderr + (tail(self._operator.log) if self._operator else "no operator is installed")
+        )
 
     @property
     def defects(self) -> list[str]:
@@ -147,7 +149,7 @@ class World:
 
 
 @asynccontextmanager
-async def world(cluster: FullCluster, postgres: Postgres, folder: Path) -> AsyncIterator[World]:
+async def docs_environment(cluster: FullCluster, postgres: Postgres, folder: Path) -> AsyncIterator[DocsEnvironment]:
     """A cluster with the Gateway API and nothing of Coder, and a PostgreSQL with its tables."""
     kinds = [each for each in gateway_api.manifests().split("\n---\n") if GATEWAY_KINDS.search(each)]
     cluster.kubectl("apply", "--server-side", "--filename=-", input="\n---\n".join(kinds))
@@ -159,6 +161,6 @@ async def world(cluster: FullCluster, postgres: Postgres, folder: Path) -> Async
         containers = Containers(client, coderd.state)
         await stack.enter_async_context(accepting(client))
         await stack.enter_async_context(Kubelet(client, [""], containers.start).run())
-        reader = World(cluster, folder, coderd, database.url)
+        reader = DocsEnvironment(cluster, folder, coderd, database.url)
         stack.callback(reader.stop)
         yield reader

@@ -29,8 +29,8 @@ from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.support import eventually
-from tests.support.controllers import running
 from tests.support.databases import CoderdDatabase, create_database
+from tests.support.operators import running
 
 EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 LICENSES = "/api/v2/licenses"
@@ -60,16 +60,16 @@ class Operator:
         self._key = key
         self._clock = clock
 
-    async def settle(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until no pass is under way, none is waiting, and every event is written."""
         queue, recorder = self._controller.queue, self.runtime.recorder
         await eventually(lambda: not len(queue) and not queue._busy and recorder.resting, 30)
 
-    async def look(self) -> None:
+    async def reconcile(self) -> None:
         """Make one more pass, as after any change around the control plane, and wait for its end."""
-        await self.settle()
+        await self.wait_idle()
         self._controller.queue.add(self._key)
-        await self.settle()
+        await self.wait_idle()
 
     def reconciles(self) -> int:
         """How many passes have ended."""
@@ -82,11 +82,11 @@ class Operator:
 
     async def later(self, **spans: float) -> None:
         """Let time pass, and make one pass then."""
-        await self.settle()
+        await self.wait_idle()
         self._clock.advance(**spans)
-        await self.look()
+        await self.reconcile()
 
-    def look_again(self) -> float | None:
+    def requeue_after(self) -> float | None:
         """In how many seconds the operator means to look by itself."""
         timer = self._controller.queue._timers.get(self._key)
         return timer.when() - asyncio.get_running_loop().time() if timer else None
@@ -110,7 +110,7 @@ class Operator:
                 task.cancel()
 
 
-class Site:
+class PlaneNamespace:
     """A control plane in a namespace, as its administrator and its users see it."""
 
     def __init__(self, client: Client, kubeconfig: Path, key: Key, coderd: CoderdServer, clock: Clock) -> None:
@@ -179,7 +179,7 @@ class Site:
         data = found.manifest.get("data", {}) if found else {}
         return base64.b64decode(data.get("token", "")).decode()
 
-    async def told(self, type: str, reason: str, status: str = "", within: float = 10) -> Condition:  # noqa: A002
+    async def condition(self, type: str, reason: str, status: str = "", within: float = 10) -> Condition:  # noqa: A002
         """The condition, as soon as it has this reason at the present generation."""
 
         async def check() -> Condition:
@@ -213,7 +213,7 @@ class Site:
 
 
 @asynccontextmanager
-async def site(
+async def plane_namespace(
     admin: Path,
     operator: Path,
     namespace: str,
@@ -222,14 +222,14 @@ async def site(
     database_url: str | None = None,
     name: str = "demo",
     clock: Clock | None = None,
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[PlaneNamespace]:
     """A place for a control plane, with its coderd."""
     clock = clock or Clock()
     async with (
         CoderdServer(version, now=clock, database_url=database_url) as coderd,
         Http(load(admin), "administrator", Metrics()) as http,
     ):
-        yield Site(Client(http, "administrator"), operator, Key(namespace, name), coderd, clock)
+        yield PlaneNamespace(Client(http, "administrator"), operator, Key(namespace, name), coderd, clock)
 
 
 def value_of(metrics: str, name: str, /, **labels: str) -> float | None:
@@ -254,7 +254,7 @@ async def operator_tokens(database: CoderdDatabase) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in rows]
 
 
-async def assert_one_token(demo: Site, database: CoderdDatabase) -> str:
+async def assert_one_token(demo: PlaneNamespace, database: CoderdDatabase) -> str:
     """The Secret holds the only token that the database has for this control plane, and coderd accepts it."""
     token = await demo.token()
     own = token_name(*demo.key)
@@ -272,7 +272,7 @@ async def database(postgres: Postgres) -> CoderdDatabase:
 @pytest.fixture
 async def demo(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
-) -> AsyncIterator[Site]:
+) -> AsyncIterator[PlaneNamespace]:
     """A control plane whose coderd has that database."""
-    async with site(cluster.kubeconfig, operator_kubeconfig, namespace, database_url=database.url) as place:
+    async with plane_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, database_url=database.url) as place:
         yield place

@@ -18,7 +18,7 @@ from coder_k8s.dev.processes import Process, ProcessFailed, tail
 from tests.support import eventually
 from tests.support.crashes import Pods
 from tests.support.forwarding import endless_session
-from tests.support.rotations import Site
+from tests.support.rotations import RotationNamespace
 
 PATIENCE = 40.0
 BESIDE = ("PATCH codercontrolplanes/*/status", "PATCH events/*")
@@ -110,7 +110,7 @@ class CrashInjector:
         self._victim.kill()
         self.spare()
 
-    def choose(self, chosen: Callable[[str], bool], *, before: bool) -> None:
+    def crash_on(self, chosen: Callable[[str], bool], *, before: bool) -> None:
         """Kill the operator at the next request of which this is true; those that were seen are forgotten."""
         self.seen.clear()
         self._chosen, self._before = chosen, before
@@ -169,10 +169,10 @@ class CrashInjector:
             return stream
 
 
-class Execution(CrashInjector):
+class ProvisionerCrashInjector(CrashInjector):
     """The same to the operator of a provisioner."""
 
-    def __init__(self, site: Site, cluster: ClusterAccess, kubeconfig: Path, folder: Path) -> None:
+    def __init__(self, site: RotationNamespace, cluster: ClusterAccess, kubeconfig: Path, folder: Path) -> None:
         super().__init__(cluster, kubeconfig, folder, site.routes, BESIDE, f"--watch-namespaces={site.namespace}")
         self.site = site
         self.pods = Pods(site)
@@ -181,9 +181,9 @@ class Execution(CrashInjector):
         """Wait until the operator is dead, or has come to rest without such a request; whether it is dead."""
 
         async def over() -> bool:
-            flaws = await self._flaws()
-            moved = await self.pods.move_on()
-            return self.killed() or not (flaws or moved)
+            differences = await self._differences()
+            moved = await self.pods.sync()
+            return self.killed() or not (differences or moved)
 
         await eventually(over, PATIENCE)
         self.spare()
@@ -193,16 +193,16 @@ class Execution(CrashInjector):
         """Wait until all is as it must be."""
 
         async def rests() -> bool:
-            flaws = await self._flaws()
-            moved = await self.pods.move_on()  # after the look: what has just gone leaves something behind
-            assert not flaws, flaws
+            differences = await self._differences()
+            moved = await self.pods.sync()  # after the look: what has just gone leaves something behind
+            assert not differences, differences
             return not moved
 
         await eventually(rests, PATIENCE)
 
-    async def _flaws(self) -> list[str]:
+    async def _differences(self) -> list[str]:
         """What is not as it must be, but for what is seen only some time later: that all daemons are there."""
-        return [flaw for flaw in await self.site.flaws() if not flaw.startswith("Ready ")]
+        return [flaw for flaw in await self.site.differences() if not flaw.startswith("Ready ")]
 
 
 def _nothing(kind: str) -> bool:

@@ -25,9 +25,9 @@ from tests.controllers.controlplane.planes import Observer, observing
 from tests.controllers.controlplane.test_fields import rolling_out
 from tests.support import eventually
 from tests.support.children import flat
-from tests.support.controllers import running
 from tests.support.idle import busy
-from tests.support.rotations import Site, site
+from tests.support.operators import running
+from tests.support.rotations import RotationNamespace, rotation_namespace
 
 from .examples import CODER_URL
 from .mutations import Mutation
@@ -63,7 +63,7 @@ class Rest(NamedTuple):
 
 
 @dataclass
-class Patient:
+class ObservedObject:
     """An object with the operator that cares for it."""
 
     runtime: Runtime
@@ -75,7 +75,7 @@ class Patient:
     generation: int = 1
     looks: dict[tuple[str, int], Mutation] = field(default_factory=dict)
     """The first change of a field that led to a state, known by its hash."""
-    excuses: set[str] = field(default_factory=set)
+    exemptions: set[str] = field(default_factory=set)
     """The reasons that were needed for changes that show nowhere, or look like another."""
     outcomes: Counter[str] = field(default_factory=Counter)
     reconciles: int = 0
@@ -139,8 +139,8 @@ class Patient:
                 if proxy.id == getattr(status, "proxy_id", None):
                     about = {"name": proxy.name, "display": proxy.display_name, "icon": proxy.icon}
                     yield from flat(about, f"proxy at {plane}")
-        for told in status.conditions:
-            yield f"condition {told.type}", f"{told.status} {told.reason}: {told.message}"
+        for condition in status.conditions:
+            yield f"condition {condition.type}", f"{condition.status} {condition.reason}: {condition.message}"
 
     def _owns(self, child: Unstructured) -> bool:
         owner = child.controller
@@ -152,7 +152,7 @@ def _version(kind: str, child: Unstructured) -> tuple[str, Key, str]:
 
 
 @asynccontextmanager
-async def admitted(admin: Path, operator: Path, namespace: str) -> AsyncIterator[list[Patient]]:
+async def observing_objects(admin: Path, operator: Path, namespace: str) -> AsyncIterator[list[ObservedObject]]:
     """One object of each kind, ready."""
     built: dict[Kind[Any], Controller] = {}
 
@@ -164,28 +164,28 @@ async def admitted(admin: Path, operator: Path, namespace: str) -> AsyncIterator
         return build
 
     async with (
-        site(admin, namespace, lambda: datetime.now(UTC)) as place,
+        rotation_namespace(admin, namespace, lambda: datetime.now(UTC)) as place,
         running(operator, [namespace], *map(builder, SPECS), connect_to=routes(place)) as runtime,
         observing(admin, [namespace]) as observer,
         rolling_out(observer),
     ):
-        patients = []
+        observed_objects = []
         for kind, spec in SPECS.items():
             key = Key(namespace, f"demo-{kind.name.lower()}")
             await observer.client.create(kind, {"metadata": {"namespace": namespace, "name": key.name}, "spec": spec})
-            patients.append(Patient(runtime, built[kind], observer, place.coderds, kind, key))
-        for patient in patients:
-            await eventually(partial(_is_up, patient), PATIENCE)
-        yield patients
+            observed_objects.append(ObservedObject(runtime, built[kind], observer, place.coderds, kind, key))
+        for observed in observed_objects:
+            await eventually(partial(_is_up, observed), PATIENCE)
+        yield observed_objects
 
 
-def routes(place: Site) -> dict[Endpoint, Endpoint]:
+def routes(place: RotationNamespace) -> dict[Endpoint, Endpoint]:
     elsewhere = Endpoint(CODER_URL.removeprefix("http://"), 80)
     return {**place.routes, elsewhere: Endpoint("127.0.0.1", place.coderds["two"].port)}
 
 
-async def _is_up(patient: Patient) -> bool:
-    live = await patient.observer.client.get_manifest(patient.kind, patient.key)
+async def _is_up(observed: ObservedObject) -> bool:
+    live = await observed.observer.client.get_manifest(observed.kind, observed.key)
     conditions = {each["type"]: each["status"] for each in live.get("status", {}).get("conditions", [])}
     assert "True" in (conditions.get("Available"), conditions.get("DeploymentReady")), conditions
     return not live["status"].get("retiringKeys")

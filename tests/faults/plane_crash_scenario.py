@@ -20,10 +20,10 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
 from coder_k8s.kube.objects import Key, Unstructured
 from tests.support.children import Children, collect_garbage, lines, managed
-from tests.support.coderd import Clock, Site, env, operator_tokens, site
+from tests.support.controlplanes import Clock, PlaneNamespace, env, operator_tokens, plane_namespace
+from tests.support.crash_scenarios import CrashScenario, Event, OperatorSetup, State
 from tests.support.crashes import is_rolled_out
 from tests.support.databases import CoderdDatabase, create_database
-from tests.support.drills import CrashScenario, Event, Ground, State
 from tests.support.gateways import accepting
 
 GATEWAY = {"host": "coder.example.com", "parentRefs": [{"name": "public"}]}
@@ -32,16 +32,16 @@ PORTS = (80, 8000)
 ENVIRONMENT, LICENSE = "environment", "license"
 
 
-class PlaneDrill(CrashScenario):
+class PlaneCrashScenario(CrashScenario):
     """One control plane."""
 
-    def __init__(self, ground: Ground, demo: Site, database: CoderdDatabase) -> None:
-        super().__init__(ground)
+    def __init__(self, setup: OperatorSetup, demo: PlaneNamespace, database: CoderdDatabase) -> None:
+        super().__init__(setup)
         self.demo = demo
         self.away, self.other = (f"{demo.key.namespace}-{name}" for name in ("away", "other"))
         self.licenses = [make_license(demo.clock(), trial=trial) for trial in (False, True)]
         self._database = database
-        self._kinds = [kind for kind in wiring.CHILDREN if "" in ground.namespaces or kind is not HTTP_ROUTE]
+        self._kinds = [kind for kind in wiring.CHILDREN if "" in setup.namespaces or kind is not HTTP_ROUTE]
 
     async def make(self) -> None:
         """A control plane whose coderd has never seen an operator; nothing may be left of the one before."""
@@ -76,7 +76,7 @@ class PlaneDrill(CrashScenario):
             "tokens": await self._tokens([child for kind, child in children if kind is SECRET]),
         }
 
-    async def move_on(self) -> bool:
+    async def sync(self) -> bool:
         if await self.subject() is None:
             return await collect_garbage(self.demo.client, await self._children())
         live = await self.demo.find(DEPLOYMENT, self.demo.key.name)
@@ -119,9 +119,9 @@ class PlaneDrill(CrashScenario):
 
 
 @asynccontextmanager
-async def drilling(
+async def crash_scenario(
     cluster: ClusterAccess, kubeconfig: Path, postgres: Postgres, home: str, *, everywhere: bool
-) -> AsyncIterator[PlaneDrill]:
+) -> AsyncIterator[PlaneCrashScenario]:
     """A control plane at rest, in a namespace that has two others beside it."""
     neighbours = [f"{home}-away", f"{home}-other"]
     for name in neighbours:
@@ -131,11 +131,11 @@ async def drilling(
     clock = Clock()
     clock.time = datetime.now(UTC)
     async with (
-        site(cluster.kubeconfig, kubeconfig, home, database_url=database.url, clock=clock) as demo,
+        plane_namespace(cluster.kubeconfig, kubeconfig, home, database_url=database.url, clock=clock) as demo,
         accepting(demo.client) if everywhere else nullcontext(),
     ):
         service = f"{demo.key.name}.{home}.svc.cluster.local"
-        ground = Ground(
+        setup = OperatorSetup(
             kubeconfig=kubeconfig,
             namespaces=[""] if everywhere else [home, *neighbours],
             routes={Endpoint(service, port): Endpoint("127.0.0.1", demo.coderd.port) for port in PORTS},
@@ -143,38 +143,38 @@ async def drilling(
             build=wiring.build if everywhere else partial(wiring.build, allow_workspace_namespaces=[f"{home}-*"]),
             key=demo.key,
         )
-        drill = PlaneDrill(ground, demo, database)
+        scenario = PlaneCrashScenario(setup, demo, database)
         await demo.put_secret("given", token=demo.coderd.state.token)
-        await drill.take(PlaneDrill.make)
-        yield drill
+        await scenario.take(PlaneCrashScenario.make)
+        yield scenario
     for name in neighbours:
         cluster.request("DELETE", f"/api/v1/namespaces/{name}")
 
 
-def change(**spec: Any) -> Callable[[PlaneDrill], Awaitable[None]]:
-    return lambda drill: drill.demo.change(**spec)
+def change(**spec: Any) -> Callable[[PlaneCrashScenario], Awaitable[None]]:
+    return lambda scenario: scenario.demo.change(**spec)
 
 
-def put(secret: str, **values: str) -> Callable[[PlaneDrill], Awaitable[None]]:
-    return lambda drill: drill.demo.put_secret(secret, **values)
+def put(secret: str, **values: str) -> Callable[[PlaneCrashScenario], Awaitable[None]]:
+    return lambda scenario: scenario.demo.put_secret(secret, **values)
 
 
-async def delete(drill: PlaneDrill) -> None:
-    await drill.demo.delete(CONTROL_PLANE, drill.demo.key.name)
+async def delete(scenario: PlaneCrashScenario) -> None:
+    await scenario.demo.delete(CONTROL_PLANE, scenario.demo.key.name)
 
 
-async def renew(drill: PlaneDrill) -> None:
-    await drill.demo.put_secret(LICENSE, license=drill.licenses[1])
+async def renew(scenario: PlaneCrashScenario) -> None:
+    await scenario.demo.put_secret(LICENSE, license=scenario.licenses[1])
 
 
-async def take_back(drill: PlaneDrill) -> None:
+async def take_back(scenario: PlaneCrashScenario) -> None:
     """Only people delete licenses, so somebody does: coderd would have both."""
-    drill.demo.coderd.state.licenses.clear()
-    await drill.demo.put_secret(LICENSE, license=drill.licenses[0])
+    scenario.demo.coderd.state.licenses.clear()
+    await scenario.demo.put_secret(LICENSE, license=scenario.licenses[0])
 
 
 EVENTS = {
-    "life": Event(delete, PlaneDrill.make),
+    "life": Event(delete, PlaneCrashScenario.make),
     "pods": Event(
         change(replicas=3, image="coder:v2.36.1", certs={"secrets": [{"name": "a", "key": "b"}]}),
         change(replicas=None, image=None, certs=None),
@@ -190,18 +190,21 @@ EVENTS = {
     "account released": Event(change(serviceAccount={"disableCreate": True}), change(serviceAccount=None)),
     "rights": Event(change(rbac={"workspacePerms": False}), change(rbac={"workspacePerms": None})),
     "workspaces moved": Event(
-        lambda drill: drill.demo.change(rbac={"workspaceNamespaces": [drill.other]}),
-        lambda drill: drill.demo.change(rbac={"workspaceNamespaces": [drill.away]}),
+        lambda scenario: scenario.demo.change(rbac={"workspaceNamespaces": [scenario.other]}),
+        lambda scenario: scenario.demo.change(rbac={"workspaceNamespaces": [scenario.away]}),
     ),
     "consent": Event(
-        lambda drill: drill.agree(drill.away, None), lambda drill: drill.agree(drill.away, drill.demo.key.namespace)
+        lambda scenario: scenario.agree(scenario.away, None),
+        lambda scenario: scenario.agree(scenario.away, scenario.demo.key.namespace),
     ),
     "token moved": Event(
         change(operatorAccess={"generatedTokenSecretName": "moved"}),
         change(operatorAccess={"generatedTokenSecretName": None}),
     ),
-    "token renewed": Event(PlaneDrill.age_token, PlaneDrill.age_token),
-    "token lost": Event(lambda drill: drill.demo.delete(SECRET, "demo-operator-token"), PlaneDrill.lose_token),
+    "token renewed": Event(PlaneCrashScenario.age_token, PlaneCrashScenario.age_token),
+    "token lost": Event(
+        lambda scenario: scenario.demo.delete(SECRET, "demo-operator-token"), PlaneCrashScenario.lose_token
+    ),
     "access": Event(
         change(operatorAccess={"disabled": True}, licenseSecretRef=None),
         change(operatorAccess=None, licenseSecretRef={"name": LICENSE}),

@@ -9,11 +9,11 @@ import pytest
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import SECRET
-from tests.support.forwarding import Past
+from tests.support.forwarding import StaleView
 
 PATIENCE = 30.0
 
-Stale = Callable[[str], AbstractAsyncContextManager[tuple[Path, Past]]]
+Stale = Callable[[str], AbstractAsyncContextManager[tuple[Path, StaleView]]]
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def stale(cluster: ClusterAccess, operator_kubeconfig: Path, tmp_path: Path) -> 
     """`stale(version)`: a kubeconfig by which the operator sees the state of that version, and who shows it."""
 
     @asynccontextmanager
-    async def stale(version: str) -> AsyncIterator[tuple[Path, Past]]:
-        async with Past(cluster, version) as past:
+    async def stale(version: str) -> AsyncIterator[tuple[Path, StaleView]]:
+        async with StaleView(cluster, version) as past:
             yield past.kubeconfig(operator_kubeconfig, tmp_path / "past"), past
 
     return stale

@@ -11,17 +11,17 @@ from coder_k8s.coderd.access_db import token_name
 from coder_k8s.dev.coderd_server import make_license
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
-from tests.support.coderd import Site, env, operator_tokens
+from tests.support.controlplanes import PlaneNamespace, env, operator_tokens
 from tests.support.databases import CoderdDatabase
 
 LICENSE = "license"
 
 
 @dataclass
-class Home:
+class LicensedPlane:
     """What is done to that control plane, and what must hold when all is over."""
 
-    site: Site
+    site: PlaneNamespace
     database: CoderdDatabase
     rng: Random
     done: int = 0
@@ -64,7 +64,7 @@ class Home:
     async def scale(self) -> None:
         await self.site.change(replicas=self.rng.randint(1, 4))
 
-    async def flaws(self) -> list[str]:
+    async def differences(self) -> list[str]:
         """What is not at rest yet."""
         plane = await self.site.plane()
         conditions = {each.type: each for each in plane.status.conditions}

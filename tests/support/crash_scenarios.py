@@ -14,11 +14,11 @@ from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.crashes import CrashPoint, mortal
-from tests.support.executions import CrashInjector
+from tests.support.crash_injector import CrashInjector
+from tests.support.crashes import CrashPoint, crashable
 
 PATIENCE = 60.0
-LOOKS = 12
+MAX_RECONCILES = 12
 """Passes that are more than enough for anything."""
 
 State = dict[str, Any]
@@ -33,7 +33,7 @@ class Event(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Ground:
+class OperatorSetup:
     """Where operators work, on what, and how they are made."""
 
     kubeconfig: Path
@@ -50,8 +50,8 @@ class CrashScenario(ABC):
     late: frozenset[str] = frozenset()
     """Conditions that only time changes, which nobody can advance for a process."""
 
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
+    def __init__(self, setup: OperatorSetup) -> None:
+        self.setup = setup
 
     @abstractmethod
     async def state(self) -> State:
@@ -62,44 +62,46 @@ class CrashScenario(ABC):
         """The object, if it is there."""
 
     @abstractmethod
-    async def move_on(self) -> bool:
+    async def sync(self) -> bool:
         """Play the pods and the controllers of Kubernetes; whether there was something to do."""
 
     @abstractmethod
     def pass_time(self) -> None:
         """Let it be time for another look."""
 
-    async def told(self) -> bool:
+    async def observed(self) -> bool:
         """Whether the operator has spoken about the object as it is."""
         subject = await self.subject()
         return subject is None or (
             not subject.deleting and subject.status.observed_generation == subject.metadata.generation
         )
 
-    async def flaws(self) -> str:
+    async def differences(self) -> str:
         """Why the object is not at rest."""
         subject = await self.subject()
         if subject is None:
             return ""
         conditions = subject.status.conditions
         at_rest = any(each.status == "True" for each in conditions if each.type in ("Ready", "Stalled"))
-        return "" if at_rest and await self.told() else str(conditions)
+        return "" if at_rest and await self.observed() else str(conditions)
 
     async def live(self, at: int = 0, *, before: bool = False) -> list[str] | None:
         """Let an operator work until all is at rest, or it dies; the requests that it made if it lives."""
-        fate, place = CrashPoint(), self.ground
-        fate.decide(at, before=before)
-        async with mortal(place.kubeconfig, place.namespaces, place.routes, place.now, fate, place.build) as controller:
+        crash_point, place = CrashPoint(), self.setup
+        crash_point.crash_at(at, before=before)
+        async with crashable(
+            place.kubeconfig, place.namespaces, place.routes, place.now, crash_point, place.build
+        ) as controller:
             queue = controller.queue
-            for _ in range(LOOKS):
-                await eventually(lambda: fate.dead.is_set() or not (len(queue) or queue._busy), PATIENCE)
-                if fate.dead.is_set():
+            for _ in range(MAX_RECONCILES):
+                await eventually(lambda: crash_point.crashed.is_set() or not (len(queue) or queue._busy), PATIENCE)
+                if crash_point.crashed.is_set():
                     return None
-                if not await self.move_on() and not await self.flaws():
-                    return fate.seen
+                if not await self.sync() and not await self.differences():
+                    return crash_point.seen
                 self.pass_time()
                 queue.add(place.key)
-        raise AssertionError(await self.flaws())
+        raise AssertionError(await self.differences())
 
     async def take(self, step: Step) -> list[str]:
         """Let something happen, and an operator deal with it undisturbed; the requests that it made."""
@@ -109,85 +111,85 @@ class CrashScenario(ABC):
         return seen
 
 
-async def crash(drill: CrashScenario, step: Step, at: int, *, before: bool, expected: State) -> bool:
+async def crash(scenario: CrashScenario, step: Step, at: int, *, before: bool, expected: State) -> bool:
     """Crash at a request of what follows from a step, and see that the next operator finishes it.
 
     Whether there was such a request.
     """
-    await step(drill)
-    seen = await drill.live(at, before=before)
+    await step(scenario)
+    seen = await scenario.live(at, before=before)
     if seen is None:
-        assert await drill.live() is not None
-    compare(await drill.state(), expected, f"{'before' if before else 'after'} request {at}")
+        assert await scenario.live() is not None
+    compare(await scenario.state(), expected, f"{'before' if before else 'after'} request {at}")
     return seen is None
 
 
-async def crash_everywhere(drill: CrashScenario, event: Event, size: int | None = None) -> int:
+async def crash_everywhere(scenario: CrashScenario, event: Event, size: int | None = None) -> int:
     """Crash before and after every request on the way there and back, or at some of them; how often."""
-    there, end = await drill.take(event.there), await drill.state()
-    back, begin = await drill.take(event.back), await drill.state()
+    there, end = await scenario.take(event.there), await scenario.state()
+    back, begin = await scenario.take(event.back), await scenario.state()
     assert all(any(not request.startswith("GET ") for request in way) for way in (there, back)), "nothing was written"
     moments = [(at, before) for at in range(1, max(len(there), len(back)) + 1) for before in (True, False)]
     if size is not None:
         moments = Random(0).sample(moments, size)  # noqa: S311 - the same in every run
     crashes = 0
     for at, before in moments:
-        crashes += await crash(drill, event.there, at, before=before, expected=end)
-        crashes += await crash(drill, event.back, at, before=before, expected=begin)
+        crashes += await crash(scenario, event.there, at, before=before, expected=end)
+        crashes += await crash(scenario, event.back, at, before=before, expected=begin)
     return crashes
 
 
-async def execute(drill: CrashScenario, executioner: CrashInjector, step: Step, at: int, expected: State) -> bool:
+async def kill_at(scenario: CrashScenario, injector: CrashInjector, step: Step, at: int, expected: State) -> bool:
     """Kill the process right after a request of what follows from a step, and see that the next one finishes it.
 
     Whether there was such a request.
     """
 
     async def rests() -> bool:
-        executioner.killed()
-        if await drill.move_on() or not await drill.told():
+        injector.killed()
+        if await scenario.sync() or not await scenario.observed():
             return False
-        compare(_soon(drill, await drill.state()), _soon(drill, expected), f"killed after request {at}")
+        compare(_soon(scenario, await scenario.state()), _soon(scenario, expected), f"killed after request {at}")
         return True
 
     async def over() -> bool:
-        return executioner.killed() or await rests()
+        return injector.killed() or await rests()
 
-    await step(drill)
-    executioner.choose(lambda _: len(executioner.seen) == at, before=False)
-    executioner.start()
+    await step(scenario)
+    injector.crash_on(lambda _: len(injector.seen) == at, before=False)
+    injector.start()
     await eventually(over, PATIENCE)
-    killed = executioner.killed()
+    killed = injector.killed()
     if killed:
-        executioner.start()
+        injector.start()
         await eventually(rests, PATIENCE)
-    executioner.stop()
+    injector.stop()
     return killed
 
 
-async def execute_everywhere(
-    drill: CrashScenario, executioner: CrashInjector, event: Event, most: int | None = None
+async def kill_everywhere(
+    scenario: CrashScenario, injector: CrashInjector, event: Event, most: int | None = None
 ) -> int:
     """Kill the process after every request on the way there and back, or after the first of them; how often."""
-    await drill.take(event.there)
-    end = await drill.state()
-    await drill.take(event.back)
-    begin = await drill.state()
+    await scenario.take(event.there)
+    end = await scenario.state()
+    await scenario.take(event.back)
+    begin = await scenario.state()
     at = kills = 0
     while at != most:
         at += 1
-        there = await execute(drill, executioner, event.there, at, end)
-        back = await execute(drill, executioner, event.back, at, begin)
+        there = await kill_at(scenario, injector, event.there, at, end)
+        back = await kill_at(scenario, injector, event.back, at, begin)
         if not (there or back):
             break
         kills += there + back
     return kills
 
 
-def _soon(drill: CrashScenario, state: State) -> State:
+def _soon(scenario: CrashScenario, state: State) -> State:
     """What is true without any time passing."""
-    told = {name: said for name, said in state["conditions"].items() if name not in drill.late}
-    return {**state, "conditions": told}
+    conditions = {name: said for name, said in state["conditions"].items() if name not in scenario.late}
+    return {**state, "conditions": conditions}
 
 
 def compare(found: State, expected: State, where: str) -> None:

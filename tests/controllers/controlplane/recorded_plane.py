@@ -17,10 +17,10 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
-from tests.support.controllers import running
 from tests.support.history import History, recording
 from tests.support.idle import idle
 from tests.support.kstatus import condition
+from tests.support.operators import running
 
 from .planes import manifest
 
@@ -29,7 +29,7 @@ CHECKSUM = "coder.com/config-checksum"
 
 
 @dataclass
-class World:
+class RecordedPlane:
     """What can be done there, and every state that the control plane and its Deployment were in."""
 
     client: Client
@@ -59,26 +59,26 @@ class World:
     async def make(self, **spec: Any) -> Manifest:
         """A control plane; its Deployment, once the status tells of it."""
         await self.client.create(CONTROL_PLANE, manifest(self.namespace, **spec))
-        await self.told(lambda plane: "status" in plane)
+        await self.wait_until(lambda plane: "status" in plane)
         return await self.deployments.until(NAME, lambda _: True)
 
     async def change(self, **spec: Any) -> None:
         """Change the spec; `None` removes a field."""
         changed = await self.client.merge(CONTROL_PLANE, self.key, {"spec": spec})
-        await self.told(lambda plane: plane["metadata"]["generation"] >= changed.metadata.generation)
+        await self.wait_until(lambda plane: plane["metadata"]["generation"] >= changed.metadata.generation)
 
-    async def told(self, holds: Callable[[Manifest], object]) -> Manifest:
+    async def wait_until(self, holds: Callable[[Manifest], object]) -> Manifest:
         return await self.planes.until(NAME, holds)
 
     async def waits(self, message: str) -> None:
         """Wait until the status says what the pods wait for."""
-        told = await self.told(lambda plane: condition(plane, "Available").get("message") == message)
-        assert condition(told, "Ready")["status"] == "False"
-        assert condition(told, "Reconciling")["status"] == "True"
+        state = await self.wait_until(lambda plane: condition(plane, "Available").get("message") == message)
+        assert condition(state, "Ready")["status"] == "False"
+        assert condition(state, "Reconciling")["status"] == "True"
 
     async def recorded(self) -> str:
         """What the status remembers of the sources, once it does."""
-        state = await self.told(lambda plane: "configChecksum" in plane.get("status", {}))
+        state = await self.wait_until(lambda plane: "configChecksum" in plane.get("status", {}))
         return str(state["status"]["configChecksum"])
 
     async def put(self, kind: Kind[Unstructured], name: str, **data: str) -> None:
@@ -117,12 +117,12 @@ class World:
 
 
 @asynccontextmanager
-async def made(kubeconfig: Path, operator: Path, namespace: str) -> AsyncIterator[World]:
+async def recorded_plane(kubeconfig: Path, operator: Path, namespace: str) -> AsyncIterator[RecordedPlane]:
     async with (
         Http(load(kubeconfig), "user", Metrics()) as http,
         recording(client := Client(http, "user"), namespace, CONTROL_PLANE, DEPLOYMENT) as (planes, deployments),
     ):
-        yield World(client, operator, namespace, planes, deployments)
+        yield RecordedPlane(client, operator, namespace, planes, deployments)
 
 
 def checksum(deployment: Manifest) -> str:
