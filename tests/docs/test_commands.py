@@ -16,7 +16,7 @@ from tests.security.audit import auditing
 
 BESIDE = (
     [DOCS / "how-to" / "provisioners.md", DOCS / "how-to" / "rotation.md"],
-    [DOCS / "how-to" / "regions.md"],
+    [DOCS / "how-to" / "workspace-proxies.md"],
 )
 """Pages that mostly wait for Coder to see something, beside which the pages after them are read."""
 LAST = DOCS / "how-to" / "uninstall.md"
