@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from random import Random, SystemRandom
 from typing import Any, TypeVar
 
@@ -12,6 +13,8 @@ from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Kind, Object
+
+from .queries import CoderdQueries
 
 T = TypeVar("T", bound=Object)
 
@@ -30,6 +33,11 @@ class Runtime:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     rng: Random = field(default_factory=SystemRandom)
     informers: dict[Kind[Any], Informer[Any]] = field(default_factory=dict)
+
+    @cached_property
+    def queries(self) -> CoderdQueries:
+        """The answers of coderd that objects share."""
+        return CoderdQueries(self.now)
 
     @property
     def everywhere(self) -> bool:

@@ -177,6 +177,7 @@ async def test_fallback(place: ProvisionerNamespace, known: str) -> None:
         await place.condition(ENTITLED, "NotEntitled", "False")
         assert await untouched(place)
         place.plane.coderd.state.install_license()
+        place.clock.advance(minutes=2)
         await operator.reconcile(place.key())
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
 
@@ -193,8 +194,27 @@ async def test_question_fails(place: ProvisionerNamespace, switch: str) -> None:
         assert 0 < (operator.requeue_after(place.key()) or 0) <= 30
         assert await untouched(place)
         place.plane.coderd.state.set(**{switch: False})
+        place.clock.advance(seconds=30)
         await operator.reconcile(place.key())
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
+
+
+@pytest.mark.parametrize("switches", [{}, {"failing": True}, {"rate_limited": True}], ids=str)
+async def test_coderd_is_not_asked_at_every_reconcile(place: ProvisionerNamespace, switches: dict[str, bool]) -> None:
+    """The control plane's own check is too old, and coderd answers for all provisioners of it."""
+    place.clock.advance(minutes=5)
+    place.plane.coderd.state.set(**switches)
+    names = [f"build-{number}" for number in range(5)]
+    async with place.operator() as operator:
+        for name in names:
+            await place.make(name)
+        await eventually(lambda: place.plane.asked("GET", ENTITLEMENTS))
+        for _ in range(5):
+            await operator.reconcile(*map(place.key, names))
+        assert place.plane.asked("GET", ENTITLEMENTS) == 1
+        place.clock.advance(minutes=2)
+        await operator.reconcile(*map(place.key, names))
+        assert place.plane.asked("GET", ENTITLEMENTS) == 2
 
 
 async def test_question_is_forbidden(place: ProvisionerNamespace) -> None:

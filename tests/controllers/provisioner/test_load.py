@@ -76,7 +76,7 @@ async def test_rest(cluster: ClusterAccess, crds: None, operator_kubeconfig: Pat
             for name, plane in place.planes.items():
                 spent = asked(plane) - before[name]
                 entitlements = spent.pop(("GET", "/api/v2/entitlements"))
-                assert entitlements <= 10 * EACH / 2  # one per provisioner every 2 minutes
+                assert entitlements <= 6  # one for all, every 2 minutes
                 assert sum(spent.values()) <= 12
             assert operator.writes() == writes
 

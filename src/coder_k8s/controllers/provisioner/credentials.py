@@ -1,7 +1,7 @@
 """Who the operator is at coderd when it manages keys, and whether it may."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from coder_k8s.api import CoderControlPlane, CoderProvisioner, reasons
 from coder_k8s.api.conditions import ProvisionerCondition
@@ -9,12 +9,12 @@ from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.controllers.planes import ControlPlaneResolver
+from coder_k8s.controllers.queries import INTERVAL, CoderdQueries
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube.objects import Key
 
-FRESH = timedelta(minutes=2)
 RECHECK = 120.0
 RETRY = 30.0
 FEATURE = "external_provisioner_daemons"
@@ -86,33 +86,42 @@ class Credentials:
 
 
 class EntitlementGate:
-    """Lets only those pass whose control plane is entitled to external provisioners."""
+    """Checks that the license of a control plane covers external provisioners."""
 
-    def __init__(self, now: Callable[[], datetime]) -> None:
+    def __init__(self, now: Callable[[], datetime], queries: CoderdQueries) -> None:
         self._now = now
+        self._queries = queries
 
     async def passes(self, plane: CoderControlPlane, coderd: Coderd, report: Report) -> bool:
-        """Fresh status of the control plane decides without a question to coderd."""
+        """Whether the license covers them, reported as a condition."""
         condition = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
-        known = plane.status.external_provisioner_daemons_entitlement
-        checked = plane.status.entitlements_last_checked
-        if checked is None or self._now() - checked >= FRESH or known in ("", "unknown"):
-            try:
-                feature = (await coderd.entitlements()).features.get(FEATURE)
-            except coderd_errors.RateLimited:
-                raise
-            except coderd_errors.CoderdError as trouble:
-                _explain(trouble, report)
-                return False
-            known = feature.entitlement if feature else "not_entitled"
+        try:
+            known, recheck = await self._entitlement(plane, coderd)
+        except coderd_errors.RateLimited:
+            raise
+        except coderd_errors.CoderdError as error:
+            _explain(error, report)
+            return False
         if known in USABLE:
             ending = ", but is in its grace period: renew it." if known == "grace_period" else "."
             report.add(condition, True, reasons.ENTITLED, f"The license covers external provisioners{ending}")
             return True
         message = "the license does not cover external provisioners"
         report.add(condition, False, reasons.NOT_ENTITLED, message, stalled=True)
-        report.requeue_after(RECHECK)
+        report.requeue_after(recheck)
         return False
+
+    async def _entitlement(self, plane: CoderControlPlane, coderd: Coderd) -> tuple[str, float]:
+        """The entitlement, and in how many seconds to check it again.
+
+        The status of the control plane decides if it is younger than two minutes. If not, coderd does.
+        """
+        known = plane.status.external_provisioner_daemons_entitlement
+        checked = plane.status.entitlements_last_checked
+        if checked is not None and self._now() - checked < INTERVAL and known not in ("", "unknown"):
+            return known, RECHECK
+        feature = (await self._queries.entitlements(coderd)).features.get(FEATURE)
+        return feature.entitlement if feature else "not_entitled", self._queries.entitlements_left(coderd)
 
 
 def _explain(trouble: coderd_errors.CoderdError, report: Report) -> None:

@@ -14,6 +14,7 @@ from coder_k8s.controllers.cleanup import PROVISIONER_FINALIZER as FINALIZER
 from coder_k8s.controllers.cleanup import RETRY as RETRY_CLEANUP
 from coder_k8s.controllers.labels import labels, paused
 from coder_k8s.controllers.pods import failing
+from coder_k8s.controllers.queries import INTERVAL, CoderdQueries
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_pods
 from coder_k8s.controllers.status import StatusWriter
@@ -31,7 +32,6 @@ from .explanations import explain
 from .metrics import ProvisionerMetrics
 from .retirement import Retirement
 from .rotation import KEY_READY, Rotation
-from .views import INTERVAL, Views
 
 CONDITIONS = frozenset(ProvisionerCondition)
 CONTROL_PLANE_READY = ProvisionerCondition.CONTROL_PLANE_READY
@@ -63,7 +63,7 @@ class Reconciler:
         gate: EntitlementGate,
         rotation: Rotation,
         retirement: Retirement,
-        views: Views,
+        queries: CoderdQueries,
         status: StatusWriter[CoderProvisioner],
         metrics: ProvisionerMetrics,
         backoff: Backoff,
@@ -78,7 +78,7 @@ class Reconciler:
         self._gate = gate
         self._rotation = rotation
         self._retirement = retirement
-        self._views = views
+        self._queries = queries
         self._status = status
         self._metrics = metrics
         self._backoff = backoff
@@ -198,9 +198,9 @@ class Reconciler:
     async def _observe(self, provisioner: CoderProvisioner, coderd: Coderd, rolled_out: bool, report: Report) -> None:
         """The daemons as coderd sees them; one that it has lost is started anew."""
         organization = provisioner.status.organization_id or records.organization_name(provisioner)
-        seen = daemons.ours(provisioner, await self._views.daemons(coderd, organization, INTERVAL))
+        seen = daemons.ours(provisioner, await self._queries.daemons(coderd, organization, INTERVAL))
         if not daemons.complete(provisioner, seen):
-            seen = daemons.ours(provisioner, await self._views.daemons(coderd, organization, daemons.SOON))
+            seen = daemons.ours(provisioner, await self._queries.daemons(coderd, organization, daemons.SOON))
         report.fields["daemons"] = summary = daemons.summary(seen)
         daemons.judge(provisioner, summary, report)
         self._metrics.show(provisioner.key, summary)

@@ -13,6 +13,7 @@ from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.cleanup import Cleanup
+from coder_k8s.controllers.queries import CoderdQueries
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.events import Recorder
@@ -21,7 +22,6 @@ from . import records
 from .credentials import Credentials
 from .daemons import is_connected
 from .keysecret import KeySecret
-from .views import Views
 
 POLL = timedelta(seconds=10)
 SLOW = timedelta(minutes=2)
@@ -51,7 +51,7 @@ class Retirement:
         children: Children,
         secret: KeySecret,
         credentials: Credentials,
-        views: Views,
+        queries: CoderdQueries,
         recorder: Recorder,
         now: Callable[[], datetime],
         cleanup: Cleanup,
@@ -60,7 +60,7 @@ class Retirement:
         self._children = children
         self._secret = secret
         self._credentials = credentials
-        self._views = views
+        self._queries = queries
         self._recorder = recorder
         self._now = now
         self._cleanup = cleanup
@@ -157,12 +157,12 @@ class Retirement:
         """The key with the ID of its organization, which an earlier version did not record."""
         if key.organization_id:
             return key
-        return replace(key, organization_id=(await self._views.organization(coderd, key.organization_name)).id)
+        return replace(key, organization_id=(await self._queries.organization(coderd, key.organization_name)).id)
 
     async def _in_use(self, coderd: Coderd, key: RetiringKey) -> bool:
         """Whether a daemon is connected with it. An old answer may say so, but only a new one that there is none."""
         for max_age in (POLL, timedelta()):
-            seen = await self._views.daemons(coderd, key.organization_id, max_age)
+            seen = await self._queries.daemons(coderd, key.organization_id, max_age)
             on_key = [each for each in seen if (each.key_id == key.id if key.id else each.key_name == key.name)]
             if any(map(is_connected, on_key)):
                 return True
@@ -213,7 +213,7 @@ class Retirement:
         )
         if found.id in claimed:
             return False
-        used = {daemon.key_id for daemon in await self._views.daemons(coderd, organization, timedelta())}
+        used = {daemon.key_id for daemon in await self._queries.daemons(coderd, organization, timedelta())}
         if records.is_owned(key, found, provisioner.spec.tags, used):
             return True
         held = await self._secret.made_at(provisioner, key.control_plane_ref_name, coderd)

@@ -13,6 +13,7 @@ from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers import refusals
+from coder_k8s.controllers.queries import INTERVAL, CoderdQueries
 from coder_k8s.controllers.refusals import NAME_TAKEN_POLL
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
@@ -27,7 +28,6 @@ from .explanations import tell_rest
 from .keysecret import KeySecret, Stored
 from .metrics import ProvisionerMetrics
 from .objects import ROTATE, secret_name
-from .views import INTERVAL, Views
 
 KEY_READY = ProvisionerCondition.PROVISIONER_KEY_READY
 SECRET_READY = ProvisionerCondition.PROVISIONER_KEY_SECRET_READY
@@ -53,7 +53,7 @@ class Rotation:
         provisioners: Cache[CoderProvisioner],
         secret: KeySecret,
         status: StatusWriter[CoderProvisioner],
-        views: Views,
+        queries: CoderdQueries,
         recorder: Recorder,
         metrics: ProvisionerMetrics,
         now: Callable[[], datetime],
@@ -63,7 +63,7 @@ class Rotation:
         self._provisioners = provisioners
         self._secret = secret
         self._status = status
-        self._views = views
+        self._queries = queries
         self._recorder = recorder
         self._metrics = metrics
         self._now = now
@@ -120,11 +120,11 @@ class Rotation:
     async def _organization(self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd) -> str:
         """The ID of the organization. coderd hides its keys from users without rights as if it were not there."""
         name = records.organization_name(provisioner)
-        known = records.organization_known(provisioner, plane) or (await self._views.organization(coderd, name)).id
+        known = records.organization_known(provisioner, plane) or (await self._queries.organization(coderd, name)).id
         try:
-            await self._views.keys(coderd, known)
+            await self._queries.keys(coderd, known)
         except coderd_errors.NotFound as hidden:
-            found = await self._views.organization(coderd, name, timedelta())
+            found = await self._queries.organization(coderd, name, timedelta())
             if found.id == known:
                 raise coderd_errors.Forbidden(str(hidden)) from None
             return found.id
@@ -136,7 +136,7 @@ class Rotation:
         organization = status.organization_id
         if not organization and status.organization_name and status.control_plane_ref_name == wanted.plane:
             with suppress(coderd_errors.NotFound):
-                organization = (await self._views.organization(coderd, status.organization_name)).id
+                organization = (await self._queries.organization(coderd, status.organization_name)).id
         return records.recorded_in(provisioner, organization)
 
     async def _confirm(self, provisioner: CoderProvisioner, plane: CoderControlPlane) -> None:
@@ -159,14 +159,14 @@ class Rotation:
     async def _decide(
         self, provisioner: CoderProvisioner, wanted: keys.Wanted, coderd: Coderd, max_age: timedelta
     ) -> tuple[keys.Step, Seen]:
-        listed = await self._views.keys(coderd, wanted.organization, max_age)
+        listed = await self._queries.keys(coderd, wanted.organization, max_age)
         known, here = listed.keys, (wanted.plane, wanted.organization)
         stored = await self._secret.read(provisioner)
         held = await self._secret.identify(provisioner, wanted.plane, coderd, stored, known)
         recorded = await self._recorded(provisioner, wanted, coderd)
         spared: set[str] = set()
         if not recorded.id and any(key.name == recorded.name for key in known):
-            spared = {daemon.key_id for daemon in await self._views.daemons(coderd, wanted.organization, max_age)}
+            spared = {daemon.key_id for daemon in await self._queries.daemons(coderd, wanted.organization, max_age)}
             spared |= records.claimed(provisioner, self._provisioners, here, known)
         retiring = [
             (each.control_plane_ref_name, each.organization_id or wanted.organization) == here

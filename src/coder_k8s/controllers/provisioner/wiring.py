@@ -24,7 +24,6 @@ from .metrics import ProvisionerMetrics
 from .reconcile import Reconciler
 from .retirement import Retirement
 from .rotation import Rotation
-from .views import Views
 
 NAME = "coderprovisioner"
 CHILDREN = (DEPLOYMENT, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET)
@@ -55,7 +54,7 @@ def build(runtime: Runtime) -> Controller:
     reader, secret = SecretReader(client, secrets), KeySecret(children, secrets)
     credentials = Credentials(ControlPlaneResolver(client, planes, reader, runtime.coderd), reader, runtime.coderd)
     status = StatusWriter(client, PROVISIONER, provisioners, recorder, NAME, now, runtime.metrics)
-    metrics, views = ProvisionerMetrics(runtime.metrics.registry), Views(now)
+    metrics, queries = ProvisionerMetrics(runtime.metrics.registry), runtime.queries
     cleanup = Cleanup(client, now, provisioners)
     reconciler = Reconciler(
         client,
@@ -64,10 +63,10 @@ def build(runtime: Runtime) -> Controller:
         recorder,
         now,
         credentials=credentials,
-        gate=EntitlementGate(now),
-        rotation=Rotation(client, provisioners, secret, status, views, recorder, metrics, now, runtime.rng),
-        retirement=Retirement(provisioners, children, secret, credentials, views, recorder, now, cleanup),
-        views=views,
+        gate=EntitlementGate(now, queries),
+        rotation=Rotation(client, provisioners, secret, status, queries, recorder, metrics, now, runtime.rng),
+        retirement=Retirement(provisioners, children, secret, credentials, queries, recorder, now, cleanup),
+        queries=queries,
         status=status,
         metrics=metrics,
         backoff=Backoff(4.0, 120.0, runtime.rng.random),  # at least half of it is waited: 2 s to 2 min

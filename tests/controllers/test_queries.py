@@ -1,4 +1,4 @@
-"""coderd is asked once for all who want to know the same."""
+"""coderd gets one request for all that share a question."""
 
 import asyncio
 from datetime import timedelta
@@ -7,12 +7,14 @@ import pytest
 
 from coder_k8s.coderd.client import DAEMON_LIMIT, Client
 from coder_k8s.coderd.connections import Connections
-from coder_k8s.coderd.errors import RateLimited
-from coder_k8s.controllers.provisioner.views import INTERVAL, KEPT, Views
+from coder_k8s.coderd.errors import RateLimited, Unavailable
+from coder_k8s.controllers.answers import RETRY, UNUSED
+from coder_k8s.controllers.queries import INTERVAL, CoderdQueries
 from coder_k8s.dev.coderd_server import CoderdServer
 from tests.support.provisioners import Clock
 
 DAEMONS = "/api/v2/organizations/{organization}/provisionerdaemons"
+ENTITLEMENTS = "/api/v2/entitlements"
 KEYS = "/api/v2/organizations/{organization}/provisionerkeys"
 
 
@@ -21,15 +23,15 @@ async def test_one_question_for_all() -> None:
     async with CoderdServer(now=clock) as server, Connections() as connections:
         server.state.install_license()
         coderd = Client(connections, server.url, server.state.token)
-        views = Views(clock)
+        queries = CoderdQueries(clock)
         server.state.set(latency=0.05)
-        await asyncio.gather(*(views.keys(coderd, "default") for _ in range(20)))
+        await asyncio.gather(*(queries.keys(coderd, "default") for _ in range(20)))
         assert server.state.count("GET", KEYS) == 1
         server.state.add_key("build")
         clock.advance(seconds=INTERVAL.total_seconds() - 1)
-        assert (await views.keys(coderd, "default")).keys == []
+        assert (await queries.keys(coderd, "default")).keys == []
         clock.advance(seconds=1)
-        assert [key.name for key in (await views.keys(coderd, "default")).keys] == ["build"]
+        assert [key.name for key in (await queries.keys(coderd, "default")).keys] == ["build"]
         assert server.state.count("GET", KEYS) == 2
 
 
@@ -39,11 +41,11 @@ async def test_present() -> None:
     async with CoderdServer(now=clock) as server, Connections() as connections:
         server.state.install_license()
         coderd = Client(connections, server.url, server.state.token)
-        views = Views(clock)
+        queries = CoderdQueries(clock)
         server.state.set(latency=0.1)
-        early = asyncio.create_task(views.keys(coderd, "default"))
+        early = asyncio.create_task(queries.keys(coderd, "default"))
         await asyncio.sleep(0)
-        late = asyncio.create_task(views.keys(coderd, "default", timedelta()))
+        late = asyncio.create_task(queries.keys(coderd, "default", timedelta()))
         await early
         server.state.add_key("build")
         assert len((await late).keys) == 1
@@ -54,38 +56,38 @@ async def test_failure_is_shared() -> None:
     async with CoderdServer(now=clock) as server, Connections() as connections:
         server.state.install_license()
         coderd = Client(connections, server.url, server.state.token)
-        views = Views(clock)
+        queries = CoderdQueries(clock)
         server.state.set(latency=0.05, rate_limited=True)
-        answers = await asyncio.gather(*(views.keys(coderd, "default") for _ in range(20)), return_exceptions=True)
+        answers = await asyncio.gather(*(queries.keys(coderd, "default") for _ in range(20)), return_exceptions=True)
         assert {type(answer) for answer in answers} == {RateLimited}
         assert server.state.count("GET", KEYS) == 1
         with pytest.raises(RateLimited):
-            await views.keys(coderd, "default")
+            await queries.keys(coderd, "default")
         assert server.state.count("GET", KEYS) == 2
         server.state.set(rate_limited=False)
-        assert (await views.keys(coderd, "default")).keys == []
+        assert (await queries.keys(coderd, "default")).keys == []
 
 
 async def test_nothing_is_kept_for_ever() -> None:
     clock = Clock()
     async with CoderdServer(now=clock) as server, Connections() as connections:
         server.state.install_license()
-        views = Views(clock)
+        queries = CoderdQueries(clock)
         for _ in range(50):
             token = server.state.add_token(server.state.owner)
-            await views.keys(Client(connections, server.url, token), "default")
+            await queries.keys(Client(connections, server.url, token), "default")
             clock.advance(seconds=INTERVAL.total_seconds())
-        assert len(views._answers) <= KEPT / INTERVAL + 1
+        assert len(queries._answers) <= UNUSED / INTERVAL + 1
 
 
 async def test_one_user_does_not_see_with_the_eyes_of_another() -> None:
     clock = Clock()
     async with CoderdServer(now=clock) as server, Connections() as connections:
         server.state.install_license()
-        views = Views(clock)
-        await views.keys(Client(connections, server.url, server.state.token), "default")
+        queries = CoderdQueries(clock)
+        await queries.keys(Client(connections, server.url, server.state.token), "default")
         other = server.state.add_token(server.state.owner)
-        await views.keys(Client(connections, server.url, other), "default")
+        await queries.keys(Client(connections, server.url, other), "default")
         assert server.state.count("GET", KEYS) == 2
 
 
@@ -94,17 +96,50 @@ async def test_daemons_that_are_gone_hide_none_that_is_there() -> None:
     clock = Clock()
     async with CoderdServer(now=clock) as server, Connections() as connections:
         server.state.install_license()
-        coderd, views = Client(connections, server.url, server.state.token), Views(clock)
+        coderd, queries = Client(connections, server.url, server.state.token), CoderdQueries(clock)
         server.state.add_key("build")
         for number in range(DAEMON_LIMIT - 1):
             server.state.connect_daemon(f"old-{number}", "build", "offline")
-        assert len(await views.daemons(coderd, "default")) == DAEMON_LIMIT - 1
+        assert len(await queries.daemons(coderd, "default")) == DAEMON_LIMIT - 1
         assert server.state.count("GET", DAEMONS) == 1
 
         present = {"build-0": "idle", "build-1": "busy", "build-2": "idle"}
         for name, status in present.items():
             server.state.connect_daemon(name, "build", status)
         clock.advance(seconds=INTERVAL.total_seconds())
-        found = await views.daemons(coderd, "default")
+        found = await queries.daemons(coderd, "default")
         assert {daemon.name: daemon.status for daemon in found if daemon.status != "offline"} == present
         assert server.state.count("GET", DAEMONS) == 3
+
+
+async def test_entitlements_are_asked_for_every_two_minutes() -> None:
+    clock = Clock()
+    async with CoderdServer(now=clock) as server, Connections() as connections:
+        coderd, queries = Client(connections, server.url, server.state.token), CoderdQueries(clock)
+        await asyncio.gather(*(queries.entitlements(coderd) for _ in range(20)))
+        clock.advance(seconds=100)
+        assert not (await queries.entitlements(coderd)).has_license
+        assert queries.entitlements_left(coderd) == 20
+        assert server.state.count("GET", ENTITLEMENTS) == 1
+        server.state.install_license()
+        clock.advance(seconds=20)
+        assert (await queries.entitlements(coderd)).has_license
+        assert server.state.count("GET", ENTITLEMENTS) == 2
+
+
+@pytest.mark.parametrize(("switch", "seconds"), [("failing", RETRY), ("rate_limited", 60)])
+async def test_entitlements_that_fail_are_not_asked_for_again_at_once(switch: str, seconds: float) -> None:
+    """For 30 seconds, or as long as `Retry-After` says."""
+    clock = Clock()
+    async with CoderdServer(now=clock) as server, Connections() as connections:
+        coderd, queries = Client(connections, server.url, server.state.token), CoderdQueries(clock)
+        server.state.set(**{switch: True})
+        for wait in (0, seconds - 1):
+            clock.advance(seconds=wait)
+            with pytest.raises(Unavailable):
+                await queries.entitlements(coderd)
+        assert server.state.count("GET", ENTITLEMENTS) == 1
+        server.state.set(**{switch: False})
+        clock.advance(seconds=1)
+        await queries.entitlements(coderd)
+        assert server.state.count("GET", ENTITLEMENTS) == 2

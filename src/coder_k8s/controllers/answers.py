@@ -1,0 +1,167 @@
+"""Answers of coderd, cached so that coderd gets a bounded number of requests.
+
+An object is reconciled whenever anything around it changes, and coderd may be slow, unreachable or rate limited.
+`AnswerCache` serves two kinds of questions:
+
+- `fetch` is for a question that several objects share, such as the provisioner keys of an organization. One request is
+  in flight at a time, and all that wait for it share its result, an error too. The caller says how old a value may be.
+- `get`, `keep` and `fail` are for the answer about one object. It belongs to what was asked about, such as a token or a
+  version of a Secret: about anything else coderd is asked again. How long it is valid depends on the answer:
+
+| answer | is valid for |
+|---|---|
+| a success | as many seconds as the caller says |
+| an error, `Recheck.STEADY` | the steady interval of the cache: waiting does not fix it, a user does |
+| an error, `Recheck.RETRY` | 30 seconds, or `Retry-After` if that is longer, but at most 10 minutes |
+| an error, `Recheck.BACKOFF` | a time that doubles with each error in a row, with jitter |
+
+Entries that nobody asks for are removed after a while: their token or organization may never come back.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
+from typing import Any, Generic, TypeVar
+
+from coder_k8s.coderd.errors import CoderdError, RateLimited
+from coder_k8s.kube.backoff import Backoff
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+RETRY = 30.0
+STEADY = 110.0
+"""Seconds; a license that is added is noticed within two minutes."""
+LONGEST_RETRY = 600.0
+UNUSED = timedelta(minutes=10)
+"""How long an entry stays in memory after it became invalid."""
+EXPIRY_INTERVAL = timedelta(minutes=1)
+NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+class Recheck(Enum):
+    """When coderd is asked again after an error."""
+
+    STEADY = auto()
+    RETRY = auto()
+    BACKOFF = auto()
+
+
+@dataclass
+class Entry:
+    """The last answer to one question."""
+
+    about: Hashable = ()
+    value: Any = None
+    received: datetime = NEVER
+    """When the value was received."""
+    until: datetime = NEVER
+    """Until when the value, or the error, is valid."""
+    error: CoderdError | None = None
+    failures: int = 0
+    """Errors in a row."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class AnswerCache(Generic[T]):
+    """The last answer to each question; `T` is the type of the answers about single objects."""
+
+    def __init__(self, now: Callable[[], datetime], backoff: Backoff | None = None, *, steady: float = STEADY) -> None:
+        self._now = now
+        self._backoff = backoff or Backoff(2.0, 120.0)
+        self._steady = steady
+        self._entries: dict[Hashable, Entry] = {}
+        self._expired = NEVER
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: Hashable, about: Hashable) -> T | None:
+        """The answer, if it is valid and was given about this."""
+        entry = self._entries.get(key)
+        if entry is None or entry.about != about or entry.until <= self._now():
+            return None
+        value: T = entry.value
+        return value
+
+    def keep(self, key: Hashable, about: Hashable, value: T, seconds: float) -> T:
+        """Store an answer that is a success, or that is retried at a fixed interval."""
+        entry = self._entry(key)
+        entry.failures = 0
+        return self._store(entry, about, value, seconds)
+
+    def fail(self, key: Hashable, about: Hashable, value: T, recheck: Recheck, retry_after: float = 0.0) -> T:
+        """Store an answer that is an error."""
+        entry = self._entry(key)
+        entry.failures += 1
+        match recheck:
+            case Recheck.STEADY:
+                seconds = self._steady
+            case Recheck.RETRY:
+                seconds = min(max(RETRY, retry_after), LONGEST_RETRY)
+            case Recheck.BACKOFF:
+                seconds = self._backoff.delay(entry.failures)
+        return self._store(entry, about, value, seconds)
+
+    def left(self, key: Hashable) -> float:
+        """For how many seconds the answer is still valid."""
+        entry = self._entries.get(key)
+        return max(0.0, (entry.until - self._now()).total_seconds()) if entry else 0.0
+
+    def forget(self, key: Hashable) -> None:
+        """Remove the answer about an object: it is deleted, or the answer is known to be wrong."""
+        self._entries.pop(key, None)
+
+    async def fetch(
+        self, key: Hashable, request: Callable[[], Awaitable[V]], max_age: timedelta, *, retry: float = 0.0
+    ) -> V:
+        """The answer to a shared question, from coderd if the known one is older than `max_age`.
+
+        An error is raised to all that wait for the same request, and for `retry` seconds to those that come later; for
+        longer if coderd sent `Retry-After`.
+        """
+        entry = self._entry(key)
+        before = entry.failures
+        async with entry.lock:
+            if entry.error is not None and (entry.failures != before or self._now() < entry.until):
+                raise entry.error.with_traceback(None)
+            if self._now() - entry.received >= max_age:
+                await self._refresh(entry, request, retry)
+            value: V = entry.value
+            return value
+
+    def age(self, key: Hashable) -> timedelta:
+        """How long ago the answer to a shared question was received."""
+        return self._now() - self._entries.get(key, Entry()).received
+
+    async def _refresh(self, entry: Entry, request: Callable[[], Awaitable[object]], retry: float) -> None:
+        try:
+            entry.value = await request()
+        except CoderdError as error:
+            asked = min(error.after, LONGEST_RETRY) if retry and isinstance(error, RateLimited) else 0.0
+            entry.error, entry.failures = error, entry.failures + 1
+            entry.until = self._now() + timedelta(seconds=max(retry, asked))
+            raise
+        entry.error, entry.failures = None, 0
+        entry.received = entry.until = self._now()
+
+    def _store(self, entry: Entry, about: Hashable, value: T, seconds: float) -> T:
+        entry.about, entry.value = about, value
+        entry.until = self._now() + timedelta(seconds=seconds)
+        return value
+
+    def _entry(self, key: Hashable) -> Entry:
+        self._expire()
+        return self._entries.setdefault(key, Entry())
+
+    def _expire(self) -> None:
+        """Remove what nobody asks for."""
+        now = self._now()
+        if now - self._expired < EXPIRY_INTERVAL:
+            return
+        self._expired = now
+        self._entries = {
+            key: entry for key, entry in self._entries.items() if entry.lock.locked() or now - entry.until < UNUSED
+        }

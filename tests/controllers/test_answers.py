@@ -1,0 +1,189 @@
+"""How long an answer of coderd is valid, and for whom."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from coder_k8s.coderd.errors import CoderdError, RateLimited, Unavailable
+from coder_k8s.controllers.answers import UNUSED, AnswerCache, Recheck
+from coder_k8s.kube.backoff import Backoff
+from coder_k8s.kube.objects import Key
+
+KEY = Key("golden", "sydney")
+MINUTE = timedelta(minutes=1)
+
+
+class Time:
+    """A clock that the test advances."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 3, 1, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def answers(time: Time) -> AnswerCache[str]:
+    return AnswerCache(time, Backoff(2.0, 120.0, lambda: 1.0))
+
+
+def test_an_answer_belongs_to_what_was_asked_about(answers: AnswerCache[str]) -> None:
+    assert answers.keep(KEY, "this", "yes", 60) == "yes"
+    assert answers.get(KEY, "this") == "yes"
+    assert answers.get(KEY, "that") is None
+    assert answers.get(Key("golden", "perth"), "this") is None
+
+
+def test_an_answer_is_valid_to_its_last_moment(answers: AnswerCache[str], time: Time) -> None:
+    answers.keep(KEY, "", "yes", 60)
+    time.advance(59.999)
+    assert answers.get(KEY, "") == "yes"
+    assert answers.left(KEY) == pytest.approx(0.001)
+    time.advance(0.001)
+    assert answers.get(KEY, "") is None
+    assert answers.left(KEY) == 0
+
+
+def test_an_answer_that_is_forgotten(answers: AnswerCache[str]) -> None:
+    answers.forget(KEY)
+    answers.fail(KEY, "", "no", Recheck.BACKOFF)
+    answers.forget(KEY)
+    assert (answers.get(KEY, ""), answers.left(KEY), len(answers)) == (None, 0, 0)
+    answers.fail(KEY, "", "no", Recheck.BACKOFF)
+    assert answers.left(KEY) == 2
+
+
+@pytest.mark.parametrize(
+    ("recheck", "retry_after", "expected"),
+    [
+        (Recheck.STEADY, 0, [110] * 9),
+        (Recheck.RETRY, 0, [30] * 9),
+        (Recheck.RETRY, 60, [60] * 9),
+        (Recheck.RETRY, 3600, [600] * 9),
+        (Recheck.BACKOFF, 0, [2, 4, 8, 16, 32, 64, 120, 120, 120]),
+    ],
+)
+def test_how_long_an_error_is_valid(
+    answers: AnswerCache[str], time: Time, recheck: Recheck, retry_after: float, expected: list[float]
+) -> None:
+    """Whatever it is about; a success resets the back-off."""
+    for _ in range(2):
+        waits = []
+        for number, _ in enumerate(expected):
+            answers.fail(KEY, number, "no", recheck, retry_after)
+            waits.append(answers.left(KEY))
+            time.advance(answers.left(KEY))
+        assert waits == expected
+        answers.keep(KEY, "", "yes", 60)
+
+
+def test_the_steady_interval_is_that_of_the_cache(time: Time) -> None:
+    answers: AnswerCache[str] = AnswerCache(time, steady=600)
+    answers.fail(KEY, "", "no", Recheck.STEADY)
+    assert answers.left(KEY) == 600
+
+
+def test_memory_is_bounded(answers: AnswerCache[str], time: Time) -> None:
+    """A back-off outlives its last wait, so that it goes on; what is not asked for any more goes."""
+    for number in range(100):
+        answers.keep(number, "", "yes", 60)
+        time.advance(60)
+    assert len(answers) <= UNUSED / MINUTE + 2
+    answers.fail(KEY, "", "no", Recheck.BACKOFF)
+    time.advance(UNUSED.total_seconds())
+    answers.fail(KEY, "", "no", Recheck.BACKOFF)
+    assert answers.left(KEY) == 4
+
+
+class Server:
+    """Answers questions when it is told to, and counts them."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.error: CoderdError | None = None
+        self.proceed = asyncio.Event()
+        self.proceed.set()
+
+    async def ask(self) -> int:
+        self.requests += 1
+        number = self.requests
+        await asyncio.sleep(0)
+        await self.proceed.wait()
+        if self.error is not None:
+            raise self.error
+        return number
+
+
+async def test_a_shared_question_is_asked_once(answers: AnswerCache[str], time: Time) -> None:
+    server = Server()
+    assert await asyncio.gather(*(answers.fetch("q", server.ask, MINUTE) for _ in range(9))) == [1] * 9
+    time.advance(59)
+    assert (await answers.fetch("q", server.ask, MINUTE), answers.age("q")) == (1, timedelta(seconds=59))
+    assert await answers.fetch("other", server.ask, MINUTE) == 2
+    assert await answers.fetch("q", server.ask, timedelta(seconds=59)) == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "retry", "valid"),
+    [
+        (Unavailable("down"), 0, 0),
+        (Unavailable("down"), 30, 30),
+        (RateLimited("too often", 60), 0, 0),
+        (RateLimited("too often", 60), 30, 60),
+        (RateLimited("too often", 10), 30, 30),
+        (RateLimited("too often", 7200), 30, 600),
+    ],
+    ids=repr,
+)
+async def test_an_error_is_shared(
+    answers: AnswerCache[str], time: Time, error: CoderdError, retry: float, valid: float
+) -> None:
+    """With those that wait for the request, and for a time with those that come later."""
+    server = Server()
+    server.error = error
+
+    async def fetch() -> int:
+        return await answers.fetch("q", server.ask, MINUTE, retry=retry)
+
+    assert await asyncio.gather(*(fetch() for _ in range(9)), return_exceptions=True) == [error] * 9
+    assert server.requests == 1
+    server.error = None
+    if valid:
+        time.advance(valid - 0.001)
+        with pytest.raises(CoderdError):
+            await fetch()
+        time.advance(0.001)
+    assert await fetch() == 2
+
+
+async def test_the_request_of_a_task_that_is_cancelled_is_sent_again(answers: AnswerCache[str]) -> None:
+    server = Server()
+    server.proceed.clear()
+    first, second = (asyncio.create_task(answers.fetch("q", server.ask, MINUTE)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    server.proceed.set()
+    assert await second == 2
+    assert first.cancelled()
+
+
+async def test_a_request_in_flight_is_not_removed(answers: AnswerCache[str], time: Time) -> None:
+    server = Server()
+    server.proceed.clear()
+    first = asyncio.create_task(answers.fetch("q", server.ask, MINUTE))
+    await asyncio.sleep(0)
+    time.advance(UNUSED.total_seconds() * 2)
+    second = asyncio.create_task(answers.fetch("q", server.ask, MINUTE))
+    await asyncio.sleep(0)
+    server.proceed.set()
+    assert (await first, await second, server.requests) == (1, 1, 1)
