@@ -22,29 +22,29 @@ NO_SERVERS = ("--health-probe-bind-address=0", "--metrics-bind-address=0")
 
 
 def parse(*args: str, **environ: str) -> Settings:
-    """What the flags and the environment come to."""
-    settled: list[Settings] = []
+    """Return the settings for these flags and environment variables."""
+    parsed: list[Settings] = []
 
     @click.command()
     @flags_of(Settings)
     def command(**flags: object) -> None:
-        settled.append(Settings(**flags))  # type: ignore[arg-type]
+        parsed.append(Settings(**flags))  # type: ignore[arg-type]
 
     done = CliRunner(env=environ).invoke(command, args, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    return settled[0]
+    return parsed[0]
 
 
 def run(*args: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """The command as a process, without a cluster unless one is named."""
+    """Run the command as a process, with no cluster configured by default."""
     home = {name: value for name, value in os.environ.items() if not name.startswith(("KUBE", "CODER_K8S"))}
     home |= {"HOME": "/nonexistent", **environ}
     command = [sys.executable, "-m", "coder_k8s", *args]
     return subprocess.run(command, capture_output=True, text=True, env=home, timeout=60)
 
 
-def the_line(done: subprocess.CompletedProcess[str]) -> str:
-    """All that a command said that failed as it should."""
+def error_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the only line that a failed command printed."""
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
@@ -52,11 +52,11 @@ def the_line(done: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
-def test_no_flag_means_the_defaults() -> None:
+def test_defaults() -> None:
     assert parse() == Settings()
 
 
-def test_each_kind_of_flag() -> None:
+def test_every_flag_type() -> None:
     settings = parse(
         "--kubeconfig=/tmp/config",
         "--watch-namespaces=a, b,,c",
@@ -79,13 +79,13 @@ def test_each_kind_of_flag() -> None:
     )
 
 
-def test_the_environment_counts_and_a_flag_counts_more() -> None:
+def test_flags_override_the_environment() -> None:
     environ = {"CODER_K8S_LOG_LEVEL": "debug", "CODER_K8S_WATCH_NAMESPACES": "a,b", "CODER_K8S_LEADER_ELECT": "false"}
     assert parse(**environ) == Settings(log_level="debug", watch_namespaces=("a", "b"), leader_elect=False)
     assert parse("--log-level=error", **environ).log_level == "error"
 
 
-def test_help_names_every_flag_with_a_sentence() -> None:
+def test_help_lists_every_flag() -> None:
     output = CliRunner().invoke(main, ["controller", "--help"]).output
     assert all(flag_of(field.name) in output for field in dataclasses.fields(Settings))
     assert "Run the operator." in output
@@ -101,17 +101,17 @@ def test_help_names_every_flag_with_a_sentence() -> None:
         (["--leader-election-lease-duration=soon"], "write it like 15s"),
         (["--shutdown-grace="], "write it like 15s"),
         (["--shutdown-grace=-1s"], "write it like 15s"),
-        (["--leader-election-renew-deadline=15s"], "a leader has to stop before another may begin"),
+        (["--leader-election-renew-deadline=15s"], "a leader must stop before another replica may lead"),
         (["--metrics-bind-address=8080"], "write HOST:PORT"),
     ],
 )
-def test_a_bad_flag_is_explained(args: list[str], message: str) -> None:
+def test_an_invalid_flag_is_explained(args: list[str], message: str) -> None:
     done = CliRunner().invoke(main, ["controller", *args])
     assert done.exit_code == 2
     assert message in done.stderr
 
 
-def test_a_bad_flag_ends_the_process_with_2() -> None:
+def test_an_invalid_flag_exits_with_2() -> None:
     done = run("controller", "--workers=0")
     assert done.returncode == 2
     assert "--workers must be at least 1" in done.stderr
@@ -124,7 +124,7 @@ def test_version() -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["coder-k8s", "python", "platform"]
 
 
-def test_the_command_line_itself_is_quick_to_load() -> None:
+def test_the_command_line_imports_no_heavy_modules() -> None:
     check = "import sys, coder_k8s.cli; print({'aiohttp', 'msgspec', 'uvloop', 'yaml'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
@@ -138,7 +138,7 @@ def test_completion_of_a_shell(shell: str) -> None:
     assert "coder-k8s" in done.stdout
 
 
-def test_bash_completes_what_was_begun() -> None:
+def test_bash_completion() -> None:
     script = "source <(coder-k8s completion bash); COMP_WORDS=(coder-k8s sta); COMP_CWORD=1"
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     command = ["bash", "--norc", "-c", f"{script}; _coder_k8s_completion coder-k8s; echo ${{COMPREPLY[*]}}"]
@@ -146,53 +146,53 @@ def test_bash_completes_what_was_begun() -> None:
     assert done.stdout.split() == ["status"], done.stderr
 
 
-def test_names_complete_to_nothing_where_there_is_no_cluster() -> None:
+def test_name_completion_without_a_cluster_is_empty() -> None:
     complete = ShellComplete(main, {}, "coder-k8s", "")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", "/nonexistent")
         assert complete.get_completions(["rotate"], "") == []
 
 
-def test_no_cluster_named() -> None:
-    assert "no cluster" in the_line(run("controller"))
+def test_no_cluster_configured() -> None:
+    assert "no cluster" in error_line(run("controller"))
 
 
-def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
-    assert str(tmp_path / "absent") in the_line(run("controller", f"--kubeconfig={tmp_path / 'absent'}"))
+def test_a_missing_kubeconfig(tmp_path: Path) -> None:
+    assert str(tmp_path / "absent") in error_line(run("controller", f"--kubeconfig={tmp_path / 'absent'}"))
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
+def test_an_unreachable_server(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         url = f"https://127.0.0.1:{unused.getsockname()[1]}"
-        began = time.monotonic()
-        line = the_line(run("controller", *NO_SERVERS, KUBECONFIG=str(kubeconfig(tmp_path, url))))
+        started = time.monotonic()
+        line = error_line(run("controller", *NO_SERVERS, KUBECONFIG=str(kubeconfig(tmp_path, url))))
     assert url in line
     assert "cannot connect" in line
     assert "check the kubeconfig" in line
-    assert 10 <= time.monotonic() - began < 20, "an API server that restarts is waited for"
+    assert 10 <= time.monotonic() - started < 20, "it waits for an API server that restarts"
 
 
-def test_a_certificate_that_is_not_trusted(cluster: ClusterAccess, tmp_path: Path) -> None:
+def test_an_untrusted_certificate(cluster: ClusterAccess, tmp_path: Path) -> None:
     Authority(tmp_path, "other", datetime.now(UTC))
     config = kubeconfigs.write(
         tmp_path / "config", {"server": cluster.url, "certificate-authority": str(tmp_path / "other.crt")}
     )
-    began = time.monotonic()
-    line = the_line(run("controller", *NO_SERVERS, KUBECONFIG=str(config)))
+    started = time.monotonic()
+    line = error_line(run("controller", *NO_SERVERS, KUBECONFIG=str(config)))
     assert "is not trusted: check certificate-authority" in line
-    assert time.monotonic() - began < 5, "waiting would not help"
+    assert time.monotonic() - started < 5, "it does not retry"
 
 
-def test_credentials_that_are_not_accepted(cluster: ClusterAccess, tmp_path: Path) -> None:
+def test_rejected_credentials(cluster: ClusterAccess, tmp_path: Path) -> None:
     trusted = {"server": cluster.url, "certificate-authority": str(cluster.ca_path)}
     config = kubeconfigs.write(tmp_path / "config", trusted, {"token": "not-a-real-token"})
-    line = the_line(run("controller", *NO_SERVERS, KUBECONFIG=str(config)))
-    assert "does not accept our credentials" in line
+    line = error_line(run("controller", *NO_SERVERS, KUBECONFIG=str(config)))
+    assert "rejects the credentials" in line
     assert "not-a-real-token" not in line
 
 
-def test_a_port_that_is_taken(operator_kubeconfig: Path) -> None:
+def test_a_port_in_use(operator_kubeconfig: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = "{}:{}".format(*taken.getsockname())
         done = run(

@@ -14,17 +14,17 @@ from coder_k8s import logs
 def stream() -> Iterator[io.StringIO]:
     root, ours = logging.getLogger(), logging.getLogger("coder_k8s")
     handlers, levels = root.handlers[:], (root.level, ours.level)
-    ours.setLevel(logging.NOTSET)  # tests hear everything that the operator says, and look for secrets in it
+    ours.setLevel(logging.NOTSET)  # the test session records all logs and searches them for secrets
     yield io.StringIO()
     root.handlers[:] = handlers
     root.setLevel(levels[0])
     ours.setLevel(levels[1])
 
 
-def test_a_line_of_json(stream: io.StringIO) -> None:
+def test_json_lines(stream: io.StringIO) -> None:
     logs.configure("json", "info", stream)
     log = logging.getLogger("coder_k8s.kube.test")
-    log.debug("not worth it")
+    log.debug("below the level")
     log.info("took %d", 3, extra={"namespace": "ns", "object": "thing", "path": Path("/x")})
     (line,) = map(json.loads, stream.getvalue().splitlines())
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("ts"))
@@ -38,14 +38,14 @@ def test_a_line_of_json(stream: io.StringIO) -> None:
     }
 
 
-def test_a_traceback_stays_on_its_line(stream: io.StringIO) -> None:
+def test_a_traceback_is_part_of_its_line(stream: io.StringIO) -> None:
     logs.configure("json", "info", stream)
     logging.getLogger("test").error("failed", exc_info=ZeroDivisionError("nothing to share"))
     (line,) = map(json.loads, stream.getvalue().splitlines())
     assert "ZeroDivisionError: nothing to share" in line["stack"]
 
 
-def test_a_line_for_humans(stream: io.StringIO) -> None:
+def test_console_lines(stream: io.StringIO) -> None:
     logs.configure("console", "debug", stream)
     logging.getLogger("coder_k8s.kube.test").debug("seen", extra={"namespace": "ns", "object": "thing"})
     assert re.fullmatch(r"\S+Z DEBUG   kube\.test: seen namespace=ns object=thing\n", stream.getvalue())

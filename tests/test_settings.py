@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from coder_k8s.settings import BadSettings, Settings, lease_namespace
+from coder_k8s.settings import InvalidSettings, Settings, lease_namespace
 
 
 @pytest.mark.parametrize(
@@ -16,30 +16,30 @@ from coder_k8s.settings import BadSettings, Settings, lease_namespace
         ({"leader_election_renew_deadline": 15.0}, "--leader-election-renew-deadline must be shorter"),
         ({"leader_election_retry_period": 10.0}, "--leader-election-retry-period must be shorter"),
         ({"leader_election_retry_period": 0.0}, "--leader-election-retry-period"),
-        ({"health_probe_bind_address": "8081"}, "--health-probe-bind-address: '8081' is no address"),
-        ({"metrics_bind_address": "here"}, "--metrics-bind-address: 'here' is no address"),
+        ({"health_probe_bind_address": "8081"}, "--health-probe-bind-address: '8081' is not a listen address"),
+        ({"metrics_bind_address": "here"}, "--metrics-bind-address: 'here' is not a listen address"),
         ({"metrics_bind_address": ":8081"}, "must differ"),
         ({"watch_silence_limit": 0.0}, "--watch-silence-limit"),
         ({"shutdown_grace": -1.0}, "--shutdown-grace"),
         ({"coderd_connect_to": ("coder",)}, "--coderd-connect-to: 'coder' is not of the form"),
     ],
 )
-def test_settings_that_cannot_be_meant(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(BadSettings) as refusal:
+def test_invalid_settings(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidSettings) as error:
         Settings(**settings)
-    assert message in str(refusal.value)
+    assert message in str(error.value)
 
 
-def test_the_defaults_agree_with_each_other() -> None:
+def test_the_defaults_are_valid() -> None:
     assert Settings().leader_elect
 
 
-def test_two_servers_may_both_choose_a_free_port_or_be_off() -> None:
-    for anywhere in ("127.0.0.1:0", "0"):
-        Settings(health_probe_bind_address=anywhere, metrics_bind_address=anywhere)
+def test_both_servers_may_use_a_free_port_or_be_disabled() -> None:
+    for address in ("127.0.0.1:0", "0"):
+        Settings(health_probe_bind_address=address, metrics_bind_address=address)
 
 
-def test_where_the_lease_is(tmp_path: Path) -> None:
+def test_lease_namespace(tmp_path: Path) -> None:
     mounted, absent = tmp_path / "namespace", tmp_path / "absent"
     mounted.write_text("from-account\n")
     environ = {"POD_NAMESPACE": "from-pod"}

@@ -1,4 +1,4 @@
-"""Wires one process together."""
+"""Starts and runs the operator process."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.addresses import parse_address
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import Config, ConfigError, load
-from coder_k8s.kube.discovery import NotReachable, missing, wait_for_server
+from coder_k8s.kube.discovery import NotReachable, missing_kinds, wait_for_server
 from coder_k8s.kube.election import Election, LeadershipLost
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.http import Http
@@ -38,27 +38,27 @@ log = logging.getLogger(__name__)
 
 NAME = "coder-k8s"
 LEASE_NAME = "coder-k8s-controller.coder.com"
-PATIENCE = 10.0
-"""An API server that restarts is back within this."""
+STARTUP_TIMEOUT = 10.0
+"""Seconds to wait for the API server at startup; enough for a restart of the API server."""
 
-CannotRun = (ConfigError, NotReachable, CannotServe)
-"""What one line to the administrator explains."""
+STARTUP_ERRORS = (ConfigError, NotReachable, CannotServe)
+"""Errors that are reported as one line, without a traceback."""
 
 
 def main(settings: Settings) -> int:
-    """Run the operator until it is told to stop; returns the exit code of the process."""
+    """Run the operator until it receives a signal; return the exit code."""
     logs.configure(settings.log_format, settings.log_level)
     config = load(settings.kubeconfig, settings.context)
     try:
         uvloop.run(run(settings, config, identity=f"{socket.gethostname()}_{uuid.uuid4()}"))
     except ExceptionGroup as failures:
-        explain(failures)
+        log_failures(failures)
         return 1
     return 0
 
 
 async def run(settings: Settings, config: Config, identity: str) -> None:
-    """The whole life of the process."""
+    """Connect to the cluster, then run the manager until a signal arrives."""
     stopping = asyncio.Event()
     stop_on_signals(stopping)
     metrics = Metrics()
@@ -67,26 +67,26 @@ async def run(settings: Settings, config: Config, identity: str) -> None:
     routes = parse_connect_to(settings.coderd_connect_to)
     user_agent = f"{NAME}/{metadata.version(NAME)}"
     async with Http(config, user_agent, metrics) as http, Connections(routes) as coderd:
-        await unless(stopping, wait_for_server(http, config.server, stopping, PATIENCE))
+        await cancel_on_stop(stopping, wait_for_server(http, config.server, stopping, STARTUP_TIMEOUT))
         log.info("starting", extra={"server": config.server, "identity": identity})
-        await unless(stopping, report_missing(http))
-        await assemble(settings, http, coderd, metrics, identity).run(stopping)
+        await cancel_on_stop(stopping, log_missing_kinds(http))
+        await build_manager(settings, http, coderd, metrics, identity).run(stopping)
     log.info("stopped")
 
 
-async def unless(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work, but break off when told to stop: an API server that hangs would keep it for longer than a grace."""
-    working, told = asyncio.create_task(work), asyncio.create_task(stopping.wait())
-    await asyncio.wait((working, told), return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+async def cancel_on_stop(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Run the work, and cancel it on shutdown: a request to an API server that hangs can outlast the grace period."""
+    working, stopped = asyncio.create_task(work), asyncio.create_task(stopping.wait())
+    await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
     if working.done():
         working.result()
     working.cancel()
 
 
-def assemble(settings: Settings, http: Http, coderd: Connections, metrics: Metrics, identity: str) -> Manager:
-    """All parts of the process, and who knows whom."""
-    election = elect(settings, http, metrics, identity) if settings.leader_elect else None
+def build_manager(settings: Settings, http: Http, coderd: Connections, metrics: Metrics, identity: str) -> Manager:
+    """Create the controllers and everything they need."""
+    election = build_election(settings, http, metrics, identity) if settings.leader_elect else None
     client = Client(http, NAME, fence=election.check if election else None)
     runtime = Runtime(
         client=client,
@@ -104,7 +104,7 @@ def assemble(settings: Settings, http: Http, coderd: Connections, metrics: Metri
     metrics.registry.register(ObjectReadiness([runtime.informers[resource.kind] for resource in RESOURCES]))
     informers = list(runtime.informers.values())
     return Manager(
-        servers=servers(settings, informers, metrics),
+        servers=build_servers(settings, informers, metrics),
         informers=informers,
         election=election,
         controllers=controllers,
@@ -113,7 +113,7 @@ def assemble(settings: Settings, http: Http, coderd: Connections, metrics: Metri
     )
 
 
-def elect(settings: Settings, http: Http, metrics: Metrics, identity: str) -> Election:
+def build_election(settings: Settings, http: Http, metrics: Metrics, identity: str) -> Election:
     return Election(
         http,
         Key(lease_namespace(settings), LEASE_NAME),
@@ -126,49 +126,47 @@ def elect(settings: Settings, http: Http, metrics: Metrics, identity: str) -> El
     )
 
 
-def servers(settings: Settings, informers: list[Informer[Any]], metrics: Metrics) -> list[Server]:
-    wanted: list[Server] = []
+def build_servers(settings: Settings, informers: list[Informer[Any]], metrics: Metrics) -> list[Server]:
+    servers: list[Server] = []
     limit = settings.watch_silence_limit
     if address := parse_address(settings.health_probe_bind_address):
-        wanted.append(health_server(address, liveness(informers, limit), readiness(informers, limit)))
+        servers.append(health_server(address, liveness(informers, limit), readiness(informers, limit)))
     if address := parse_address(settings.metrics_bind_address):
-        wanted.append(metrics_server(address, metrics.registry))
-    return wanted
+        servers.append(metrics_server(address, metrics.registry))
+    return servers
 
 
 def stop_on_signals(stopping: asyncio.Event) -> None:
-    """The first SIGTERM or SIGINT asks, the second insists."""
+    """Stop gracefully on the first SIGTERM or SIGINT, and at once on the second."""
 
     def stop(number: signal.Signals) -> None:
         if stopping.is_set():
             os._exit(1)
-        log.info("told to stop", extra={"signal": number.name})
+        log.info("stopping on a signal", extra={"signal": number.name})
         stopping.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
 
 
-async def report_missing(http: Http) -> None:
-    """The informers wait for kinds that are not installed; whoever reads the log should not have to."""
+async def log_missing_kinds(http: Http) -> None:
+    """Log an error for kinds that are not installed; the informers wait for them."""
     try:
-        absent = await missing(http, (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY))
-    except errors.KubeError as trouble:
-        log.warning("cannot ask which kinds are installed: %s", trouble)
+        absent = await missing_kinds(http, (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY))
+    except errors.KubeError as error:
+        log.warning("cannot check which kinds are installed: %s", error)
         return
     if absent:
-        log.error(
-            "not installed: %s; waiting for `kubectl apply -k config/crd`", ", ".join(kind.name for kind in absent)
-        )
+        log.error("not installed: %s; run `kubectl apply -k config/crd`", ", ".join(kind.name for kind in absent))
 
 
-def explain(failures: ExceptionGroup[Exception]) -> None:
-    """Losing the Lease is told in a line; anything else is a defect, told with where it happened."""
+def log_failures(failures: ExceptionGroup[Exception]) -> None:
+    """Log the loss of the Lease as one line, and any other failure with its traceback."""
     lost, defects = failures.split(LeadershipLost)
     if defects is not None:
-        log.error("a part of the process failed", exc_info=defects)
+        log.error("unexpected failure", exc_info=defects)
     elif lost is not None:
-        log.error("no longer leading, so this process ends: %s", _first(lost))
+        log.error("no longer leading; exiting: %s", _first(lost))
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

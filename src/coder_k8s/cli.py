@@ -1,4 +1,4 @@
-"""The command line. What a command needs is imported by that command, so that the others stay quick."""
+"""The command line. Each command imports what it needs, so that other commands start fast."""
 
 import dataclasses
 import sys
@@ -10,17 +10,17 @@ import click
 
 from coder_k8s.console import commands
 from coder_k8s.dev.command import dev
-from coder_k8s.parameters import NameList, TimeSpan
-from coder_k8s.settings import ENV_PREFIX, BadSettings, Flag, Names, Seconds, Settings, flag_of
+from coder_k8s.parameters import Duration, NameList
+from coder_k8s.settings import ENV_PREFIX, Flag, InvalidSettings, Names, Seconds, Settings, flag_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 NO_FILES = 4
-"""kubectl's word for: offer no file names beside these."""
+"""The completion directive of kubectl (cobra) that disables file name completion."""
 
 
 def flags_of(settings: type[Settings]) -> Callable[[F], F]:
-    """One option for each field, in their order."""
+    """Return a decorator that adds one option per field of the settings."""
 
     def decorate(command: F) -> F:
         for option in reversed(options):
@@ -55,7 +55,7 @@ def _type(of: Any) -> click.ParamType[Any] | type:
         return click.Choice(get_args(of))
     if of == Path | None:
         return click.Path(dir_okay=False, path_type=Path)
-    known: dict[Any, click.ParamType[Any] | type] = {Seconds: TimeSpan(), Names: NameList(), bool: bool, int: int}
+    known: dict[Any, click.ParamType[Any] | type] = {Seconds: Duration(), Names: NameList(), bool: bool, int: int}
     return known.get(of, str)
 
 
@@ -69,22 +69,22 @@ def main() -> None:
 def controller(**flags: Any) -> None:
     """Run the operator.
 
-    Each flag can be given as an environment variable instead: --log-level is CODER_K8S_LOG_LEVEL.
+    Every flag can also be set by an environment variable: --log-level is CODER_K8S_LOG_LEVEL.
 
-    SIGTERM finishes what is under way and exits with 0. Exit code 1 means that it cannot work, or no longer: the
-    cluster cannot be reached, or another process leads now. 2 means that a flag is wrong.
+    After SIGTERM the operator finishes in-flight reconciles and exits with 0. It exits with 1 if the cluster is not
+    reachable or the operator loses its Lease, and with 2 if a flag is invalid.
     """
     try:
         settings = Settings(**flags)
-    except BadSettings as trouble:
-        raise click.UsageError(str(trouble)) from None
+    except InvalidSettings as error:
+        raise click.UsageError(str(error)) from None
 
     from coder_k8s import app
 
     try:
         sys.exit(app.main(settings))
-    except app.CannotRun as trouble:
-        raise click.ClickException(str(trouble)) from None
+    except app.STARTUP_ERRORS as error:
+        raise click.ClickException(str(error)) from None
 
 
 for command in (dev, *commands.ALL):
@@ -103,12 +103,12 @@ def version() -> None:
 
 
 def plugin() -> None:
-    """`kubectl coder`: the same commands under the name by which they were called."""
+    """Run the command line as the kubectl plugin `kubectl coder`."""
     main(prog_name="kubectl coder")
 
 
 def complete_plugin() -> None:
-    """What kubectl asks to complete `kubectl coder`: an answer per line, then how to use them."""
+    """Print completions of `kubectl coder` for kubectl: one per line, then a directive."""
     from click.shell_completion import ShellComplete
 
     *words, incomplete = sys.argv[1:] or [""]

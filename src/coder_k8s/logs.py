@@ -1,4 +1,4 @@
-"""Structured logs: one line per event on stderr, as JSON or for humans."""
+"""Structured logs on stderr: one record per line, as JSON or as text."""
 
 import logging
 import sys
@@ -7,26 +7,26 @@ from typing import Any, TextIO
 
 import msgspec
 
-_PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def configure(style: str, level: str, stream: TextIO = sys.stderr) -> None:
-    """Send the log of the whole process to one stream."""
+    """Write the log of the process to one stream."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if style == "json" else ConsoleFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
 class JsonFormatter(logging.Formatter):
-    """`ts`, `level`, `logger`, `msg`, then whatever the event is about."""
+    """Formats a record as JSON: `ts`, `level`, `logger`, `msg`, then its extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "ts": _moment(record),
+            "ts": _timestamp(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "msg": record.getMessage(),
-            **_about(record),
+            **_extra(record),
         }
         if record.exc_info:
             line["stack"] = self.formatException(record.exc_info)
@@ -34,18 +34,18 @@ class JsonFormatter(logging.Formatter):
 
 
 class ConsoleFormatter(logging.Formatter):
-    """Time, level, logger, message and `key=value` pairs."""
+    """Formats a record as text: time, level, logger, message, then its extra fields as `key=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        about = "".join(f" {name}={value}" for name, value in _about(record).items())
+        extra = "".join(f" {name}={value}" for name, value in _extra(record).items())
         logger = record.name.removeprefix("coder_k8s.")
-        line = f"{_moment(record)} {record.levelname:<7} {logger}: {record.getMessage()}{about}"
+        line = f"{_timestamp(record)} {record.levelname:<7} {logger}: {record.getMessage()}{extra}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
-def _moment(record: logging.LogRecord) -> str:
+def _timestamp(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _about(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _PLAIN}
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}

@@ -1,4 +1,4 @@
-"""How the command line reads what is more than a word."""
+"""Parameter types of the command line."""
 
 import re
 from typing import Any
@@ -8,23 +8,23 @@ import click
 from coder_k8s.settings import Names
 
 
-class TimeSpan(click.ParamType[float]):
-    """`15s`, `1m30s`, `500ms`; a bare number is seconds."""
+class Duration(click.ParamType[float]):
+    """A duration such as `15s`, `1m30s` or `500ms`; a plain number is seconds."""
 
-    name = "time"
-    SPAN = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
+    name = "duration"
+    PATTERN = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         text = f"{value}s" if re.fullmatch(r"\d+(\.\d+)?", str(value)) else str(value)
-        found = self.SPAN.fullmatch(text)
+        found = self.PATTERN.fullmatch(text)
         if not text or found is None:
-            self.fail(f"{value!r} is no span of time: write it like 15s, 1m30s or 500ms", param, ctx)
+            self.fail(f"{value!r} is not a duration: write it like 15s, 1m30s or 500ms", param, ctx)
         hours, minutes, seconds, milliseconds = (float(part or 0) for part in found.groups())
         return hours * 3600 + minutes * 60 + seconds + milliseconds / 1000
 
 
 class NameList(click.ParamType[Names]):
-    """Names with commas between them."""
+    """Comma-separated names."""
 
     name = "names"
 

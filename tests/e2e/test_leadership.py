@@ -136,7 +136,7 @@ async def test_a_second_signal_ends_it_at_once(
     await eventually(leader.leads)
     proxy.stop()  # so that the release hangs
     os.kill(leader.pid, signal.SIGINT)
-    await eventually(lambda: leader.heard("told to stop"))
+    await eventually(lambda: leader.heard("stopping on a signal"))
     os.kill(leader.pid, signal.SIGINT)
     assert await leader.ended(within=2) == 1
     assert holder(spec) != ""

@@ -46,7 +46,7 @@ def test_addresses(text: str, address: Address | None) -> None:
 
 @pytest.mark.parametrize("text", ["8081", "::8081", ":http", ":65536", ":-1", "[::1]", "host:", "::1:80"])
 def test_what_is_no_address(text: str) -> None:
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not a listen address"):
         parse_address(text)
 
 

@@ -73,7 +73,7 @@ def test_every_flag_has_its_row_with_variable_and_default() -> None:
     text = flags_page()
     for field in dataclasses.fields(Settings):
         assert re.search(rf"^\| `{flag_of(field.name)}\b.*\| `{ENV_PREFIX}{field.name.upper()}` \|", text, re.MULTILINE)
-    assert "| `--watch-silence-limit TIME` | `CODER_K8S_WATCH_SILENCE_LIMIT` | `180s` |" in text
+    assert "| `--watch-silence-limit DURATION` | `CODER_K8S_WATCH_SILENCE_LIMIT` | `180s` |" in text
     assert "| `--log-level [debug\\|info\\|warning\\|error]` | `CODER_K8S_LOG_LEVEL` | `info` |" in text
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from coder_k8s.parameters import TimeSpan
+from coder_k8s.parameters import Duration
 
 if TYPE_CHECKING:
     from .bundle import Bundle
@@ -115,7 +115,7 @@ def status(target: str | None, output: str, exit_code: bool, **where: Any) -> No
 @target_argument
 @options(*CLUSTER)
 @click.option("--wait", is_flag=True, help="Wait until the new key is in use and the old one is gone.")
-@click.option("--timeout", type=TimeSpan(), metavar="TIME", default="15m", show_default=True, help="How long to wait.")
+@click.option("--timeout", type=Duration(), default="15m", show_default=True, help="How long to wait.")
 def rotate(target: str, wait: bool, timeout: float, **where: Any) -> None:
     """Replace the key of a provisioner, without interrupting a build.
 

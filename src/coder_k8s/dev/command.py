@@ -7,12 +7,12 @@ from pathlib import Path
 
 import click
 
-from coder_k8s.parameters import TimeSpan
+from coder_k8s.parameters import Duration
 
 
 @click.command()
 @click.option("--check", is_flag=True, help="End when all samples are Ready, or say which are not and exit with 1.")
-@click.option("--timeout", type=TimeSpan(), default="3m", show_default=True, help="How long --check waits for that.")
+@click.option("--timeout", type=Duration(), default="3m", show_default=True, help="How long --check waits for that.")
 @click.option("--fresh", is_flag=True, help="Forget all that earlier runs left in the folder.")
 @click.option(
     "--coder",

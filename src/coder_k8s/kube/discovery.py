@@ -1,4 +1,4 @@
-"""Whether there is an API server, and which kinds it serves."""
+"""Checks that the API server is reachable and which kinds it serves."""
 
 import asyncio
 import time
@@ -13,14 +13,14 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.objects import Key, Kind
 from coder_k8s.kube.wait import wait_any
 
-PAUSE = 0.25
-"""Between two tries."""
-DISTRUST = "CERTIFICATE_VERIFY_FAILED"
-"""OpenSSL's word for a certificate that time will not make better."""
+RETRY_INTERVAL = 0.25
+"""Seconds between two attempts."""
+UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+"""OpenSSL's error code for an untrusted certificate, which no retry fixes."""
 
 
 class NotReachable(Exception):
-    """There is no point in waiting longer; says what was tried and what to do about it."""
+    """The API server is not usable; the message says what to check."""
 
 
 class _Resource(msgspec.Struct):
@@ -31,53 +31,57 @@ class _ResourceList(msgspec.Struct):
     resources: list[_Resource] = []
 
 
-async def wait_for_server(http: Http, server: str, stopping: asyncio.Event, patience: float) -> None:
-    """Ask once whether somebody is there who knows us; one that just restarts gets `patience` seconds."""
-    deadline = time.monotonic() + patience
+async def wait_for_server(http: Http, server: str, stopping: asyncio.Event, within: float) -> None:
+    """Wait until the API server responds, for `within` seconds at most; raise `NotReachable` otherwise.
+
+    Rejected credentials and an untrusted certificate fail at once.
+    """
+    deadline = time.monotonic() + within
     while not stopping.is_set():
         try:
-            async with asyncio.timeout(max(PAUSE, deadline - time.monotonic())):
+            async with asyncio.timeout(max(RETRY_INTERVAL, deadline - time.monotonic())):
                 await http.send("GET", "/version", {}, {"Accept": "application/json"})
-        except errors.Unauthorized as refusal:
+        except errors.Unauthorized as error:
             raise NotReachable(
-                f"the API server at {server} does not accept our credentials ({refusal}): renew those of the kubeconfig"
+                f"the API server at {server} rejects the credentials ({error}): renew them in the kubeconfig"
             ) from None
-        except (errors.Unreachable, errors.ServerError, errors.Throttled, TimeoutError) as trouble:
-            if DISTRUST in str(trouble):
+        except (errors.Unreachable, errors.ServerError, errors.Throttled, TimeoutError) as error:
+            if UNTRUSTED in str(error):
                 raise NotReachable(
                     f"the certificate of the API server at {server} is not trusted: "
-                    f"check certificate-authority in the kubeconfig ({_reason(trouble)})"
+                    f"check certificate-authority in the kubeconfig ({_reason(error)})"
                 ) from None
             if time.monotonic() >= deadline:
                 raise NotReachable(
-                    f"no answer from the API server at {server} within {patience:g} s: "
-                    f"check the kubeconfig, its context and the network ({_reason(trouble)})"
+                    f"no response from the API server at {server} within {within:g} s: "
+                    f"check the kubeconfig, its context and the network ({_reason(error)})"
                 ) from None
         except errors.ApiError:
-            return  # a refusal is an answer
+            return  # the server responds
         else:
             return
-        await wait_any(stopping, timeout=PAUSE)
+        await wait_any(stopping, timeout=RETRY_INTERVAL)
 
 
-async def missing(http: Http, kinds: Iterable[Kind[Any]]) -> list[Kind[Any]]:
-    """Those of the kinds that the API server does not serve."""
-    absent: list[Kind[Any]] = []
+async def missing_kinds(http: Http, kinds: Iterable[Kind[Any]]) -> list[Kind[Any]]:
+    """Return the kinds that the API server does not serve."""
+    missing: list[Kind[Any]] = []
     for _, group in groupby(kinds, key=lambda kind: kind.api_version):
-        wanted = list(group)
-        served = await _served(http, wanted[0])
-        absent += [kind for kind in wanted if kind.plural not in served]
-    return absent
+        members = list(group)
+        served = await _served_resources(http, members[0])
+        missing += [kind for kind in members if kind.plural not in served]
+    return missing
 
 
-async def _served(http: Http, of: Kind[Any]) -> set[str]:
-    path = of.path(Key("", "")).removesuffix(f"/{of.plural}")
+async def _served_resources(http: Http, member: Kind[Any]) -> set[str]:
+    """Return the plural names of all resources in the API group version of a kind."""
+    path = member.path(Key("", "")).removesuffix(f"/{member.plural}")
     try:
-        answer = await http.send("GET", path, {}, {"Accept": "application/json"})
+        body = await http.send("GET", path, {}, {"Accept": "application/json"})
     except errors.NotFound:
         return set()
-    return {resource.name for resource in msgspec.json.decode(answer, type=_ResourceList).resources}
+    return {resource.name for resource in msgspec.json.decode(body, type=_ResourceList).resources}
 
 
-def _reason(trouble: BaseException) -> str:
-    return str(trouble) or "it does not answer"
+def _reason(error: BaseException) -> str:
+    return str(error) or "timeout"

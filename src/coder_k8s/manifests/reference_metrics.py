@@ -82,7 +82,7 @@ async def _assembled() -> list[Metric]:
     credential_cache = CredentialCache(StaticCredentials("nobody", time.time), None, time.time)
     nowhere = Config("https://kubernetes.invalid", "default", credential_cache)
     async with Http(nowhere, app.NAME, ours) as http, Connections() as coderd:
-        app.assemble(Settings(leader_election_namespace="default"), http, coderd, ours, identity="reference")
+        app.build_manager(Settings(leader_election_namespace="default"), http, coderd, ours, identity="reference")
     return [metric for collector in registry.collectors for metric in _described(collector)]
 
 
