@@ -76,9 +76,8 @@ async def test_a_fresh_database_gets_an_owner_that_is_no_human(database: CoderdD
 
 
 async def test_before_migrations_it_waits(empty_database: CoderdDatabase) -> None:
-    with pytest.raises(MigrationsPending) as caught:
+    with pytest.raises(MigrationsPending):
         await ensure(empty_database)
-    assert caught.value.reason == "Pending"
 
 
 async def test_nothing_is_written_while_the_token_is_good(database: CoderdDatabase) -> None:
@@ -107,7 +106,6 @@ async def test_a_human_of_that_name_is_untouched(database: CoderdDatabase) -> No
     for _ in range(2):
         with pytest.raises(UsernameTaken) as caught:
             await ensure(database)
-    assert caught.value.reason == "UsernameTaken"
     assert "jo@example.com" not in str(caught.value)
 
     assert await versions(database) == before

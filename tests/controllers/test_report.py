@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from coder_k8s.api import reasons
+from coder_k8s.api.reasons import Reason
 from coder_k8s.controllers.report import MESSAGE_LIMIT, Report
 from coder_k8s.kube.conditions import Condition, Finding, Status
 
@@ -28,7 +30,7 @@ def add(*args: Any, **options: Any) -> Callable[[Report], None]:
     return lambda report: report.add(*args, **options)
 
 
-def stall(reason: str) -> Callable[[Report], None]:
+def stall(reason: Reason) -> Callable[[Report], None]:
     return lambda report: report.stall(reason, "do something")
 
 
@@ -77,7 +79,7 @@ def stall(reason: str) -> Callable[[Report], None]:
             id="who needs a human speaks first",
         ),
         pytest.param(
-            [stall("NameTaken"), add("License", False, "Invalid", stalled=True)],
+            [stall(reasons.NAME_TAKEN), add("License", False, "Invalid", stalled=True)],
             {"Ready": (False, "NameTaken"), "Reconciling": (False, "Stalled"), "Stalled": (True, "NameTaken")},
             id="the first culprit is named",
         ),
@@ -93,7 +95,7 @@ def test_summary(steps: list[Callable[[Report], None]], expected: dict[str, Any]
         ([], (True, "ScaledToZero")),
         ([add("Available", False, "NoReplicasReady", satisfied=True)], (True, "ScaledToZero")),
         ([add("Available", True, "RolloutInProgress", satisfied=False)], (False, "RolloutInProgress")),
-        ([stall("NameTaken")], (False, "NameTaken")),
+        ([stall(reasons.NAME_TAKEN)], (False, "NameTaken")),
     ],
 )
 def test_ready_while_no_pods_are_wanted(steps: list[Callable[[Report], None]], ready: tuple[bool, str]) -> None:
@@ -113,7 +115,7 @@ def test_what_is_ready_says_so() -> None:
 def test_condition_that_is_kept(status: Status | None, holds: bool | None) -> None:
     known = Condition(type="License", status=status or "True", reason="Old", message="old", last_transition_time=NOW)
     report = Report([known] if status else [])
-    report.retain("License", "ScaledToZero", "Scaled to zero")
+    report.retain("License", reasons.SCALED_TO_ZERO, "Scaled to zero")
     assert report.findings == [Finding("License", holds, "ScaledToZero", "Scaled to zero")]
     assert summary(report) == SETTLED
 
@@ -142,7 +144,7 @@ def test_the_summary_carries_the_message_of_the_first_condition_that_is_open() -
 @pytest.mark.parametrize("steps", [[], [add("Available", None, "Unknown", "not seen")], [add("Exposed", True, "Yes")]])
 def test_an_interrupt_goes_before_all_conditions(steps: list[Callable[[Report], None]]) -> None:
     report = of(*steps)
-    report.interrupt("Unreachable", "no answer")
+    report.interrupt(reasons.UNREACHABLE, "no answer")
     assert report.conclude()[:3] == [
         Finding("Ready", False, "Unreachable", "no answer"),
         Finding("Reconciling", True, "Unreachable", "no answer"),
@@ -153,15 +155,15 @@ def test_an_interrupt_goes_before_all_conditions(steps: list[Callable[[Report], 
 @pytest.mark.parametrize(
     ("reason", "types", "expected"),
     [
-        ("Pending", ("License",), True),
-        ("Pending", ("Available", "License"), True),
-        ("Pending", ("Available",), False),
-        ("Serving", ("License",), False),
-        ("Serving", (), False),
+        (reasons.PENDING, ("License",), True),
+        (reasons.PENDING, ("Available", "License"), True),
+        (reasons.PENDING, ("Available",), False),
+        (reasons.MINIMUM_REPLICAS_READY, ("License",), False),
+        (reasons.MINIMUM_REPLICAS_READY, (), False),
     ],
 )
-def test_whether_a_condition_has_a_reason(reason: str, types: tuple[str, ...], expected: bool) -> None:
-    report = of(add("Available", True, "Serving"), add("License", False, "Pending"))
+def test_whether_a_condition_has_a_reason(reason: Reason, types: tuple[str, ...], expected: bool) -> None:
+    report = of(add("Available", True, "MinimumReplicasReady"), add("License", False, "Pending"))
     assert report.says(reason, *types) is expected
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import REJECTED_RETRY, StatusRejected, StatusWriter
 from coder_k8s.dev.cluster import ClusterAccess
@@ -102,19 +102,19 @@ async def world(cluster: ClusterAccess, crds: None, namespace: str) -> AsyncIter
 
 def working(message: str = "0 of 1 pods are ready", **fields: Any) -> Report:
     report = Report(fields=fields)
-    report.add("Available", False, "NoReplicasReady", message)
+    report.add("Available", False, reasons.NO_REPLICAS_READY, message)
     return report
 
 
 def settled(**fields: Any) -> Report:
     report = Report(fields=fields)
-    report.add("Available", True, "MinimumReplicasReady", "1 of 1 pods are ready")
+    report.add("Available", True, reasons.MINIMUM_REPLICAS_READY, "1 of 1 pods are ready")
     return report
 
 
 def stuck(message: str = "pod demo-1: ErrImagePull") -> Report:
     report = Report()
-    report.add("Available", False, "RolloutStuck", message, stalled=True)
+    report.add("Available", False, reasons.ROLLOUT_STUCK, message, stalled=True)
     return report
 
 
@@ -171,7 +171,7 @@ async def test_transition_time_moves_only_with_the_status(world: World) -> None:
 
 async def test_own_condition_that_nobody_speaks_of_goes_and_a_foreign_one_stays(world: World) -> None:
     report = working()
-    report.add("Exposed", True, "Applied")
+    report.add("Exposed", True, reasons.APPLIED)
     await world.write(await world.create(), report)
     await world.write(await world.add_condition(FOREIGN), working())
     live = await world.manifest()

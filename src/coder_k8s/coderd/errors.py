@@ -12,7 +12,7 @@
     ├── Conflict         the name, or the same content, is there already
     └── Invalid          coderd refuses the input: asking again does not help
 
-And what can go wrong with operator access in coderd's database, named by the condition that it becomes:
+And what can go wrong with operator access in coderd's database:
 
     AccessError
     ├── DatabaseUnreachable  no usable connection, or no answer in time
@@ -20,8 +20,6 @@ And what can go wrong with operator access in coderd's database, named by the co
     ├── SchemaUnsupported    the tables are not those that we know how to write
     └── UsernameTaken        a human has the operator's name
 """
-
-from typing import ClassVar
 
 import msgspec
 
@@ -92,31 +90,21 @@ class Invalid(CoderdError):
 class AccessError(Exception):
     """Operator access cannot be had now; the message is safe to show."""
 
-    reason: ClassVar[str]
-
 
 class DatabaseUnreachable(AccessError):
     """No usable connection, or no answer in time."""
-
-    reason = "DatabaseUnreachable"
 
 
 class MigrationsPending(AccessError):
     """coderd has not made its tables yet."""
 
-    reason = "Pending"
-
 
 class SchemaUnsupported(AccessError):
     """The tables are not those that we know how to write."""
 
-    reason = "SchemaUnsupported"
-
 
 class UsernameTaken(AccessError):
     """A human has the operator's name."""
-
-    reason = "UsernameTaken"
 
 
 class Validation(msgspec.Struct, frozen=True):

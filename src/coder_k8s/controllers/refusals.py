@@ -39,7 +39,7 @@ def told(report: Report, condition: str = "") -> Iterator[None]:
         _stall(report, condition, reasons.INVALID, refusal.message)
 
 
-def _stall(report: Report, condition: str, reason: str, message: str) -> None:
+def _stall(report: Report, condition: str, reason: reasons.Reason, message: str) -> None:
     if condition:
         report.add(condition, False, reason, message, stalled=True)
     else:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from coder_k8s.api import reasons
+from coder_k8s.api.reasons import Reason
 from coder_k8s.kube.conditions import Condition, Finding, find
 
 READY, RECONCILING, STALLED = "Ready", "Reconciling", "Stalled"
@@ -37,7 +38,7 @@ class Report:
         self,
         type: str,  # noqa: A002 - Kubernetes' own word
         status: bool | None,
-        reason: str,
+        reason: Reason,
         message: str = "",
         *,
         satisfied: bool | None = None,
@@ -51,16 +52,16 @@ class Report:
         if stalled:
             self.stall(reason, message)
 
-    def retain(self, condition: str, reason: str, message: str) -> None:
+    def retain(self, condition: str, reason: Reason, message: str) -> None:
         """A condition with the status that it has so far, which nothing waits for; Unknown if it has none."""
         known = find(self.before, condition)
         self.add(condition, known.holds if known else None, reason, message, satisfied=True)
 
-    def stall(self, reason: str, message: str) -> None:
+    def stall(self, reason: Reason, message: str) -> None:
         """Somebody must act before this can go on."""
         self._culprits.append(Finding(STALLED, True, reason, message))
 
-    def interrupt(self, reason: str, message: str) -> None:
+    def interrupt(self, reason: Reason, message: str) -> None:
         """The pass ends here: nothing that it did not come to may be taken to hold."""
         self._open.insert(0, Finding(READY, False, reason, message))
 
@@ -68,7 +69,7 @@ class Report:
         """Reconcile again after this time; the shortest one counts."""
         self.requeue = seconds if self.requeue is None else min(seconds, self.requeue)
 
-    def says(self, reason: str, *types: str) -> bool:
+    def says(self, reason: Reason, *types: str) -> bool:
         """Whether one of these conditions has this reason."""
         return any(finding.reason == reason for finding in self.findings if finding.type in types)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.api import CONTROL_PLANE, reasons
 from coder_k8s.coderd import errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
@@ -17,18 +17,18 @@ from tests.support.databases import CoderdDatabase, create_database
 
 SECRET_NAME = "demo-operator-token"
 ME = "/api/v2/users/me"
-VALID = Verdict(True, "TokenReady", "valid until 2027-03-01")
-ACCEPTED = Verdict(True, "TokenReady", "accepted")
-REDIRECTED = Verdict(False, "RedirectedToAccessURL", "redirected", stalled=True)
-REFUSED = Verdict(False, "TokenRejected", "refused", stalled=True)
-UNKNOWN = Verdict(None, "Pending", "coderd is away")
-DOWN = Verdict(False, "DatabaseUnreachable", "the database is down")
-NEW_SCHEMA = Verdict(False, "SchemaUnsupported", "table users wants a value for new", stalled=True)
-NO_URL = Verdict(False, "DatabaseURLMissing", "no URL", stalled=True)
-HUMAN = Verdict(False, "UsernameTaken", "a human", stalled=True)
-EMPTY = Verdict(None, "Pending", "no tables")
-QUOTA = Verdict(False, "SecretUnavailable", "exceeded quota", stalled=True)
-NOT_HELD = Verdict(None, "Forbidden", "Finalizer cannot be added", stalled=True)
+VALID = Verdict(True, reasons.TOKEN_READY, "valid until 2027-03-01")
+ACCEPTED = Verdict(True, reasons.TOKEN_READY, "accepted")
+REDIRECTED = Verdict(False, reasons.REDIRECTED_TO_ACCESS_URL, "redirected", stalled=True)
+REFUSED = Verdict(False, reasons.TOKEN_REJECTED, "refused", stalled=True)
+UNKNOWN = Verdict(None, reasons.PENDING, "coderd is away")
+DOWN = Verdict(False, reasons.DATABASE_UNREACHABLE, "the database is down")
+NEW_SCHEMA = Verdict(False, reasons.SCHEMA_UNSUPPORTED, "table users wants a value for new", stalled=True)
+NO_URL = Verdict(False, reasons.DATABASE_URL_MISSING, "no URL", stalled=True)
+HUMAN = Verdict(False, reasons.USERNAME_TAKEN, "a human", stalled=True)
+EMPTY = Verdict(None, reasons.PENDING, "no tables")
+QUOTA = Verdict(False, reasons.SECRET_UNAVAILABLE, "exceeded quota", stalled=True)
+NOT_HELD = Verdict(None, reasons.FORBIDDEN, "Finalizer cannot be added", stalled=True)
 UNCHECKED = (DOWN, NEW_SCHEMA, NO_URL, HUMAN, QUOTA, NOT_HELD)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.api import CONTROL_PLANE, reasons
 from coder_k8s.controllers import refusals
 from coder_k8s.controllers.report import Report
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
@@ -79,7 +79,7 @@ def test_refusal_of_a_field_becomes_the_condition_of_a_step() -> None:
     report = Report()
     with refusals.told(report, "Exposed"):
         apply()
-    assert report.says("FieldNotSupported", "Exposed")
+    assert report.says(reasons.FIELD_NOT_SUPPORTED, "Exposed")
 
 
 @pytest.mark.parametrize(

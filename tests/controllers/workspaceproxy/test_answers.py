@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from coder_k8s.api import reasons
 from coder_k8s.api.conditions import WorkspaceProxyCondition
 from coder_k8s.coderd import errors
 from coder_k8s.controllers.report import Report
@@ -22,7 +23,7 @@ from coder_k8s.kube.objects import Key
 KEY = Key("golden", "sydney")
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 REGISTERED = WorkspaceProxyCondition.REGISTERED
-FOUND = Verdict(True, "Registered", "Registered as sydney")
+FOUND = Verdict(True, reasons.REGISTERED, "Registered as sydney")
 
 
 @pytest.fixture
@@ -36,9 +37,9 @@ def answers() -> Answers:
         (FOUND, True, False),
         (NOT_MANAGED, True, False),
         (NOT_ASKED, None, False),
-        (Verdict(False, "ScaledToZero", "Scaled to zero", satisfied=True), True, False),
-        (Verdict(False, "Unhealthy", "it is slow"), False, False),
-        (Verdict(False, "NameTaken", "rename it", stalled=True), False, True),
+        (Verdict(False, reasons.SCALED_TO_ZERO, "Scaled to zero", satisfied=True), True, False),
+        (Verdict(False, reasons.UNHEALTHY, "it is slow"), False, False),
+        (Verdict(False, reasons.NAME_TAKEN, "rename it", stalled=True), False, True),
     ],
 )
 def test_a_verdict_in_the_report(verdict: Verdict, ready: bool | None, stalled: bool) -> None:
@@ -57,14 +58,14 @@ def test_what_is_always_said() -> None:
 
 
 def test_a_proxy_that_was_found(answers: Answers) -> None:
-    healthy = Verdict(True, "Healthy", "fine")
+    healthy = Verdict(True, reasons.HEALTHY, "fine")
     found = answers.found(KEY, "this", FOUND, healthy)
     assert (found.about, found.registered, found.healthy) == ("this", FOUND, healthy)
     assert (found.failures, found.until) == (0, NOW + timedelta(seconds=60))
 
 
 def test_a_refusal(answers: Answers) -> None:
-    refused = Verdict(None, "Unavailable", "no answer")
+    refused = Verdict(None, reasons.UNAVAILABLE, "no answer")
     for failures in (1, 2):
         kept = answers.refused(KEY, "this", refused)
         assert (kept.about, kept.registered, kept.healthy, kept.failures) == ("this", refused, NOT_ASKED, failures)
@@ -75,7 +76,7 @@ def test_a_refusal(answers: Answers) -> None:
 def test_an_answer_stands_to_its_last_second() -> None:
     now = NOW
     answers = Answers(lambda: now, Backoff(2.0, 120.0, lambda: 1.0))
-    answer = answers.found(KEY, "", FOUND, Verdict(True, "Healthy"))
+    answer = answers.found(KEY, "", FOUND, Verdict(True, reasons.HEALTHY))
     now = answer.until - timedelta(milliseconds=1)
     assert answers.get(KEY, "") == answer
     now = answer.until

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from coder_k8s.api import reasons
 from coder_k8s.coderd import errors
 from coder_k8s.coderd.types import ProxyReport, ProxyStatus, WorkspaceProxy
 from coder_k8s.controllers.workspaceproxy.registration import Blocked
@@ -12,7 +13,7 @@ from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.objects import Key
 
 KEY = Key("golden", "sydney")
-REGISTERED = Verdict(True, "Registered")
+REGISTERED = Verdict(True, reasons.REGISTERED)
 
 
 def seen(status: str, *problems: str, warnings: list[str] | None = None, version: str = "") -> WorkspaceProxy:
@@ -27,18 +28,20 @@ def seen(status: str, *problems: str, warnings: list[str] | None = None, version
 @pytest.mark.parametrize(
     ("found", "replicas", "expected"),
     [
-        (seen("ok"), 1, Verdict(True, "Healthy", "Coder reaches the proxy")),
-        (seen("ok", version="v2"), 1, Verdict(True, "Healthy", "Coder reaches the proxy, which runs v2")),
-        (seen("ok", warnings=["slow"]), 1, Verdict(True, "Healthy", "Coder reaches the proxy; warning: slow")),
-        (seen("unreachable"), 1, Verdict(False, "Unreachable", "coderd cannot reach the proxy")),
-        (seen("unregistered"), 2, Verdict(False, "Unregistered", "coderd has not heard from the proxy yet")),
+        (seen("ok"), 1, Verdict(True, reasons.HEALTHY, "Coder reaches the proxy")),
+        (seen("ok", version="v2"), 1, Verdict(True, reasons.HEALTHY, "Coder reaches the proxy, which runs v2")),
+        (seen("ok", warnings=["slow"]), 1, Verdict(True, reasons.HEALTHY, "Coder reaches the proxy; warning: slow")),
+        (seen("unreachable"), 1, Verdict(False, reasons.UNREACHABLE, "coderd cannot reach the proxy")),
+        (seen("unregistered"), 2, Verdict(False, reasons.UNREGISTERED, "coderd has not heard from the proxy yet")),
         (
             seen("unhealthy", "one", "two", warnings=["three"]),
             1,
-            Verdict(False, "Unhealthy", "coderd reaches the proxy and finds it unhealthy: one; two; warning: three"),
+            Verdict(
+                False, reasons.UNHEALTHY, "coderd reaches the proxy and finds it unhealthy: one; two; warning: three"
+            ),
         ),
-        (seen(""), 1, Verdict(None, "Unknown", "coderd does not say how the proxy is")),
-        (seen("unregistered"), 0, Verdict(False, "ScaledToZero", "Scaled to zero", satisfied=True)),
+        (seen(""), 1, Verdict(None, reasons.UNKNOWN, "coderd does not say how the proxy is")),
+        (seen("unregistered"), 0, Verdict(False, reasons.SCALED_TO_ZERO, "Scaled to zero", satisfied=True)),
     ],
 )
 def test_health(found: WorkspaceProxy, replicas: int, expected: Verdict) -> None:
@@ -106,7 +109,7 @@ def test_a_missing_right_is_named() -> None:
     ],
 )
 def test_a_name_that_is_taken(found: Blocked, expected: str) -> None:
-    assert name_taken(found) == Verdict(False, "NameTaken", expected, stalled=True)
+    assert name_taken(found) == Verdict(False, reasons.NAME_TAKEN, expected, stalled=True)
 
 
 class Time:
@@ -122,29 +125,35 @@ class Time:
 def test_an_answer_stands_for_what_was_asked_until_its_time_is_over() -> None:
     time = Time()
     answers = Answers(time, Backoff(2.0, 120.0, lambda: 1.0))
-    answer = answers.found(KEY, "this", REGISTERED, Verdict(True, "Healthy"))
+    answer = answers.found(KEY, "this", REGISTERED, Verdict(True, reasons.HEALTHY))
     assert answers.get(KEY, "this") == answer
     assert answers.get(KEY, "that") is None
     assert answers.get(Key("golden", "perth"), "this") is None
     time.now += timedelta(seconds=60)
     assert answers.get(KEY, "this") is None
-    answers.found(KEY, "this", REGISTERED, Verdict(True, "Healthy"))
+    answers.found(KEY, "this", REGISTERED, Verdict(True, reasons.HEALTHY))
     answers.forget(KEY)
     assert answers.get(KEY, "this") is None
 
 
 def test_troubles_are_waited_out_ever_longer_and_a_good_answer_ends_that() -> None:
     answers = Answers(Time(), Backoff(2.0, 120.0, lambda: 1.0))
-    away = Verdict(None, "Unavailable")
+    away = Verdict(None, reasons.UNAVAILABLE)
     waits = [answers.left(answers.refused(KEY, number, away)) for number in range(9)]
     assert waits == [2, 4, 8, 16, 32, 64, 120, 120, 120]
-    answers.found(KEY, "", REGISTERED, Verdict(True, "Healthy"))
+    answers.found(KEY, "", REGISTERED, Verdict(True, reasons.HEALTHY))
     assert answers.left(answers.refused(KEY, "", away)) == 2
 
 
 def test_what_needs_somebody_is_looked_at_steadily() -> None:
     answers = Answers(Time(), Backoff(2.0, 120.0, lambda: 1.0))
-    for reason, wait in (("NotEntitled", 110), ("NotSupported", 110), ("NameTaken", 30), ("Forbidden", 110)):
+    waits = {
+        reasons.NOT_ENTITLED: 110,
+        reasons.NOT_SUPPORTED: 110,
+        reasons.NAME_TAKEN: 30,
+        reasons.FORBIDDEN: 110,
+    }
+    for reason, wait in waits.items():
         for _ in range(3):
             assert answers.left(answers.refused(KEY, "", Verdict(False, reason))) == wait
 
@@ -152,9 +161,9 @@ def test_what_needs_somebody_is_looked_at_steadily() -> None:
 def test_a_proxy_that_is_not_well_is_looked_at_soon() -> None:
     answers = Answers(Time(), Backoff(2.0, 120.0, lambda: 1.0))
     for verdict, wait in (
-        (Verdict(True, "Healthy"), 60),
-        (Verdict(False, "Unhealthy"), 10),
-        (Verdict(None, "Unknown"), 10),
-        (Verdict(False, "ScaledToZero", satisfied=True), 60),
+        (Verdict(True, reasons.HEALTHY), 60),
+        (Verdict(False, reasons.UNHEALTHY), 10),
+        (Verdict(None, reasons.UNKNOWN), 10),
+        (Verdict(False, reasons.SCALED_TO_ZERO, satisfied=True), 60),
     ):
         assert answers.left(answers.found(KEY, "", REGISTERED, verdict)) == wait

@@ -27,7 +27,7 @@ from coder_k8s.kube.objects import Key, PartialObject, Unstructured
 from .database import URLMissing, connection_url
 from .revocation import Revocation, SecretLeft, TokenLeft
 from .tokens import TOKEN, secret, secret_name, token_in
-from .verdicts import RETRY, Standing, Verdict, judge_generated, judge_token
+from .verdicts import ACCESS_ERRORS, RETRY, Standing, Verdict, judge_generated, judge_token
 
 READY = ControlPlaneCondition.OPERATOR_ACCESS_READY
 TRUST = 3600.0
@@ -157,7 +157,7 @@ class OperatorAccess:
             return current, Verdict(None, reasons.PENDING, str(waiting))
         except coderd_errors.AccessError as trouble:
             stalled = not isinstance(trouble, coderd_errors.DatabaseUnreachable)
-            verdict = Verdict(False, trouble.reason, str(trouble), stalled)
+            verdict = Verdict(False, ACCESS_ERRORS[type(trouble)], str(trouble), stalled)
         except OwnedByOther as taken:
             return "", Verdict(False, reasons.SECRET_UNAVAILABLE, str(taken), stalled=True)
         except FinalizerRefused as refusal:

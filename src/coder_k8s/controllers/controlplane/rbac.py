@@ -40,7 +40,7 @@ NAMED = 10
 class Refusal(NamedTuple):
     """Why a Role could not be written."""
 
-    reason: str
+    reason: reasons.Reason
     message: str
 
 

@@ -135,7 +135,7 @@ class Reconciler:
         ):
             self._access.invalidate(plane.key)
 
-    async def _retain(self, plane: CoderControlPlane, reason: str, message: str, report: Report) -> None:
+    async def _retain(self, plane: CoderControlPlane, reason: reasons.Reason, message: str, report: Report) -> None:
         """What needs a coderd that is not asked stays as it was last known."""
         if plane.spec.operator_access.disabled:  # which the database is enough for
             await self._access.ensure(plane, False, report)

@@ -20,7 +20,7 @@ class Verdict(NamedTuple):
     """What a condition says, with the fields of the status that belong to it."""
 
     holds: bool | None
-    reason: str
+    reason: reasons.Reason
     message: str = ""
     stalled: bool = False
     fields: Mapping[str, Any] = {}
@@ -56,15 +56,13 @@ class Standing:
 
 
 REFUSALS = (errors.Unauthorized, errors.Forbidden, errors.NotFound)
+ACCESS_ERRORS: dict[type[errors.AccessError], reasons.Reason] = {
+    errors.DatabaseUnreachable: reasons.DATABASE_UNREACHABLE,
+    errors.SchemaUnsupported: reasons.SCHEMA_UNSUPPORTED,
+    errors.UsernameTaken: reasons.USERNAME_TAKEN,
+}
 UNCHECKED = frozenset(
-    (
-        reasons.DATABASE_URL_MISSING,
-        reasons.DATABASE_UNREACHABLE,
-        reasons.SCHEMA_UNSUPPORTED,
-        reasons.USERNAME_TAKEN,
-        reasons.SECRET_UNAVAILABLE,
-        reasons.FORBIDDEN,
-    )
+    (*ACCESS_ERRORS.values(), reasons.DATABASE_URL_MISSING, reasons.SECRET_UNAVAILABLE, reasons.FORBIDDEN)
 )
 """Why the database says nothing of a token, or the token is not renewed."""
 

@@ -42,7 +42,7 @@ class Verdict(NamedTuple):
     """What a condition says."""
 
     holds: bool | None
-    reason: str
+    reason: reasons.Reason
     message: str = ""
     satisfied: bool | None = None
     stalled: bool = False

@@ -1,0 +1,80 @@
+"""Checks at the end of every run that each condition and event that the operator wrote is in the reference.
+
+The types allow only documented reasons. Which condition has which reason, and which object has which event, shows in
+the audit logs of the API servers.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s.api import RESOURCES, CommonCondition
+from coder_k8s.api.events import EVENTS
+from coder_k8s.api.reasons import REASONS
+from tests.security.audit import entries, is_operators, place, resource
+
+STATUS = {f"{each.kind.plural}/status": each for each in RESOURCES}
+
+
+def conditions() -> set[tuple[str, str, str]]:
+    """Every documented condition: kind, type and reason. `Ready` and its like also have the reasons of the others."""
+    found: set[tuple[str, str, str]] = set()
+    for each in RESOURCES:
+        own = REASONS[each.conditions]
+        every = {reason for reasons in own.values() for reason in reasons}
+        found |= {(each.kind.name, type_, reason) for type_, reasons in own.items() for reason in reasons}
+        for type_, reasons in REASONS[CommonCondition].items():
+            found |= {(each.kind.name, type_, reason) for reason in every.union(reasons)}
+    return found
+
+
+def events() -> set[tuple[str, str, str]]:
+    """Every documented event: kind, type and reason. An object that becomes `Stalled` has an event of that reason."""
+    stalled = {(kind, "Warning", reason) for kind, type_, reason in conditions() if type_ == CommonCondition.STALLED}
+    return stalled | {(kind.name, event.type, event.reason) for event in EVENTS for kind in event.kinds}
+
+
+def undocumented(requests: Iterable[dict[str, Any]]) -> list[str]:
+    """The conditions and events in these requests that the reference lacks."""
+    documented = conditions() | events()
+    found = {
+        f"{' '.join(each)}, by {place(entry)}"
+        for entry in requests
+        if is_operators(entry) and isinstance(entry.get("requestObject"), dict)
+        for each in _reported(entry)
+        if each not in documented
+    }
+    return sorted(found)
+
+
+def _reported(entry: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What a request reports about one of our objects."""
+    what, body = resource(entry["objectRef"]), entry["requestObject"]
+    if what in STATUS:
+        owned = {*CommonCondition, *STATUS[what].conditions}
+        for each in (body.get("status") or {}).get("conditions") or []:
+            if each["type"] in owned:
+                yield STATUS[what].kind.name, each["type"], each["reason"]
+    if what == "events" and "regarding" in body:
+        yield body["regarding"]["kind"], body["type"], body["reason"]
+
+
+class DocumentedReasons:
+    """Fails a run in which the operator wrote a condition or event that the reference lacks."""
+
+    def __init__(self, audit: Path) -> None:
+        self._audit = audit
+        self._found: list[str] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self._found = undocumented(entries(self._audit, b'"reason":'))
+        if self._found:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._found:
+            terminalreporter.section("conditions and events that api/reasons and api/events lack", red=True)
+            terminalreporter.write_line("\n".join(self._found))

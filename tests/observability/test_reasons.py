@@ -1,0 +1,110 @@
+"""Reasons and events are documented, used, and listed where they occur."""
+
+import re
+from collections import Counter
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coder_k8s import controllers
+from coder_k8s.api import RESOURCES, reasons
+from coder_k8s.api.conditions import CommonCondition
+from coder_k8s.api.events import EVENTS
+from coder_k8s.api.reasons import REASONS, Reason
+from tests.observability.documented import undocumented
+from tests.security.audit import OPERATOR
+
+CONSTANTS = {name: value for name, value in vars(reasons).items() if isinstance(value, Reason)}
+LISTED = [(condition, reason) for table in REASONS.values() for condition, row in table.items() for reason in row]
+SOURCES = "".join(path.read_text() for path in Path(controllers.__file__ or "").parent.rglob("*.py"))
+NAME = re.compile(r"[A-Z][A-Za-z]+")
+
+
+def test_constant_has_the_name_of_its_reason() -> None:
+    assert {name: name.replace("_", "").lower() for name in CONSTANTS} == {
+        name: reason.lower() for name, reason in CONSTANTS.items()
+    }
+
+
+def test_every_constant_is_used_and_listed() -> None:
+    used = set(re.findall(r"\breasons\.([A-Z_]+)\b", SOURCES))
+    assert set(CONSTANTS) - used == set()
+    assert set(CONSTANTS.values()) == {reason for _, reason in LISTED}
+
+
+def test_every_condition_of_every_kind_has_reasons() -> None:
+    enums: set[type[StrEnum]] = {CommonCondition, *(resource.conditions for resource in RESOURCES)}
+    assert set(REASONS) == enums
+    for enum in enums:
+        assert list(REASONS[enum]) == list(enum)
+        assert all(REASONS[enum].values())
+
+
+def test_nothing_is_listed_twice() -> None:
+    listed = Counter((type(condition), condition, reason) for condition, reason in LISTED)
+    events = Counter(event.reason for event in EVENTS)
+    assert [key for counter in (listed, events) for key, number in counter.items() if number > 1] == []
+
+
+def test_texts_are_sentences_for_a_table() -> None:
+    texts = [(str(reason), reason.meaning, reason.remedy) for _, reason in LISTED]
+    texts += [(event.reason, event.when, event.remedy) for event in EVENTS]
+    for name, meaning, remedy in texts:
+        assert NAME.fullmatch(name)
+        assert meaning.endswith("."), name
+        assert not remedy or remedy.endswith("."), name
+        assert "\n" not in meaning + remedy, name
+
+
+def test_every_warning_has_a_remedy() -> None:
+    assert [event.reason for event in EVENTS if event.type == "Warning" and not event.remedy] == []
+
+
+def status(type_: str, reason: str, user: str = OPERATOR) -> dict[str, Any]:
+    of = {"resource": "coderprovisioners", "subresource": "status", "namespace": "demo", "name": "build"}
+    body = {"status": {"conditions": [{"type": type_, "reason": reason}]}}
+    return {"user": {"username": user}, "verb": "patch", "objectRef": of, "requestObject": body}
+
+
+def event(type_: str, reason: str) -> dict[str, Any]:
+    body = {"regarding": {"kind": "CoderProvisioner", "name": "build"}, "type": type_, "reason": reason}
+    of = {"resource": "events", "namespace": "demo", "name": "build.1"}
+    return {"user": {"username": OPERATOR}, "verb": "create", "objectRef": of, "requestObject": body}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        status("DaemonsConnected", "Connected"),
+        status("Ready", "Connecting"),
+        status("Stalled", "CRDOutdated"),
+        status("SomebodyElses", "Odd"),
+        status("DaemonsConnected", "Odd", user="somebody"),
+        event("Normal", "ProvisionerKeyCreated"),
+        event("Warning", "OrganizationNotFound"),
+        status("DaemonsConnected", "Odd") | {"requestObject": None},
+        event("Normal", "Odd") | {"requestObject": {"series": {"count": 2}}},
+    ],
+)
+def test_documented(request_: dict[str, Any]) -> None:
+    assert undocumented([request_]) == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "found"),
+    [
+        (status("DaemonsConnected", "Odd"), "DaemonsConnected Odd, by patch coderprovisioners/status demo/build"),
+        (
+            status("DaemonsConnected", "KeyReady"),
+            "DaemonsConnected KeyReady, by patch coderprovisioners/status demo/build",
+        ),
+        (status("Ready", "Applied"), "Ready Applied, by patch coderprovisioners/status demo/build"),
+        (event("Normal", "Odd"), "Normal Odd, by create events demo/build.1"),
+        (event("Normal", "OrganizationNotFound"), "Normal OrganizationNotFound, by create events demo/build.1"),
+        (event("Warning", "LicenseExpiring"), "Warning LicenseExpiring, by create events demo/build.1"),
+    ],
+)
+def test_undocumented(request_: dict[str, Any], found: str) -> None:
+    assert undocumented([request_]) == [f"CoderProvisioner {found}"]
