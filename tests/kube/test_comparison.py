@@ -1,4 +1,4 @@
-"""What the server adds is no difference; what somebody takes away or changes is one."""
+"""Fields that the server or another manager adds are ignored; removed and changed fields are found."""
 
 import json
 import re
@@ -18,20 +18,20 @@ CHILDREN = {
     "apis/rbac.authorization.k8s.io/v1": "io.k8s.api.rbac.v1.RoleBinding",
     "apis/networking.k8s.io/v1": "io.k8s.api.networking.v1.Ingress",
 }
-"""Kinds that the operator writes, by the part of the API that describes them."""
+"""Kinds that the operator writes, by their OpenAPI document."""
 NOT_WRITTEN = {"schedulingGates", "values"}
 """Lists in them that the operator never writes."""
 
 
 @pytest.mark.parametrize(
-    ("want", "live"),
+    ("desired", "live"),
     [
         pytest.param({"a": 1}, {"a": 1, "b": 2}, id="a default beside ours"),
         pytest.param({"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}, id="a default inside ours"),
-        pytest.param({"value": ""}, {}, id="an empty string is not written out"),
-        pytest.param({"tolerations": []}, {}, id="nor is an empty list"),
-        pytest.param({"securityContext": {"a": None}}, {}, id="nor is nothing"),
-        pytest.param({"paused": False}, {}, id="nor is no"),
+        pytest.param({"value": ""}, {}, id="the server omits an empty string"),
+        pytest.param({"tolerations": []}, {}, id="an empty list"),
+        pytest.param({"securityContext": {"a": None}}, {}, id="a null"),
+        pytest.param({"paused": False}, {}, id="a false"),
         pytest.param(
             {"containers": [{"name": "coder"}]},
             {"containers": [{"name": "istio"}, {"name": "coder", "image": "x"}]},
@@ -40,7 +40,7 @@ NOT_WRITTEN = {"schedulingGates", "values"}
         pytest.param(
             {"ports": [{"containerPort": 80}, {"containerPort": 80, "protocol": "UDP"}]},
             {"ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 80, "protocol": "UDP"}]},
-            id="ports are known by number and protocol",
+            id="the keys of ports are number and protocol",
         ),
         pytest.param(
             {"spec": {"containers": [{"name": "coder", "env": [{"name": "A"}]}]}},
@@ -59,12 +59,12 @@ NOT_WRITTEN = {"schedulingGates", "values"}
         pytest.param({"divisor": "1e3"}, {"divisor": "1k"}, id="with an exponent"),
     ],
 )
-def test_contained(want: Any, live: Any) -> None:
-    assert contains(live, want)
+def test_contains(desired: Any, live: Any) -> None:
+    assert contains(live, desired)
 
 
 @pytest.mark.parametrize(
-    ("want", "live"),
+    ("desired", "live"),
     [
         pytest.param({"a": 1}, {"a": 2}, id="changed"),
         pytest.param({"a": 1}, {}, id="taken away"),
@@ -86,11 +86,11 @@ def test_contained(want: Any, live: Any) -> None:
         pytest.param({"limits": {"cpu": "1..2"}}, {"limits": {"cpu": "1"}}, id="not a quantity at all"),
     ],
 )
-def test_not_contained(want: Any, live: Any) -> None:
-    assert not contains(live, want)
+def test_does_not_contain(desired: Any, live: Any) -> None:
+    assert not contains(live, desired)
 
 
-def test_items_are_known_by_the_fields_that_the_api_server_names(cluster: ClusterAccess) -> None:
+def test_list_map_keys_match_the_schema_of_the_api_server(cluster: ClusterAccess) -> None:
     keys: dict[str, set[str]] = {}
     sets: set[str] = set()
     for path, root in CHILDREN.items():
@@ -107,7 +107,7 @@ def test_items_are_known_by_the_fields_that_the_api_server_names(cluster: Cluste
 
 
 def properties(cluster: ClusterAccess, path: str, root: str) -> Iterator[tuple[str, Any]]:
-    """Every field of a kind but those of its status, with its schema."""
+    """Return every field of a kind except its status, with its schema."""
     schemas = json.loads(cluster.kubectl("get", "--raw", f"/openapi/v3/{path}"))["components"]["schemas"]
     waiting, known = [root], {root}
     while waiting:
@@ -120,7 +120,7 @@ def properties(cluster: ClusterAccess, path: str, root: str) -> Iterator[tuple[s
 
 
 @pytest.mark.parametrize(
-    ("want", "live", "same"),
+    ("desired", "live", "same"),
     [
         ("1", "1000m", True),
         ("1.5", "1500m", True),
@@ -148,12 +148,12 @@ def properties(cluster: ClusterAccess, path: str, root: str) -> Iterator[tuple[s
         ("many", "more", False),
     ],
 )
-def test_quantities(want: str, live: str, same: bool) -> None:
+def test_quantities(desired: str, live: str, same: bool) -> None:
     for field in ("limits", "requests"):
-        assert contains({field: {"x": live}}, {field: {"x": want}}) is same
+        assert contains({field: {"x": live}}, {field: {"x": desired}}) is same
     for field in ("divisor", "sizeLimit"):
-        assert contains({field: live}, {field: want}) is same
-    assert not contains({"image": live}, {"image": want})
+        assert contains({field: live}, {field: desired}) is same
+    assert not contains({"image": live}, {"image": desired})
 
 
 JSON = st.recursive(
@@ -169,12 +169,12 @@ def test_everything_contains_itself(value: Any) -> None:
 
 
 @given(st.dictionaries(st.sampled_from("abc"), JSON), st.dictionaries(st.sampled_from("xyz"), JSON))
-def test_fields_of_others_do_not_matter(want: dict[str, Any], others: dict[str, Any]) -> None:
-    assert contains(want | others, want)
+def test_fields_of_other_managers_are_ignored(desired: dict[str, Any], others: dict[str, Any]) -> None:
+    assert contains(desired | others, desired)
 
 
 @given(st.dictionaries(st.sampled_from("abc"), st.integers(min_value=1), min_size=1), st.data())
-def test_every_change_is_seen(want: dict[str, int], data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(sorted(want)))
-    assert not contains(want | {name: want[name] + 1}, want)
-    assert not contains({other: value for other, value in want.items() if other != name}, want)
+def test_every_change_is_found(desired: dict[str, int], data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(desired)))
+    assert not contains(desired | {name: desired[name] + 1}, desired)
+    assert not contains({other: value for other, value in desired.items() if other != name}, desired)

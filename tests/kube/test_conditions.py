@@ -9,25 +9,25 @@ from hypothesis import strategies as st
 
 from coder_k8s.kube.conditions import Condition, Finding, find, merge
 
-THEN = datetime(2026, 1, 1, tzinfo=UTC)
+EARLIER = datetime(2026, 1, 1, tzinfo=UTC)
 NOW = datetime(2026, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 
 def condition(name: str = "Ready", status: str = "True", **changes: object) -> Condition:
-    known = {"reason": "Fine", "message": "all is well", "lastTransitionTime": THEN, "observedGeneration": 1}
+    known = {"reason": "Fine", "message": "all pods are ready", "lastTransitionTime": EARLIER, "observedGeneration": 1}
     return msgspec.convert({**known, "type": name, "status": status, **changes}, Condition)
 
 
-FINE = Finding("Ready", True, "Fine", "all is well")
+FINE = Finding("Ready", True, "Fine", "all pods are ready")
 
 
 @pytest.mark.parametrize(
     ("finding", "generation", "expected"),
     [
-        pytest.param(FINE, 1, condition(), id="nothing new"),
-        pytest.param(FINE, 2, condition(observedGeneration=2), id="another generation is no transition"),
-        pytest.param(FINE._replace(reason="Better"), 1, condition(reason="Better"), id="nor is another reason"),
-        pytest.param(FINE._replace(message="even so"), 1, condition(message="even so"), id="nor another message"),
+        pytest.param(FINE, 1, condition(), id="no change"),
+        pytest.param(FINE, 2, condition(observedGeneration=2), id="another generation"),
+        pytest.param(FINE._replace(reason="Better"), 1, condition(reason="Better"), id="another reason"),
+        pytest.param(FINE._replace(message="even so"), 1, condition(message="even so"), id="another message"),
         pytest.param(
             Finding("Ready", False, "Broken", "no"),
             1,
@@ -42,11 +42,11 @@ FINE = Finding("Ready", True, "Fine", "all is well")
         ),
     ],
 )
-def test_transition_time_moves_only_with_the_status(finding: Finding, generation: int, expected: Condition) -> None:
+def test_transition_time_changes_only_with_the_status(finding: Finding, generation: int, expected: Condition) -> None:
     assert merge([condition()], [finding], generation, NOW) == [expected]
 
 
-def test_others_stay_and_new_ones_come_last() -> None:
+def test_other_conditions_stay_and_new_ones_are_appended() -> None:
     existing = [condition("Theirs"), condition("Ready"), condition("AlsoTheirs")]
     findings = [Finding("Stalled", False, "No"), FINE, Finding("Reconciling", True, "Yes")]
     merged = merge(existing, findings, 1, NOW)
@@ -54,7 +54,7 @@ def test_others_stay_and_new_ones_come_last() -> None:
     assert [new.type for new in merged[3:]] == ["Stalled", "Reconciling"]
 
 
-def test_what_no_longer_applies_is_dropped() -> None:
+def test_drop() -> None:
     existing = [condition("Exposed"), condition("Ready")]
     assert merge(existing, [FINE], 1, NOW, drop={"Exposed", "Absent"}) == [condition("Ready")]
 
@@ -70,13 +70,13 @@ def _time_zone(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def test_a_condition_without_a_generation_keeps_none() -> None:
-    """Another writer may leave it out."""
+    """Another controller may omit it."""
     text = b'{"type":"Theirs","status":"True","reason":"A","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}'
     assert msgspec.json.encode(msgspec.json.decode(text, type=Condition)) == text
 
 
 @pytest.mark.usefixtures("_time_zone")
-def test_wire_format_is_that_of_kubernetes() -> None:
+def test_wire_format() -> None:
     local = (NOW + timedelta(microseconds=123456)).astimezone(timezone(timedelta(hours=2)))
     [made] = merge([], [Finding("Ready", None, "Pending")], 7, local)
     assert msgspec.to_builtins(made) == {
@@ -97,21 +97,21 @@ def test_find() -> None:
 
 types = st.sampled_from("ABCDE")
 findings = st.builds(Finding, types, st.sampled_from([True, False, None]), st.sampled_from("XY"), st.sampled_from("mn"))
-passes = st.lists(st.tuples(st.lists(findings, max_size=6), st.integers(1, 3)), max_size=6)
+reconciles = st.lists(st.tuples(st.lists(findings, max_size=6), st.integers(1, 3)), max_size=6)
 
 
-@given(passes)
-def test_any_history(history: list[tuple[list[Finding], int]]) -> None:
+@given(reconciles)
+def test_any_sequence_of_reconciles(history: list[tuple[list[Finding], int]]) -> None:
     conditions: list[Condition] = []
     for minutes, (found, generation) in enumerate(history):
         now = NOW + timedelta(minutes=minutes)
         before = conditions
         conditions = merge(before, found, generation, now)
 
-        last_word = {finding.type: finding for finding in found}
+        last = {finding.type: finding for finding in found}
         assert [new.type for new in conditions[: len(before)]] == [old.type for old in before]
         for new in conditions:
-            old, finding = find(before, new.type), last_word.get(new.type)
+            old, finding = find(before, new.type), last.get(new.type)
             if finding is None:
                 assert new == old
                 continue
@@ -120,5 +120,5 @@ def test_any_history(history: list[tuple[list[Finding], int]]) -> None:
             if old is not None and len([f for f in found if f.type == new.type]) == 1:
                 flipped = old.status != new.status
                 assert new.last_transition_time == (now if flipped else old.last_transition_time)
-        assert {new.type for new in conditions} == {old.type for old in before} | set(last_word)
-        assert merge(conditions, last_word.values(), generation, now + timedelta(days=1)) == conditions
+        assert {new.type for new in conditions} == {old.type for old in before} | set(last)
+        assert merge(conditions, last.values(), generation, now + timedelta(days=1)) == conditions

@@ -11,7 +11,7 @@ from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Object
 from tests.support.clock import FakeClock
-from tests.support.reconciles import A, B, ObservedQueue, Passes, controller, running, thing, throttled, value
+from tests.support.reconciles import A, B, ObservedQueue, Passes, controller, obj, running, throttled, value
 
 
 async def test_done_is_not_looked_at_again() -> None:
@@ -154,11 +154,11 @@ async def test_a_child_wakes_its_owner_the_old_one_too() -> None:
     demo, children = controller(passes), Cache[Object]()
     demo.watch(children, lambda child: [Key("ns", child.controller.name)] if child.controller else [])
     async with running(demo):
-        children.update("", thing("child", 1, owner="a"))
+        children.update("", obj("child", 1, owner="a"))
         assert await passes.next() == A
-        children.update("", thing("child", 2, owner="b"))
+        children.update("", obj("child", 2, owner="b"))
         assert {await passes.next(), await passes.next()} == {A, B}
-        children.delete("", thing("child", 3))
+        children.delete("", obj("child", 3))
         assert await passes.next() == B
 
 
@@ -169,9 +169,9 @@ async def test_a_write_wakes_every_controller_but_its_own() -> None:
     demo.watch(cache)
     other.watch(cache)
     async with running(demo), running(other):
-        cache.record_write(thing("a", 1), "demo")
+        cache.record_write(obj("a", 1), "demo")
         assert await theirs.next() == A
-        cache.update("", thing("b", 2))
+        cache.update("", obj("b", 2))
         assert await ours.next() == B
 
 
@@ -179,7 +179,7 @@ async def test_changes_of_the_object_itself_go_before_the_rest() -> None:
     demo, objects, children = controller(Passes()), Cache[Object](), Cache[Object]()
     demo.watch(objects)
     demo.watch(children, lambda child: [Key("ns", child.controller.name)] if child.controller else [])
-    objects.replace("", [thing("listed", 1)], "1")
-    children.update("", thing("child", 2, owner="owner"))
-    objects.update("", thing("changed", 3))
+    objects.replace("", [obj("listed", 1)], "1")
+    children.update("", obj("child", 2, owner="owner"))
+    objects.update("", obj("changed", 3))
     assert [await demo.queue.get() for _ in range(3)] == [Key("ns", name) for name in ("changed", "listed", "owner")]

@@ -12,7 +12,7 @@ from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Object
 from tests.support.clock import FakeClock
-from tests.support.reconciles import A, ObservedQueue, Passes, controller, running, thing, throttled
+from tests.support.reconciles import A, ObservedQueue, Passes, controller, obj, running, throttled
 
 DEMO = {"controller": "demo", "namespace": "ns", "object": "a"}
 RETRY = {"retry_in": "0.00s"}
@@ -66,7 +66,7 @@ async def test_metrics() -> None:
 
     demo, cache = controller(work, metrics), Cache[Object]()
     demo.watch(cache)
-    cache.update("", thing("a", 1))
+    cache.update("", obj("a", 1))
     assert (of_queue("workqueue_depth"), of_queue("workqueue_adds_total")) == (1, 1)
     assert of_queue("workqueue_retries_total") == 0
     for metric in ("reconcile_errors_total", "terminal_reconcile_errors_total", "active_workers"):

@@ -1,4 +1,4 @@
-"""Objects of any depth are read, at the cost of what is too deep to be anybody's."""
+"""Objects of any depth are decoded; levels that are too deep are dropped."""
 
 import json
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
-from coder_k8s.kube.deep_json import DEEPEST, prune
+from coder_k8s.kube.deep_json import MAX_DEPTH, prune
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import SECRET, SECRET_METADATA
 from coder_k8s.kube.metrics import Metrics
@@ -25,20 +25,20 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_what_is_not_deep_stays_as_it_is(value: Any) -> None:
+def test_shallow_json_is_unchanged(value: Any) -> None:
     assert prune(json.dumps(value).encode()) == json.dumps(value).encode()
 
 
-@given(JSON, st.integers(DEEPEST, 3 * DEEPEST), st.integers(0, DEEPEST // 2))
-def test_what_is_too_deep_becomes_null_and_nothing_else_does(value: Any, depth: int, above: int) -> None:
+@given(JSON, st.integers(MAX_DEPTH, 3 * MAX_DEPTH), st.integers(0, MAX_DEPTH // 2))
+def test_only_deep_levels_become_null(value: Any, depth: int, above: int) -> None:
     deep = b'{"a":' * depth + b'"}]"' + b"}" * depth
     beside = json.dumps(value).encode()
     text = b"[" * above + b"[" + deep + b"," + beside + b"]" + b"]" * above
     found = json.loads(prune(text))
     for _ in range(above):
         [found] = found
-    cut, kept = found
-    assert json.dumps(cut).count('{"a": ') == DEEPEST - above - 2
+    pruned, kept = found
+    assert json.dumps(pruned).count('{"a": ') == MAX_DEPTH - above - 2
     assert kept == value
 
 
@@ -47,7 +47,7 @@ def deep_fields(depth: int) -> bytes:
 
 
 def secret(namespace: str, name: str, depth: int) -> bytes:
-    """A Secret as anybody may write it whom the API server lets write one."""
+    """A Secret with deep managedFields, as any client with write access can create it."""
     entry = b'{"manager":"m","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":%s}'
     metadata = b'{"name":"%s","namespace":"%s","managedFields":[%s]}'
     fields = entry % deep_fields(depth)
@@ -56,10 +56,9 @@ def secret(namespace: str, name: str, depth: int) -> bytes:
 
 @pytest.mark.parametrize("kind", [SECRET, SECRET_METADATA], ids=str)
 @pytest.mark.parametrize("depth", [900, 990, 2000, 9000])
-async def test_an_object_of_any_depth_stops_nobody(
+async def test_lists_and_watches_decode_objects_of_any_depth(
     cluster: ClusterAccess, namespace: str, kind: Kind[Any], depth: int
 ) -> None:
-    """Neither a list nor a watch, and what comes with it is read."""
     config = load(cluster.kubeconfig)
     async with Http(config, "test", Metrics()) as http, informers(config) as make:
 

@@ -27,7 +27,7 @@ async def client(cluster: ClusterAccess, metrics: Metrics) -> AsyncIterator[Clie
 
 @pytest.fixture
 async def seen(client: Client, namespace: str) -> Unstructured:
-    return await client.create(CONFIG_MAP, {"metadata": {"namespace": namespace, "name": "thing"}})
+    return await client.create(CONFIG_MAP, {"metadata": {"namespace": namespace, "name": "demo"}})
 
 
 def requests(metrics: Metrics) -> float:
@@ -35,42 +35,42 @@ def requests(metrics: Metrics) -> float:
     return sum(sample.value for sample in samples if sample.name.endswith("_total"))
 
 
-async def test_add_and_remove_beside_those_of_others(client: Client, seen: Unstructured) -> None:
+async def test_add_and_remove_keep_other_finalizers(client: Client, seen: Unstructured) -> None:
     theirs = await finalizers.add(client, CONFIG_MAP, seen, THEIRS)
     both = await finalizers.add(client, CONFIG_MAP, theirs, OURS)
     assert both.metadata.finalizers == [THEIRS, OURS]
     assert both.metadata.resource_version != seen.metadata.resource_version
 
-    left = await finalizers.remove(client, CONFIG_MAP, both, OURS)
-    assert left is not None
-    assert left.metadata.finalizers == [THEIRS]
+    removed = await finalizers.remove(client, CONFIG_MAP, both, OURS)
+    assert removed is not None
+    assert removed.metadata.finalizers == [THEIRS]
     assert (await client.get(CONFIG_MAP, seen.key)).metadata.finalizers == [THEIRS]
 
 
-async def test_no_request_when_there_is_nothing_to_do(client: Client, seen: Unstructured, metrics: Metrics) -> None:
-    held = await finalizers.add(client, CONFIG_MAP, seen, OURS)
+async def test_no_request_without_a_change(client: Client, seen: Unstructured, metrics: Metrics) -> None:
+    added = await finalizers.add(client, CONFIG_MAP, seen, OURS)
     before = requests(metrics)
-    assert await finalizers.add(client, CONFIG_MAP, held, OURS) is held
+    assert await finalizers.add(client, CONFIG_MAP, added, OURS) is added
     assert await finalizers.remove(client, CONFIG_MAP, seen, OURS) is seen
     assert requests(metrics) == before
 
 
-async def test_a_finalizer_that_another_added_meanwhile_is_not_lost(client: Client, seen: Unstructured) -> None:
+async def test_a_concurrent_change_is_a_conflict(client: Client, seen: Unstructured) -> None:
     await finalizers.add(client, CONFIG_MAP, seen, THEIRS)
     with pytest.raises(errors.Conflict):
         await finalizers.add(client, CONFIG_MAP, seen, OURS)
 
     fresh = await client.get(CONFIG_MAP, seen.key)
-    held = await finalizers.add(client, CONFIG_MAP, fresh, OURS)
+    added = await finalizers.add(client, CONFIG_MAP, fresh, OURS)
     await client.merge(CONFIG_MAP, seen.key, {"data": {"changed": "by another"}})
     with pytest.raises(errors.Conflict):
-        await finalizers.remove(client, CONFIG_MAP, held, OURS)
+        await finalizers.remove(client, CONFIG_MAP, added, OURS)
     assert (await client.get(CONFIG_MAP, seen.key)).metadata.finalizers == [THEIRS, OURS]
 
 
-async def test_the_last_one_removed_lets_the_object_go(client: Client, seen: Unstructured) -> None:
-    held = await finalizers.add(client, CONFIG_MAP, seen, OURS)
-    await client.delete(CONFIG_MAP, held)
+async def test_removing_the_last_finalizer_deletes_the_object(client: Client, seen: Unstructured) -> None:
+    added = await finalizers.add(client, CONFIG_MAP, seen, OURS)
+    await client.delete(CONFIG_MAP, added)
     deleting = await client.get(CONFIG_MAP, seen.key)
     assert deleting.deleting
 
@@ -80,7 +80,7 @@ async def test_the_last_one_removed_lets_the_object_go(client: Client, seen: Uns
     assert await finalizers.remove(client, CONFIG_MAP, deleting, OURS) is None
 
 
-async def test_adding_to_what_is_gone_fails(client: Client, seen: Unstructured) -> None:
+async def test_adding_to_a_deleted_object_fails(client: Client, seen: Unstructured) -> None:
     await client.delete(CONFIG_MAP, seen)
     with pytest.raises(errors.NotFound):
         await finalizers.add(client, CONFIG_MAP, seen, OURS)

@@ -1,4 +1,4 @@
-"""Which entries of `managedFields` are moved to server-side apply, and how."""
+"""Which entries of `managedFields` are upgraded to server-side apply, and how."""
 
 import pytest
 
@@ -12,7 +12,7 @@ OTHER = ManagedFields(OTHERS, "Update")
 
 
 @pytest.mark.parametrize(
-    ("entries", "stale"),
+    ("entries", "expected"),
     [
         ((), False),
         ((APPLY,), False),
@@ -23,12 +23,12 @@ OTHER = ManagedFields(OTHERS, "Update")
         ((OTHER, APPLY), False),
     ],
 )
-def test_stale(entries: tuple[ManagedFields, ...], stale: bool) -> None:
-    assert needs_upgrade(ObjectMeta(managed_fields=entries), OURS) is stale
+def test_needs_upgrade(entries: tuple[ManagedFields, ...], expected: bool) -> None:
+    assert needs_upgrade(ObjectMeta(managed_fields=entries), OURS) is expected
 
 
 @pytest.mark.parametrize(
-    ("entries", "place"),
+    ("entries", "index"),
     [
         ((), None),
         ((UPDATE,), 0),
@@ -38,13 +38,13 @@ def test_stale(entries: tuple[ManagedFields, ...], stale: bool) -> None:
         ((OTHER, STATUS), None),
     ],
 )
-def test_relabel(entries: tuple[ManagedFields, ...], place: int | None) -> None:
+def test_upgrade_operation(entries: tuple[ManagedFields, ...], index: int | None) -> None:
     expected = [
-        {"op": "replace", "path": f"/metadata/managedFields/{place}/operation", "value": "Apply"},
+        {"op": "replace", "path": f"/metadata/managedFields/{index}/operation", "value": "Apply"},
         {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
     ]
     meta = ObjectMeta(managed_fields=entries, resource_version="7")
-    assert upgrade_operation(meta, OURS) == ([] if place is None else expected)
+    assert upgrade_operation(meta, OURS) == ([] if index is None else expected)
 
 
 def entry(manager: str, operation: str, fields: Manifest, **more: str) -> Manifest:
@@ -70,5 +70,5 @@ def test_upgrade_entries() -> None:
 
 
 @pytest.mark.parametrize("entries", [{}, {"managedFields": []}, {"managedFields": [entry(OTHERS, "Update", {})]}])
-def test_merge_without_an_entry_of_ours(entries: Manifest) -> None:
+def test_upgrade_entries_without_our_manager(entries: Manifest) -> None:
     assert upgrade_entries({"metadata": {"resourceVersion": "7", **entries}}, OURS) == []

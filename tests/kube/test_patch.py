@@ -1,4 +1,4 @@
-"""A patch turns one document into the other, and says no more than that."""
+"""A merge patch changes one document into another and contains nothing else."""
 
 import copy
 from typing import Any
@@ -34,12 +34,12 @@ DOCUMENTS = st.dictionaries(st.sampled_from("abc"), VALUES, max_size=3)
         ({"a": {"b": 1}}, {"a": {}}, {"a": {"b": None}}),
     ],
 )
-def test_table(old: Manifest, new: Manifest, patch: Manifest) -> None:
+def test_merge_patch(old: Manifest, new: Manifest, patch: Manifest) -> None:
     assert merge_patch(old, new) == patch
 
 
 @given(old=DOCUMENTS, new=DOCUMENTS)
-def test_applied_to_the_old_document_it_gives_the_new_one(old: Manifest, new: Manifest) -> None:
+def test_applying_the_patch_gives_the_new_document(old: Manifest, new: Manifest) -> None:
     assert applied(old, merge_patch(old, new)) == new
 
 

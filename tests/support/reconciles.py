@@ -67,7 +67,7 @@ async def running(controller: Controller) -> AsyncIterator[asyncio.Event]:
         await asyncio.wait_for(task, 5)
 
 
-def thing(name: str, version: int, owner: str = "") -> Object:
+def obj(name: str, version: int, owner: str = "") -> Object:
     owners = [OwnerReference(api_version="v1", kind="X", name=owner, uid=owner, controller=True)] if owner else []
     return Object(
         metadata=ObjectMeta(name=name, namespace="ns", resource_version=str(version), owner_references=owners)

@@ -1,1 +1,1 @@
-"""A small controller runtime: it knows Kubernetes and nothing of what is built on it."""
+"""A small controller runtime. It does not depend on Coder or on the kinds of this operator."""

@@ -1,11 +1,11 @@
-"""How long to wait before trying again."""
+"""Exponential back-off."""
 
 import random
 from collections.abc import Callable
 
 
 class Backoff:
-    """Doubling waits up to a cap, with jitter so that those who failed together do not return together."""
+    """Doubles the delay after each failure up to a cap, with jitter that spreads retries."""
 
     def __init__(self, first: float, cap: float, jitter: Callable[[], float] = random.random) -> None:
         self._first = first
@@ -13,6 +13,6 @@ class Backoff:
         self._jitter = jitter
 
     def delay(self, failures: int) -> float:
-        """The wait after this many failures in a row: between half of the full wait and all of it."""
+        """Return the delay after this many failures in a row: 50 to 100 percent of the full delay."""
         full = min(self._cap, self._first * 2.0 ** min(failures - 1, 62))
         return full * (0.5 + self._jitter() / 2)

@@ -1,16 +1,16 @@
-"""The objects of a kind, at the newest state that anybody showed us.
+"""A cache of the objects of one kind, with read-your-writes.
 
-Three sources tell a cache about objects, and they overtake each other: lists, the watch, and the answers to our own
-writes, which enter at once so that the next reconcile reads what this one wrote. What keeps the cache right is the
-*position* of the watch, the resourceVersion up to which it has told us everything:
+The cache is fed by lists, by a watch, and by the responses to the operator's own writes. These arrive in any order.
+The last sync version of a scope is the resourceVersion up to which the watch has delivered every event. It decides
+which state is newest:
 
-- a write at or before the position is old news: the watch has shown it, or what came after it, a deletion perhaps;
-- a write past the position is newer than anything the watch has said, and the watch will still come to it;
-- an object that is missing from a list at version R is gone, unless we wrote it after R.
+- a write at or before the last sync version is stale: the watch has delivered it, or a later state;
+- a write after the last sync version is newer than the cache, and the watch will deliver it later;
+- an object that is missing from a list at version R is deleted, unless it was written after R.
 
-The echo of a known version is not news, and a write tells nobody but those who did not make it. An echo may even
-overtake the answer to its write; so while we write an object, what the watch says of it is kept to be told with the
-answer, when it is known whose doing it was.
+Events for a known resourceVersion are dropped. A write notifies every listener with the name of its writer, so that a
+controller can ignore its own writes. The watch event of a write may arrive before the response to the write. So
+notifications for an object are deferred while a write of it is in flight: then the writer is known.
 """
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
@@ -24,15 +24,15 @@ T = TypeVar("T", bound=Object)
 
 
 class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """An object that came, changed or went, and how we know."""
+    """A created, updated or deleted object."""
 
     key: Key
     old: T | None
     new: T | None
     writer: str = ""
-    """Which of our own controllers made it so; empty when the watch said it."""
+    """The controller that wrote the new state; empty when the change comes from a list or a watch."""
     from_list: bool = False
-    """Found by a list: many at once, and none of them news to the user."""
+    """The change was found by a list, not by a watch."""
 
 
 Listener = Callable[[Change[T]], None]
@@ -40,7 +40,7 @@ Values = Callable[[T], Iterable[Hashable]]
 
 
 class Index(Generic[T]):
-    """Which objects mention a value, such as the name of a Secret."""
+    """Maps a value, such as the name of a Secret, to the objects that contain it."""
 
     def __init__(self, values: Values[T]) -> None:
         self._values = values
@@ -61,14 +61,14 @@ class Index(Generic[T]):
 
 
 class Cache(Generic[T]):
-    """Objects by key, with indexes and listeners."""
+    """Holds objects by key, with indexes and listeners."""
 
     def __init__(self) -> None:
         self._objects: dict[Key, T] = {}
         self._versions: dict[str, str] = {}
         self._indexes: dict[Values[T], Index[T]] = {}
         self._listeners: list[Listener[T]] = []
-        self._writing: dict[Key, Change[T] | None] = {}
+        self._in_flight: dict[Key, Change[T] | None] = {}
 
     def get(self, key: Key) -> T | None:
         return self._objects.get(key)
@@ -80,7 +80,7 @@ class Cache(Generic[T]):
         return len(self._objects)
 
     def index(self, values: Values[T]) -> Index[T]:
-        """The one index by these values, made when somebody first asks for it."""
+        """Return the index by these values; create it on the first call."""
         if values not in self._indexes:
             self._indexes[values] = index = Index(values)
             for key, known in self._objects.items():
@@ -88,16 +88,16 @@ class Cache(Generic[T]):
         return self._indexes[values]
 
     def listen(self, listener: Listener[T]) -> None:
-        """Be told of every change from now on."""
+        """Call the listener for every change from now on."""
         self._listeners.append(listener)
 
     def last_sync_version(self, scope: str) -> str:
-        """Up to where the watch of a scope (a namespace, or all) has told us everything; empty before a list."""
+        """Return the last sync version of a scope: a namespace, or "" for all. Empty before the first list."""
         return self._versions.get(scope, "")
 
     async def write(self, key: Key, writer: str, request: Awaitable[T]) -> T:
-        """Make a write of our own: its result is in the cache when this returns, and wakes all but the writer."""
-        self._writing[key] = None
+        """Send a write and put its result into the cache before this returns."""
+        self._in_flight[key] = None
         version = ""
         try:
             new = await request
@@ -108,12 +108,12 @@ class Cache(Generic[T]):
         return new
 
     def record_write(self, new: T, writer: str) -> None:
-        """The answer to a write of our own."""
+        """Put the response to a write into the cache, unless the watch has delivered it or a later state."""
         if newer(new.metadata.resource_version, self.last_sync_version(self._scope(new.key))):
             self._put(new, writer=writer)
 
     def replace(self, scope: str, items: Iterable[T], resource_version: str) -> None:
-        """A complete list of a scope; the watch goes on from its version."""
+        """Replace all objects of a scope by a complete list at a resourceVersion."""
         restored = newer(self.last_sync_version(scope), resource_version)  # etcd was restored from a backup
         self._versions[scope] = resource_version
         found = {item.key: item for item in items}
@@ -125,12 +125,12 @@ class Cache(Generic[T]):
             self._put(item, from_list=True, force=restored)
 
     def update(self, scope: str, new: T) -> None:
-        """The watch says: this is how it is now."""
+        """Handle an ADDED or MODIFIED event."""
         self.bookmark(scope, new.metadata.resource_version)
         self._put(new)
 
     def delete(self, scope: str, last: Object) -> None:
-        """The watch says: it was deleted at this version."""
+        """Handle a DELETED event; the object has the resourceVersion of its deletion."""
         version = last.metadata.resource_version
         self.bookmark(scope, version)
         known = self._objects.get(last.key)
@@ -138,12 +138,12 @@ class Cache(Generic[T]):
             self._remove(last.key)
 
     def bookmark(self, scope: str, resource_version: str) -> None:
-        """The watch says: nothing else happened up to here."""
+        """Handle a BOOKMARK event: all events up to this resourceVersion were delivered."""
         if newer(resource_version, self.last_sync_version(scope)):
             self._versions[scope] = resource_version
 
     def clear(self, scope: str) -> None:
-        """Nobody serves this kind any more: there are no objects, and no position to go on from."""
+        """Remove all objects and the last sync version of a scope, because the kind is no longer served."""
         self.replace(scope, (), "")
 
     def _scope(self, key: Key) -> str:
@@ -162,18 +162,18 @@ class Cache(Generic[T]):
     def _notify(self, change: Change[T]) -> None:
         for index in self._indexes.values():
             index._update(change.key, change.old, change.new)  # noqa: SLF001 - one mechanism in two classes
-        if change.key in self._writing:
-            kept = self._writing[change.key]
-            self._writing[change.key] = msgspec.structs.replace(change, old=kept.old) if kept else change
+        if change.key in self._in_flight:
+            deferred = self._in_flight[change.key]
+            self._in_flight[change.key] = msgspec.structs.replace(change, old=deferred.old) if deferred else change
             return
         for listener in self._listeners:
             listener(change)
 
     def _notify_deferred(self, key: Key, version: str, writer: str) -> None:
-        """What became of an object while we wrote it: our doing if that is its last version, else somebody else's."""
-        kept = self._writing.pop(key, None)
-        if kept is None:
+        """Notify listeners of a change during a write. It has a writer if the write made the last version."""
+        deferred = self._in_flight.pop(key, None)
+        if deferred is None:
             return
-        ours = kept.new is not None and kept.new.metadata.resource_version == version
+        by_writer = deferred.new is not None and deferred.new.metadata.resource_version == version
         for listener in self._listeners:
-            listener(msgspec.structs.replace(kept, writer=writer if ours else ""))
+            listener(msgspec.structs.replace(deferred, writer=writer if by_writer else ""))

@@ -1,7 +1,7 @@
-"""Whether a live object already has everything that we want of it.
+"""Compares a live object with the desired one.
 
-The API server adds to what it is given: defaults, the fields of other managers, the items that an injector puts into a
-keyed list. So the question is never whether two objects are equal, but whether one contains the other.
+A live object has more fields than the desired one: defaults, fields of other managers, list items added by an
+injector. So the comparison checks whether the live object contains the desired one.
 """
 
 import re
@@ -24,13 +24,13 @@ KEYED_LISTS: dict[str, tuple[str, ...]] = {
     "resourceClaims": ("name",),
     "claims": ("name",),
 }
-"""Lists in which Kubernetes knows an item by these fields; others may add items of their own there."""
+"""List maps and their keys. Other managers may add items to them."""
 
 SETS = {"finalizers"}
-"""Lists of words to which others may add."""
+"""Lists of strings to which other managers may add."""
 
 QUANTITIES = {"limits", "requests", "divisor", "sizeLimit"}
-"""Fields whose values the server rewrites: `1000m` comes back as `1`."""
+"""Fields with quantities, which the server normalizes: `1000m` becomes `1`."""
 
 _QUANTITY = re.compile(r"([+-]?[0-9.]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?")
 _SCALES = {
@@ -42,42 +42,42 @@ _SCALES = {
 }
 
 
-def contains(live: Any, want: Any, field: str = "") -> bool:
-    """Whether `live` has all that `want` says; `field` is the name under which both stand.
+def contains(live: Any, desired: Any, field: str = "") -> bool:
+    """Return whether `live` contains `desired`, the values of `field` in both objects.
 
-    An empty value is not written out by the server, so it is contained in nothing at all.
+    The server omits empty values, so a missing live value contains an empty one.
     """
-    if isinstance(want, dict):
-        return _contains_fields({} if live is None else live, want, field)
+    if isinstance(desired, dict):
+        return _contains_fields({} if live is None else live, desired, field)
     if live is None:
-        return not want
-    if isinstance(want, list):
-        return isinstance(live, list) and _contains_items(live, want, field)
-    return bool(live == want) or (field in QUANTITIES and _same_quantity(live, want))
+        return not desired
+    if isinstance(desired, list):
+        return isinstance(live, list) and _contains_items(live, desired, field)
+    return bool(live == desired) or (field in QUANTITIES and _same_quantity(live, desired))
 
 
-def _contains_fields(live: Any, want: dict[str, Any], field: str) -> bool:
+def _contains_fields(live: Any, desired: dict[str, Any], field: str) -> bool:
     quantities = field if field in QUANTITIES else ""
     return isinstance(live, dict) and all(
-        contains(live.get(name), wanted, quantities or name) for name, wanted in want.items()
+        contains(live.get(name), value, quantities or name) for name, value in desired.items()
     )
 
 
-def _contains_items(live: list[Any], want: list[Any], field: str) -> bool:
+def _contains_items(live: list[Any], desired: list[Any], field: str) -> bool:
     if field in SETS:
-        return set(want) <= set(live)
-    if (keys := KEYED_LISTS.get(field)) and all(isinstance(item, dict) for item in want):
-        return all(any(_same_item(have, item, keys) and contains(have, item) for have in live) for item in want)
-    return len(live) == len(want) and all(contains(have, item) for have, item in zip(live, want, strict=True))
+        return set(desired) <= set(live)
+    if (keys := KEYED_LISTS.get(field)) and all(isinstance(item, dict) for item in desired):
+        return all(any(_same_item(have, item, keys) and contains(have, item) for have in live) for item in desired)
+    return len(live) == len(desired) and all(contains(have, item) for have, item in zip(live, desired, strict=True))
 
 
-def _same_item(live: dict[str, Any], want: dict[str, Any], keys: tuple[str, ...]) -> bool:
-    return all(live.get(key) == want[key] for key in keys if key in want)
+def _same_item(live: dict[str, Any], desired: dict[str, Any], keys: tuple[str, ...]) -> bool:
+    return all(live.get(key) == desired[key] for key in keys if key in desired)
 
 
-def _same_quantity(live: Any, want: Any) -> bool:
+def _same_quantity(live: Any, desired: Any) -> bool:
     amount = _amount(live)
-    return amount is not None and amount == _amount(want)
+    return amount is not None and amount == _amount(desired)
 
 
 def _amount(quantity: Any) -> Decimal | None:

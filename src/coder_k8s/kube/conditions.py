@@ -1,4 +1,4 @@
-"""Conditions that keep their transition time."""
+"""Status conditions and how they change."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
@@ -10,7 +10,7 @@ Status = Literal["True", "False", "Unknown"]
 
 
 class Condition(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True):
-    """`metav1.Condition`, one line of a status."""
+    """A `metav1.Condition`."""
 
     type: str
     status: Status
@@ -25,7 +25,7 @@ class Condition(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True
 
 
 class Finding(NamedTuple):
-    """What a pass found out about one condition; `None` when it cannot tell."""
+    """The result of a reconcile for one condition; `holds` is None for status Unknown."""
 
     type: str
     holds: bool | None
@@ -37,7 +37,7 @@ class Finding(NamedTuple):
         return "Unknown" if self.holds is None else "True" if self.holds else "False"
 
 
-def find(conditions: Iterable[Condition], type: str) -> Condition | None:  # noqa: A002 - Kubernetes' own word
+def find(conditions: Iterable[Condition], type: str) -> Condition | None:  # noqa: A002 - the name of the API field
     return next((condition for condition in conditions if condition.type == type), None)
 
 
@@ -49,24 +49,26 @@ def merge(
     *,
     drop: Collection[str] = (),
 ) -> list[Condition]:
-    """The existing conditions with what was found at a generation, equal to before when nothing is new.
+    """Return the existing conditions, updated with the findings of a generation.
 
-    A transition time moves when the status flips and only then. Conditions that nobody speaks of stay, for they may
-    be another writer's; those of the types in `drop` go. The order stays, new ones come last.
+    The transition time of a condition changes only with its status. Conditions without a finding stay, because another
+    controller may own them; those with a type in `drop` are removed. The order stays, new conditions are appended.
     """
     merged = {condition.type: condition for condition in existing}
     for finding in findings:
-        merged[finding.type] = _renew(merged.get(finding.type), finding, generation, now)
+        merged[finding.type] = _update(merged.get(finding.type), finding, generation, now)
     return [condition for condition in merged.values() if condition.type not in drop]
 
 
-def _renew(old: Condition | None, finding: Finding, generation: int, now: datetime) -> Condition:
-    kept = old is not None and old.status == finding.status
+def _update(old: Condition | None, finding: Finding, generation: int, now: datetime) -> Condition:
+    unchanged = old is not None and old.status == finding.status
     return Condition(
         type=finding.type,
         status=finding.status,
         reason=str(finding.reason),  # msgspec encodes no subclass of str
         message=finding.message,
-        last_transition_time=old.last_transition_time if old and kept else now.astimezone(UTC).replace(microsecond=0),
+        last_transition_time=old.last_transition_time
+        if old and unchanged
+        else now.astimezone(UTC).replace(microsecond=0),
         observed_generation=generation,
     )

@@ -1,8 +1,8 @@
-"""Objects that are nested deeper than a decoder can follow.
+"""Decodes JSON that is nested too deeply for the decoder.
 
-An API server stores almost anything as `managedFields`, to a depth of thousands, and shows it to everyone who lists the
-kind. Who may write any Secret must not stop an operator that watches all of them. No field that anybody reads lies that
-deep, so what does is left out, but only when it has to be: to look for it takes longer than to decode.
+An API server stores `managedFields` with thousands of levels and returns them in every list. A user who can write one
+Secret could stop an operator that watches all Secrets. The operator reads no field at that depth, so it drops deeper
+levels. This is slower than decoding, so it happens only after the decoder fails.
 """
 
 import re
@@ -13,12 +13,12 @@ import msgspec
 
 T = TypeVar("T")
 
-DEEPEST = 100
+MAX_DEPTH = 100
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
 
 def decode(decoder: Callable[[bytes], T], data: bytes | msgspec.Raw) -> T:
-    """What a decoder makes of JSON, however deep that is."""
+    """Decode JSON of any depth; levels from `MAX_DEPTH` on may be null."""
     try:
         return decoder(data)
     except RecursionError:
@@ -26,16 +26,16 @@ def decode(decoder: Callable[[bytes], T], data: bytes | msgspec.Raw) -> T:
 
 
 def prune(data: bytes) -> bytes:
-    """The same JSON with `null` for what is too deep."""
+    """Return the JSON with null at depth `MAX_DEPTH`."""
     kept, start, depth = bytearray(), 0, 0
     for token in _TOKEN.finditer(data):
         match token[0]:
             case b"{" | b"[":
                 depth += 1
-                if depth == DEEPEST:
+                if depth == MAX_DEPTH:
                     kept += data[start : token.start()] + b"null"
             case b"}" | b"]":
-                if depth == DEEPEST:
+                if depth == MAX_DEPTH:
                     start = token.end()
                 depth -= 1
     return bytes(kept + data[start:])

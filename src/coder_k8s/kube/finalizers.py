@@ -1,8 +1,8 @@
-"""Finalizers: added before the first side effect, removed after the last.
+"""Adds and removes finalizers.
 
-Both writes hold only for the resourceVersion that was seen, so that a finalizer that someone else adds or removes
-meanwhile is not undone; `Conflict` then tells the caller to look again. The kind must be one whose type keeps
-`metadata.finalizers`, as `PartialObject` does not.
+Both writes are conditional on the resourceVersion, so that they do not undo a concurrent change of the finalizers.
+They raise `Conflict` if the object has changed. The type of the kind must decode `metadata.finalizers`, which
+`PartialObject` does not.
 """
 
 from typing import TypeVar
@@ -15,26 +15,26 @@ T = TypeVar("T", bound=Object)
 
 
 class FinalizerRefused(errors.Forbidden):
-    """The API server, or a policy, does not let the operator add a finalizer."""
+    """The API server or an admission policy rejects the finalizer."""
 
-    def __init__(self, name: str, refusal: errors.ApiError) -> None:
-        without = "Nothing that needs a cleanup is created without it"
-        message = f"Finalizer {name} cannot be added to this object: {refusal.message}. {without}."
-        super().__init__(refusal.status, refusal.reason, message)
+    def __init__(self, name: str, error: errors.ApiError) -> None:
+        consequence = "Nothing that needs a cleanup is created without it"
+        message = f"Finalizer {name} cannot be added to this object: {error.message}. {consequence}."
+        super().__init__(error.status, error.reason, message)
 
 
 async def add(client: Client, kind: Kind[T], seen: T, name: str) -> T:
-    """The object with the finalizer; no request when it has it. Raises `FinalizerRefused`."""
+    """Add the finalizer and return the object; send no request if it is present. Raises `FinalizerRefused`."""
     if name in seen.metadata.finalizers:
         return seen
     try:
         return await _write(client, kind, seen, [*seen.metadata.finalizers, name])
-    except (errors.Forbidden, errors.Invalid) as refusal:
-        raise FinalizerRefused(name, refusal) from None
+    except (errors.Forbidden, errors.Invalid) as error:
+        raise FinalizerRefused(name, error) from None
 
 
 async def remove(client: Client, kind: Kind[T], seen: T, name: str) -> T | None:
-    """The object without the finalizer, `None` if it is gone; no request when it never had it."""
+    """Remove the finalizer and return the object, or None if it is deleted; send no request if it is absent."""
     if name not in seen.metadata.finalizers:
         return seen
     try:

@@ -1,4 +1,4 @@
-"""Kinds of Kubernetes itself."""
+"""Kinds that are built into Kubernetes, and the HTTPRoute of the Gateway API."""
 
 from coder_k8s.kube.objects import Kind, PartialObject, Unstructured
 

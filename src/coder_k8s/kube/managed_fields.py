@@ -1,8 +1,8 @@
-"""Moves fields that we wrote in the old way to server-side apply.
+"""Upgrades `managedFields` from client-side writes to server-side apply.
 
-Every writer of an object has an entry in `managedFields`. A field goes away when its last owner stops sending it, but
-only an entry of operation `Apply` can stop sending: what a create or an update of ours left behind as `Update` stays
-for ever. So before the first apply to such an object the entries of our own name become one of operation `Apply`.
+Server-side apply removes a field when its last manager stops applying it. An entry of operation `Update`, left by a
+create or update, keeps the field. So before the first apply to an object, the `Update` entries of our field manager
+become one `Apply` entry.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from coder_k8s.kube.objects import Manifest, ObjectMeta
 
 
 def needs_upgrade(meta: ObjectMeta, manager: str) -> bool:
-    """Whether fields of ours are held by something else than server-side apply."""
+    """Return whether the manager has an `Update` entry."""
     return any(
         entry.manager == manager and entry.operation == "Update" and not entry.subresource
         for entry in meta.managed_fields
@@ -19,22 +19,23 @@ def needs_upgrade(meta: ObjectMeta, manager: str) -> bool:
 
 
 def upgrade_operation(meta: ObjectMeta, manager: str) -> list[Manifest]:
-    """The JSON patch that makes our only entry an `Apply` entry, refused if the object changed meanwhile.
+    """Return the JSON patch that changes the only entry of the manager to `Apply`; empty if it has several.
 
-    It takes no more than the place of the entry; empty when there are several.
+    The patch needs the index of the entry only, not its fields. The server rejects it if the object has changed.
     """
     entries = enumerate(meta.managed_fields)
-    ours = [place for place, entry in entries if entry.manager == manager and not entry.subresource]
-    if len(ours) != 1:
+    indexes = [index for index, entry in entries if entry.manager == manager and not entry.subresource]
+    if len(indexes) != 1:
         return []
-    operation = {"op": "replace", "path": f"/metadata/managedFields/{ours[0]}/operation", "value": "Apply"}
+    operation = {"op": "replace", "path": f"/metadata/managedFields/{indexes[0]}/operation", "value": "Apply"}
     return [operation, _unless_changed(meta.resource_version)]
 
 
 def upgrade_entries(manifest: Manifest, manager: str) -> list[Manifest]:
-    """The JSON patch that gives all our fields to one `Apply` entry, refused if the object changed meanwhile.
+    """Return the JSON patch that merges all entries of the manager into one `Apply` entry.
 
-    It is empty when we own no field, for instance after another client removed our entries.
+    The patch is empty if there are none, for example after another client removed them. The server rejects it if the
+    object has changed.
     """
     entries = manifest["metadata"].get("managedFields", [])
     ours = [entry for entry in entries if entry["manager"] == manager and not entry.get("subresource")]
@@ -59,5 +60,5 @@ def _unless_changed(version: str) -> Manifest:
 
 
 def _union(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Field sets are trees of names; their union is the merge of the trees."""
+    """Return the union of two field sets, which are trees of field names."""
     return {name: _union(one.get(name, {}), other.get(name, {})) for name in sorted({*one, *other})}

@@ -1,4 +1,4 @@
-"""The smallest change from one document to another."""
+"""JSON merge patches."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from coder_k8s.kube.objects import Manifest
 
 
 def merge_patch(old: Manifest, new: Manifest) -> Manifest:
-    """A JSON merge patch (RFC 7386): what to set, and null for what to remove; empty when there is nothing to do."""
+    """Return the JSON merge patch (RFC 7386) from `old` to `new`; empty if they are equal."""
     patch: Manifest = {name: None for name in old if name not in new}
     for name, value in new.items():
         if name not in old:

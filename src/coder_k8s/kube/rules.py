@@ -1,12 +1,12 @@
-"""What a piece of code may do at the API server, declared next to that code."""
+"""RBAC rules, declared next to the code that needs them."""
 
 from typing import NamedTuple
 
 
 class Rule(NamedTuple):
-    """Verbs on resources; the generated roles are made of these.
+    """An RBAC rule; the generated Roles and ClusterRoles contain these.
 
-    `cluster_scoped` marks resources outside of namespaces, which only an operator of the whole cluster gets.
+    `cluster_scoped` marks cluster-scoped resources, which a namespace-scoped install does not get.
     """
 
     groups: tuple[str, ...]
