@@ -51,7 +51,7 @@ def after(clock: Clock, minutes: float) -> None:
 )
 def test_age_counts_from_the_first_attempt(clock: Clock, first: float, now: float, age: float) -> None:
     going = deleted("a")
-    cleanup = Cleanup(NO_CLIENT, clock, [going])
+    cleanup = Cleanup(NO_CLIENT, clock)
     after(clock, first)
     cleanup.age(going)
     after(clock, now)
@@ -60,20 +60,21 @@ def test_age_counts_from_the_first_attempt(clock: Clock, first: float, now: floa
 
 def test_an_object_that_stays_has_no_age(clock: Clock) -> None:
     staying = deleted("a", at=None)
-    cleanup = Cleanup(NO_CLIENT, clock, [staying])
+    cleanup = Cleanup(NO_CLIENT, clock)
     cleanup.age(staying)
     after(clock, 9)
     assert cleanup.age(staying) == timedelta()
 
 
 def test_attempts_are_counted_by_uid_and_forgotten_with_the_object(clock: Clock) -> None:
-    objects = [deleted("a")]
-    cleanup = Cleanup(NO_CLIENT, clock, objects)
-    cleanup.age(objects[0])
+    cleanup = Cleanup(NO_CLIENT, clock)
+    cleanup.age(deleted("a"))
     after(clock, 2)
-    objects[:] = [deleted("b")]
-    assert cleanup.age(objects[0]) == timedelta()
-    assert set(cleanup._first_attempts) == {"b"}
+    assert cleanup.age(deleted("b")) == timedelta()
+    after(clock, 3)
+    assert cleanup.age(deleted("b")) == timedelta(minutes=1)
+    cleanup.forget(deleted("b").key)
+    assert cleanup.age(deleted("b")) == timedelta()
 
 
 @pytest.mark.parametrize("starting", [False, True], ids=["coderd runs", "coderd is starting"])

@@ -10,7 +10,7 @@ import pytest
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
 from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.status import REJECTED_RETRY, StatusRejected, StatusWriter
+from coder_k8s.controllers.status import StatusRejected, StatusWriter
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache, Change
@@ -81,11 +81,6 @@ class World:
         return sorted(
             (event["reason"], event["note"]) for event in events for _ in range(event.get("series", {}).get("count", 1))
         )
-
-    def rejected(self) -> float:
-        """How many writes of a status were rejected, by the metric."""
-        [family] = self.metrics.status_rejected.collect()
-        return sum(sample.value for sample in family.samples if sample.name.endswith("_total"))
 
     def requests(self) -> int:
         samples = next(iter(self.metrics.requests.collect())).samples
@@ -285,20 +280,6 @@ async def test_a_pass_that_breaks_off_takes_back_no_verdict_on_this_generation(
     await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"replicas": 2}})
     await break_off(world)
     assert condition(await world.manifest(), "Ready")["reason"] == "Retrying"
-
-
-async def test_rejected_status_is_reported_by_an_event_that_names_the_field_and_retried_slowly(world: World) -> None:
-    seen = await world.create()
-    world.cache.replace("", [seen], seen.metadata.resource_version)
-
-    async def reconcile(_: Key) -> None:
-        await world.write(seen, working(phase="Bogus", version="s3cret"))
-
-    assert await world.writer.guard(reconcile)(world.key) == REJECTED_RETRY
-    words = "The API server rejects the status of this object because of status.phase. Correct this field."
-    assert await world.events() == [("StatusRejected", words)]
-    assert world.rejected() == 1
-    assert "status" not in await world.manifest()
 
 
 def test_rejection_without_a_field_has_the_words_of_who_rejects() -> None:

@@ -51,10 +51,22 @@ class Children:
         here = sorted(key for key in keys if namespace in ("", key.namespace))
         return [child for key in here if (child := self.get(kind, key)) is not None]
 
+    def cache(self, kind: Kind[Unstructured]) -> Cache[Unstructured]:
+        return self._caches[kind]
+
     async def apply(
-        self, kind: Kind[Unstructured], want: Manifest, ours: Callable[[Unstructured], bool] | None = None
+        self,
+        kind: Kind[Unstructured],
+        owner: Object,
+        want: Manifest,
+        ours: Callable[[Unstructured], bool] | None = None,
     ) -> Unstructured:
-        return await self._applier.apply(kind, self._caches[kind], want, ours)
+        """The live child, brought to `want`."""
+        return await self._applier.apply(kind, self._caches[kind], want, owner.key, ours)
+
+    def forget(self, owner: Key) -> None:
+        """Drop what is known about the children of an object that is gone."""
+        self._applier.forget(owner)
 
     async def dry_run(self, kind: Kind[Unstructured], want: Manifest) -> None:
         """Raise what would refuse a write of this child; a webhook without dry run says nothing of it."""

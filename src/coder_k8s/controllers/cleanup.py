@@ -12,7 +12,7 @@ What is given up is named by an event. The time counts from the deletion, or fro
 that came later: an operator that was down, or an object that was paused, has tried nothing yet.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from coder_k8s.kube import errors
@@ -38,24 +38,25 @@ RULES = (
 class Cleanup:
     """Decides whether the deletion of an object may wait longer."""
 
-    def __init__(self, client: Client, now: Callable[[], datetime], objects: Iterable[Object]) -> None:
-        """`objects` are all that exist of the kind."""
+    def __init__(self, client: Client, now: Callable[[], datetime]) -> None:
         self._client = client
         self._now = now
-        self._objects = objects
-        self._first_attempts: dict[str, datetime] = {}
-        """By UID."""
+        self._first_attempts: dict[Key, tuple[str, datetime]] = {}
+        """With the UID of the object."""
 
     def age(self, owner: Object) -> timedelta:
         """For how long this process has tried to clean up after an object that is deleted."""
-        since, uid = owner.metadata.deletion_timestamp, owner.metadata.uid
+        since, now = owner.metadata.deletion_timestamp, self._now()
         if since is None:
             return timedelta()
-        if uid not in self._first_attempts:
-            existing = {each.metadata.uid for each in self._objects}
-            known = {each: at for each, at in self._first_attempts.items() if each in existing}
-            self._first_attempts = {**known, uid: self._now()}
-        return self._now() - max(since, self._first_attempts[uid])
+        uid, first = self._first_attempts.get(owner.key, ("", now))
+        if uid != owner.metadata.uid:
+            first = now
+        self._first_attempts[owner.key] = (owner.metadata.uid, first)
+        return now - max(since, first)
+
+    def forget(self, key: Key) -> None:
+        self._first_attempts.pop(key, None)
 
     async def may_wait(self, owner: Object) -> bool:
         """Whether a cleanup that failed is tried again."""

@@ -7,11 +7,10 @@ from typing import NamedTuple, TypeVar
 from coder_k8s.api import PROVISIONER, WORKSPACE_PROXY, CoderProvisioner, CoderWorkspaceProxy
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import Key, Kind, Object
-from coder_k8s.kube.rules import Rule
+from coder_k8s.kube.rules import READ, Rule
 
 from .cleanup import PROVISIONER_FINALIZER, PROXY_FINALIZER
 
-READ = ("get", "list", "watch")
 RULES = (Rule((PROVISIONER.group,), (PROVISIONER.plural, WORKSPACE_PROXY.plural), READ),)
 
 T = TypeVar("T", bound=Object)

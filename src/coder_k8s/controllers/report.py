@@ -29,6 +29,8 @@ class Report:
     """Fields of the status that a step knows."""
     requeue: float | None = None
     """Seconds until the next reconcile; `None` if only a change causes one."""
+    retain_conditions: bool = False
+    """Whether conditions that this reconcile does not report stay as they are."""
     scaled_to_zero: bool = False
     """Whether no pods are wanted: what needs some keeps its status, and `Ready` has a reason of its own."""
     _open: list[Finding] = field(default_factory=list)

@@ -15,14 +15,12 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import Finding, find, merge
-from coder_k8s.kube.controller import Reconcile
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object
 from coder_k8s.kube.patch import merge_patch
 
 from .crds import RECHECK, CRDOutdated, SchemaCheck
-from .labels import paused
 from .report import READY, RECONCILING, STALLED, Report
 
 log = logging.getLogger(__name__)
@@ -83,23 +81,12 @@ class StatusWriter(Generic[T]):
         self._schema = SchemaCheck(client, kind, now)
         self._rejected = metrics.status_rejected.labels(str(kind))
 
-    def guard(self, reconcile: Reconcile) -> Reconcile:
-        """The same reconcile, which does nothing for objects whose status cannot be stored, and reports that."""
+    async def confirm_schema(self, seen: T) -> None:
+        """Raise `CRDOutdated` unless the CRD stores every field of the status."""
+        await self._schema.confirm(seen)
 
-        async def guarded(key: Key) -> float | None:
-            try:
-                seen = self._cache.get(key)
-                if seen is not None and not seen.deleting and not paused(seen):
-                    await self._schema.confirm(seen)
-                return await reconcile(key)
-            except CRDOutdated as outdated:
-                return await self._report_outdated(key, outdated)
-            except StatusRejected as rejected:
-                return self._report_rejection(key, rejected)
-
-        return guarded
-
-    async def _report_outdated(self, key: Key, outdated: CRDOutdated) -> float | None:
+    async def report_outdated(self, key: Key, outdated: CRDOutdated) -> float | None:
+        """Report in the status that the CRD lacks fields; seconds until the next reconcile."""
         seen = self._cache.get(key)
         if seen is None:
             return None
@@ -110,10 +97,10 @@ class StatusWriter(Generic[T]):
         except CRDOutdated:  # not even conditions are stored
             log.warning("%s", outdated, extra=self._about(key))
         except StatusRejected as rejected:
-            return self._report_rejection(key, rejected)
+            return self.report_rejection(key, rejected)
         return RECHECK.total_seconds()
 
-    def _report_rejection(self, key: Key, rejected: StatusRejected) -> float | None:
+    def report_rejection(self, key: Key, rejected: StatusRejected) -> float | None:
         """No condition can say it, so an event does, with the log and a metric."""
         self._rejected.inc()
         log.warning("%s", rejected, extra=self._about(key))
@@ -149,7 +136,7 @@ class StatusWriter(Generic[T]):
         except errors.ServerError as trouble:
             if not _is_known(seen):
                 report.interrupt(reasons.RETRYING, trouble.message)
-                report.fields.setdefault("phase", _status(seen).phase or "Pending")
+                report.fields.setdefault("phase", status_of(seen).phase or "Pending")
                 await self.write(seen, report, owned=frozenset())
             raise
 
@@ -180,7 +167,7 @@ class StatusWriter(Generic[T]):
         """The object with its new status; nothing when it is no longer ours to write."""
         live = seen
         for _ in range(tries):
-            before = _status(live)
+            before = status_of(live)
             after = told(before)
             change = merge_patch(_manifest(before), _manifest(after))
             if not change:
@@ -203,7 +190,7 @@ class StatusWriter(Generic[T]):
                 live = await self._client.get(self._kind, seen.key)
                 self._cache.record_write(live, "")  # somebody else's doing, which our write on top of it would hide
                 replaced = live.metadata.uid != seen.metadata.uid
-                if replaced or _status(live).observed_generation > seen.metadata.generation:
+                if replaced or status_of(live).observed_generation > seen.metadata.generation:
                     return None
             else:
                 self._announce(seen, before, after)
@@ -222,12 +209,13 @@ class StatusWriter(Generic[T]):
 
 def _is_known(seen: Object) -> bool:
     """Whether a pass over this generation has come to an end that lasts."""
-    told = [find(_status(seen).conditions, type_) for type_ in (READY, STALLED)]
+    told = [find(status_of(seen).conditions, type_) for type_ in (READY, STALLED)]
     current = ("True", seen.metadata.generation)
     return any(each is not None and (each.status, each.observed_generation) == current for each in told)
 
 
-def _status(of: Object) -> Status:
+def status_of(of: Object) -> Status:
+    """The status of an object of one of our kinds."""
     status: Status = of.status  # type: ignore[attr-defined]
     return status
 

@@ -39,13 +39,15 @@ class Applier:
         self._client = client
         self._writer = writer
         self._label = label
-        self._refusals: dict[tuple[Kind[Unstructured], Key], tuple[str, str]] = {}
+        self._refusals: dict[Key, dict[tuple[Kind[Unstructured], Key], tuple[str, str]]] = {}
+        """By owner and child: the digest of what was written, and the resourceVersion of what the server made of it."""
 
     async def apply(
         self,
         kind: Kind[Unstructured],
         cache: Cache[Unstructured],
         want: Manifest,
+        owner: Key,
         ours: Callable[[Unstructured], bool] | None = None,
     ) -> Unstructured:
         """The live object, brought to `want`; `ours` tells our objects from others, by default by their controller."""
@@ -54,34 +56,42 @@ class Applier:
         live = cache.get(key)
         if live is None:
             try:
-                return await self._write(kind, cache, want, self._client.create(kind, want))
+                return await self._write(kind, cache, want, owner, self._client.create(kind, want))
             except errors.AlreadyExists:
                 live = await self._client.get(kind, key)  # the cache has yet to hear of it
         if not ours(live):
             raise OwnedByOther(kind, live)
-        if live.deleting or self._settled(kind, live, want):
+        if live.deleting or self._is_applied(kind, live, want, owner):
             return live
         if managed_fields.needs_upgrade(live.metadata, self._client.field_manager):
             await self._take_over(kind, live)
         want["metadata"]["uid"] = live.metadata.uid  # `Conflict` when a namesake has taken its place
-        return await self._write(kind, cache, want, self._client.apply(kind, want))
+        return await self._write(kind, cache, want, owner, self._client.apply(kind, want))
 
-    def _settled(self, kind: Kind[Unstructured], live: Unstructured, want: Manifest) -> bool:
-        """Nothing to write: all is there, or the server has already told us that this is all we get."""
-        digest = want["metadata"]["labels"][self._label]
-        if self._refusals.get((kind, live.key)) == (digest, live.metadata.resource_version):
-            return True
-        return contains(live.manifest, want)
+    def forget(self, owner: Key) -> None:
+        """Drop what is known about the children of an object that is gone."""
+        self._refusals.pop(owner, None)
+
+    def _is_applied(self, kind: Kind[Unstructured], live: Unstructured, want: Manifest, owner: Key) -> bool:
+        """Whether nothing is to be written: all of it is there, or is what the server made of the same write."""
+        written = (want["metadata"]["labels"][self._label], live.metadata.resource_version)
+        return self._refusals.get(owner, {}).get((kind, live.key)) == written or contains(live.manifest, want)
 
     async def _write(
-        self, kind: Kind[Unstructured], cache: Cache[Unstructured], want: Manifest, request: Awaitable[Unstructured]
+        self,
+        kind: Kind[Unstructured],
+        cache: Cache[Unstructured],
+        want: Manifest,
+        owner: Key,
+        request: Awaitable[Unstructured],
     ) -> Unstructured:
         """A webhook or an unforeseen normal form may answer with something else: asking again would change nothing."""
         live = await cache.write(key_of(want), self._writer, request)
-        self._refusals.pop((kind, live.key), None)
+        known = self._refusals.get(owner, {})
+        known.pop((kind, live.key), None)
         if not contains(live.manifest, want):
-            digest = want["metadata"]["labels"][self._label]
-            self._refusals[kind, live.key] = (digest, live.metadata.resource_version)
+            known[kind, live.key] = (want["metadata"]["labels"][self._label], live.metadata.resource_version)
+            self._refusals[owner] = known
         return live
 
     def _stamp(self, want: Manifest) -> Manifest:

@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+READ = ("get", "list", "watch")
+MANAGE = (*READ, "create", "patch", "delete")
+
 
 class Rule(NamedTuple):
     """An RBAC rule; the generated Roles and ClusterRoles contain these.

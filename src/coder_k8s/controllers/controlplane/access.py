@@ -1,28 +1,20 @@
 """The operator's access to coderd's API, reported as the condition `OperatorAccessReady`."""
 
-from collections.abc import Callable
-from datetime import datetime
-from random import Random
-
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.api.shared import SecretKey, TokenSecret
 from coder_k8s.coderd import access_db
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
-from coder_k8s.coderd.connections import Connections
-from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import OwnedByOther
-from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import find
-from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.finalizers import FinalizerRefused
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Key, PartialObject, Unstructured
+from coder_k8s.kube.objects import Key, Unstructured
 
 from .database import URLMissing, connection_url
 from .revocation import Revocation, SecretLeft, TokenLeft
@@ -37,28 +29,18 @@ TRUST = 3600.0
 class OperatorAccess:
     """Has a token for the API of each control plane: the one it is given, or one of its own made by SQL."""
 
-    def __init__(
-        self,
-        client: Client,
-        children: Children,
-        secrets: Cache[PartialObject],
-        connections: Connections,
-        revocation: Revocation,
-        recorder: Recorder,
-        now: Callable[[], datetime],
-        rng: Random,
-    ) -> None:
-        self._client = client
-        self._children = children
-        self._secrets = secrets
-        self._connections = connections
+    def __init__(self, context: Context[CoderControlPlane], revocation: Revocation) -> None:
+        self._client = context.client
+        self._children = context.children
+        self._secrets = context.secrets
+        self._connections = context.runtime.coderd
         self._revocation = revocation
-        self._recorder = recorder
-        self._now = now
-        self._rng = rng
-        self._standing = Standing(now)
+        self._recorder = context.recorder
+        self._now = context.now
+        self._rng = context.runtime.rng
+        self._standing = Standing(context.now)
         """What the database says."""
-        self._answers = Standing(now)
+        self._answers = Standing(context.now)
         """What coderd says."""
 
     async def ensure(self, plane: CoderControlPlane, serving: bool, report: Report) -> Coderd | None:
@@ -83,8 +65,12 @@ class OperatorAccess:
         report.fields["operator_access_ready"] = True
         return Coderd(self._connections, api_url(plane), token)
 
+    def forget(self, key: Key) -> None:
+        self.invalidate(key)
+        self._revocation.forget(key)
+
     def invalidate(self, key: Key) -> None:
-        """coderd said that the token is bad, or the control plane is gone: what worked proves nothing any more."""
+        """coderd said that the token is bad: what worked proves nothing any more."""
         self._standing.forget(key)
         self._answers.forget(key)
 
@@ -186,7 +172,7 @@ class OperatorAccess:
         name = access_db.token_name(plane.metadata.namespace, plane.metadata.name)
         grant = await access_db.keep_token(url, name, current, now=self._now(), rng=self._rng) if current else None
         if grant is not None:
-            await self._children.apply(SECRET, secret(plane, grant.token))
+            await self._children.apply(SECRET, plane, secret(plane, grant.token))
         else:
             await self._confirm(plane, made)
             grant = await (self._renew(plane, url, name, current) if current else self._make(plane, url, name))
@@ -205,18 +191,18 @@ class OperatorAccess:
         """The Secret and the finalizer exist before the token does, so that a deletion after a crash revokes it."""
 
         async def store(token: str) -> None:
-            await self._children.apply(SECRET, secret(plane, token))
-            await self._revocation.hold(plane)
+            await self._children.apply(SECRET, plane, secret(plane, token))
+            await self._revocation.add_finalizer(plane)
 
         return await access_db.ensure_token(url, name, "", now=self._now(), rng=self._rng, store=store)
 
     async def _renew(self, plane: CoderControlPlane, url: str, name: str, current: str) -> access_db.Grant:
         """The Secret has the new token before the old one is deleted."""
-        await self._revocation.hold(plane)
+        await self._revocation.add_finalizer(plane)
         await self._children.dry_run(SECRET, secret(plane, "dry-run"))
         grant = await access_db.ensure_token(url, name, current, now=self._now(), rng=self._rng)
         try:
-            await self._children.apply(SECRET, secret(plane, grant.token))
+            await self._children.apply(SECRET, plane, secret(plane, grant.token))
         except (errors.Forbidden, errors.Invalid):  # nobody will ever hold the new one
             await access_db.retire(url, name, current)
             raise

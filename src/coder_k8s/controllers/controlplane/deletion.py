@@ -19,12 +19,11 @@ from datetime import timedelta
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, CoderProvisioner, CoderWorkspaceProxy
 from coder_k8s.coderd.access_db import USERNAME, token_name
-from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER, RETRY, Cleanup
+from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER, RETRY
+from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.dependents import Dependent, planes_of_provisioner, planes_of_proxy, remaining
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.client import Client
-from coder_k8s.kube.events import Recorder
 
 from .revocation import Revocation, SecretLeft, TokenLeft
 
@@ -44,19 +43,17 @@ class Deletion:
 
     def __init__(
         self,
-        client: Client,
+        context: Context[CoderControlPlane],
         provisioners: Cache[CoderProvisioner],
         proxies: Cache[CoderWorkspaceProxy],
         revocation: Revocation,
-        recorder: Recorder,
-        cleanup: Cleanup,
     ) -> None:
-        self._client = client
+        self._client = context.client
         self._provisioners = provisioners.index(planes_of_provisioner)
         self._proxies = proxies.index(planes_of_proxy)
         self._revocation = revocation
-        self._recorder = recorder
-        self._cleanup = cleanup
+        self._recorder = context.recorder
+        self._cleanup = context.cleanup
 
     def is_needed(self, plane: CoderControlPlane) -> bool:
         """Whether there is something to clean up."""

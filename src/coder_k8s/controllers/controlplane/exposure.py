@@ -61,7 +61,7 @@ class Exposure:
             await self._children.prune(HTTP_ROUTE, plane, keep=[])
 
     async def _by_ingress(self, plane: CoderControlPlane, wanted: Ingress, report: Report) -> None:
-        made = await self._children.apply(INGRESS, ingress(plane, wanted))
+        made = await self._children.apply(INGRESS, plane, ingress(plane, wanted))
         report.add(
             EXPOSED, True, reasons.APPLIED, f"Ingress {plane.metadata.name} serves {' and '.join(hosts(wanted))}"
         )
@@ -71,7 +71,7 @@ class Exposure:
     async def _by_gateway(self, plane: CoderControlPlane, wanted: Gateway, report: Report) -> None:
         before = self._children.get(HTTP_ROUTE, plane.key)
         try:
-            route = await self._children.apply(HTTP_ROUTE, http_route(plane, wanted))
+            route = await self._children.apply(HTTP_ROUTE, plane, http_route(plane, wanted))
         except (errors.NotFound, errors.Forbidden) as refusal:
             if isinstance(refusal, errors.Forbidden) and GOING not in refusal.message:
                 raise

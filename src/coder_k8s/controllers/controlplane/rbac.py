@@ -145,8 +145,8 @@ class WorkspaceRBAC:
             return known or live.metadata.annotations.get(OWNER_UID) == plane.metadata.uid
 
         try:
-            await self._children.apply(ROLE, role(plane, namespace), ours)
-            await self._children.apply(ROLE_BINDING, role_binding(plane, namespace), ours)
+            await self._children.apply(ROLE, plane, role(plane, namespace), ours)
+            await self._children.apply(ROLE_BINDING, plane, role_binding(plane, namespace), ours)
         except OwnedByOther as taken:
             return Refusal(reasons.NAME_TAKEN, str(taken))
         except errors.Forbidden as refusal:

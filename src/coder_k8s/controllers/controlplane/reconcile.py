@@ -1,22 +1,19 @@
-"""What is done about a CoderControlPlane: the boxes of the flowchart, in order."""
+"""The steps that bring a CoderControlPlane to its desired state, in order."""
 
 from functools import partial
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.controllers import refusals
-from coder_k8s.controllers.children import Children, controlled_by
-from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER, Cleanup
-from coder_k8s.controllers.labels import labels, paused
+from coder_k8s.controllers.children import controlled_by
+from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER
+from coder_k8s.controllers.context import Context
+from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.pods import failing
+from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_counts
-from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.controllers.urls import status_url
-from coder_k8s.kube import finalizers
-from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.client import Client
-from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Manifest, Unstructured
 
@@ -32,83 +29,70 @@ from .rbac import FINALIZER, WorkspaceRBAC
 from .rollout import judge
 from .tokens import generates_token
 
-CONDITIONS = frozenset(ControlPlaneCondition)
 
+class ControlPlaneSteps(Steps[CoderControlPlane]):
+    """Brings one CoderControlPlane at a time to its desired state."""
 
-class Reconciler:
-    """Brings one CoderControlPlane at a time to rest."""
+    conditions = frozenset(ControlPlaneCondition)
 
     def __init__(
         self,
-        client: Client,
-        planes: Cache[CoderControlPlane],
-        children: Children,
-        recorder: Recorder,
-        cleanup: Cleanup,
-        *,
+        context: Context[CoderControlPlane],
         environment: sources.Sources,
         rbac: WorkspaceRBAC,
-        exposure: Exposure,
         access: OperatorAccess,
         license: LicenseApplier,
         entitlements: EntitlementWatcher,
         deletion: Deletion,
-        status: StatusWriter[CoderControlPlane],
-        writer: str,
     ) -> None:
-        self._client = client
-        self._planes = planes
-        self._children = children
-        self._recorder = recorder
-        self._cleanup = cleanup
+        self._context = context
+        self._children = context.children
         self._sources = environment
         self._rbac = rbac
-        self._exposure = exposure
+        self._exposure = Exposure(context.children, context.now)
         self._access = access
         self._license = license
         self._entitlements = entitlements
         self._deletion = deletion
-        self._status = status
-        self._writer = writer
+        self.finalize = {CONTROL_PLANE_FINALIZER: deletion.clean_up, FINALIZER: self._remove_roles}
 
-    async def reconcile(self, key: Key) -> float | None:
-        """One pass of the flowchart; returns when to look again."""
-        plane = self._planes.get(key)
-        if plane is None:
-            await self._forget(key)
-            return None
-        if paused(plane):
-            await self._status.pause(plane)
-            return None
-        if plane.deleting:
-            return await self._finalize(plane)
+    async def steps(self, plane: CoderControlPlane, report: Report) -> CoderControlPlane:
+        environment = await self._sources.environment(plane)
+        plane = await self._add_finalizers(plane, report)  # before the first Role in another namespace
+        await self._ensure_service_account(plane, report)
+        await self._rbac.ensure(plane, report)
+        checksum, live = await self._deploy(plane, environment, report)
+        backend = await self._serve(plane, report)
+        with refusals.told(report, ControlPlaneCondition.EXPOSED):
+            await self._exposure.ensure(plane, backend, report)
+        found = self._observe_rollout(plane, live, environment, report)
+        if found.complete:  # pods of the last rollout need their account until they are gone
+            await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
+        ours = controlled_by(plane, backend) is not None
+        await self._reconcile_coderd(plane, live is not None and ours, found.ready > 0, report)
 
-        report = Report(plane.status.conditions)
-        async with self._status.report_failure(plane, report):
-            environment = await self._sources.environment(plane)
-            plane = await self._hold(plane, report)  # before the first Role in another namespace
-            await self._ensure_service_account(plane, report)
-            await self._rbac.ensure(plane, report)
-            checksum, live = await self._deploy(plane, environment, report)
-            backend = await self._serve(plane, report)
-            with refusals.told(report, ControlPlaneCondition.EXPOSED):
-                await self._exposure.ensure(plane, backend, report)
-            found = self._look(plane, live, environment, report)
-            if found.complete:  # pods of the last rollout need their account until they are gone
-                await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
-            ours = controlled_by(plane, backend) is not None
-            await self._converse(plane, live is not None and ours, found.ready > 0, report)
+        report.fields |= {
+            "url": status_url(plane) if ours else plane.status.url,
+            "config_checksum": checksum,
+            "image": found.running_image or plane.status.image,
+        }
+        return plane
 
-            report.fields |= {
-                "url": status_url(plane) if ours else plane.status.url,
-                "config_checksum": checksum,
-                "image": found.running_image or plane.status.image,
-            }
-        await self._status.write(self._latest(plane), report, CONDITIONS)
-        await self._let_go(self._latest(plane))  # once status names no token any more
-        return report.requeue
+    def needs(self, finalizer: str, plane: CoderControlPlane) -> bool:
+        if finalizer == CONTROL_PLANE_FINALIZER:
+            return self._deletion.is_needed(plane)
+        return bool(self._rbac.allowed_elsewhere(plane) or self._rbac.elsewhere(plane.key))
 
-    async def _converse(self, plane: CoderControlPlane, ours: bool, serving: bool, report: Report) -> None:
+    async def forget(self, key: Key) -> None:
+        """Also remove Roles elsewhere: a finalizer that was added during the deletion did not hold the object."""
+        for each in (self._sources, self._access, self._license, self._entitlements):
+            each.forget(key)
+        if self._rbac.elsewhere(key):
+            await self._context.client.confirm(CONTROL_PLANE, key, None)
+        if left := await self._rbac.remove_elsewhere(key):
+            raise next(iter(left.values()))
+
+    async def _reconcile_coderd(self, plane: CoderControlPlane, ours: bool, serving: bool, report: Report) -> None:
         """What there is to settle with coderd itself, which may be slow or away: after all that Kubernetes needs.
 
         `ours` says whether this object controls the Deployment and the Service.
@@ -117,7 +101,7 @@ class Reconciler:
             message = "Coder does not run because replicas is 0; this was known last"
             await self._retain(plane, reasons.SCALED_TO_ZERO, message, report)
             return
-        if generates_token(plane) and not self._is_held(plane):
+        if generates_token(plane) and not self._has_finalizer(plane):
             message = f"Not checked because finalizer {CONTROL_PLANE_FINALIZER} cannot be added; this was known last"
             await self._retain(plane, reasons.FORBIDDEN, message, report)
             return
@@ -150,19 +134,8 @@ class Reconciler:
     async def _serve(self, plane: CoderControlPlane, report: Report) -> Unstructured | None:
         """The Service of that name, which may belong to another owner: whether it is ours decides what may use it."""
         with refusals.told(report):
-            await self._children.apply(SERVICE, service(plane))
+            await self._children.apply(SERVICE, plane, service(plane))
         return await self._children.look(SERVICE, plane.key, expected=True)
-
-    async def _forget(self, key: Key) -> None:
-        """The object is gone; a finalizer that was added while it went did not hold it."""
-        self._access.invalidate(key)
-        self._license.forget(key)
-        self._entitlements.forget(key)
-        if self._rbac.elsewhere(key):
-            await self._client.confirm(CONTROL_PLANE, key, None)
-        left = await self._rbac.remove_elsewhere(key)
-        if left:
-            raise next(iter(left.values()))
 
     async def _ensure_service_account(self, plane: CoderControlPlane, report: Report) -> None:
         """The ServiceAccount; one that exists already is the user's own, unless it was ours and was released."""
@@ -171,7 +144,7 @@ class Reconciler:
                 await self._children.release(SERVICE_ACCOUNT, plane, account)
             return
         with refusals.told(report):
-            await self._children.apply(SERVICE_ACCOUNT, service_account(plane), partial(is_account, plane))
+            await self._children.apply(SERVICE_ACCOUNT, plane, service_account(plane), partial(is_account, plane))
 
     async def _deploy(
         self, plane: CoderControlPlane, environment: sources.Environment, report: Report
@@ -185,11 +158,11 @@ class Reconciler:
         around = PodInputs(_injects_access_url(plane, environment, template), checksum.annotation)
         remembered = plane.status.config_checksum
         with refusals.told(report):
-            live = await self._children.apply(DEPLOYMENT, deployment(plane, around))
+            live = await self._children.apply(DEPLOYMENT, plane, deployment(plane, around))
             remembered = checksum.recorded
         return remembered, live
 
-    def _look(
+    def _observe_rollout(
         self, plane: CoderControlPlane, live: Unstructured | None, environment: sources.Environment, report: Report
     ) -> Rollout:
         found, own = rollout(live, plane.spec.replicas, CONTAINER), labels(NAME, plane)
@@ -198,7 +171,7 @@ class Reconciler:
         tell_counts(found, own, report)
         return found
 
-    async def _hold(self, plane: CoderControlPlane, report: Report) -> CoderControlPlane:
+    async def _add_finalizers(self, plane: CoderControlPlane, report: Report) -> CoderControlPlane:
         """The object with the finalizers that it needs. Where one is refused, the steps that need it are left out."""
         wanted = {
             FINALIZER: self._rbac.allowed_elsewhere(plane),
@@ -206,56 +179,20 @@ class Reconciler:
         }
         for name in [name for name, needed in wanted.items() if needed]:
             with refusals.told(report):
-                plane = self._known(await finalizers.add(self._client, CONTROL_PLANE, plane, name))
+                plane = await self._context.finalizers.add(plane, name)
         return plane
 
-    def _is_held(self, plane: CoderControlPlane) -> bool:
+    def _has_finalizer(self, plane: CoderControlPlane) -> bool:
         return CONTROL_PLANE_FINALIZER in plane.metadata.finalizers or not self._deletion.is_needed(plane)
 
-    async def _let_go(self, plane: CoderControlPlane) -> None:
-        """A finalizer exists only while there is something that garbage collection cannot reach."""
-        wanted = {
-            FINALIZER: self._rbac.allowed_elsewhere(plane) or self._rbac.elsewhere(plane.key),
-            CONTROL_PLANE_FINALIZER: self._deletion.is_needed(plane),
-        }
-        for name in [name for name, needed in wanted.items() if not needed]:
-            plane = await self._release(plane, name)
-
-    def _latest(self, plane: CoderControlPlane) -> CoderControlPlane:
-        """The same generation with what this reconcile has written to it."""
-        known, seen = self._planes.get(plane.key), plane.metadata
-        if known is None or (known.metadata.uid, known.metadata.generation) != (seen.uid, seen.generation):
-            return plane
-        return known
-
-    def _known(self, plane: CoderControlPlane) -> CoderControlPlane:
-        self._planes.record_write(plane, self._writer)
-        return plane
-
-    async def _finalize(self, plane: CoderControlPlane) -> float | None:
-        """Remove what garbage collection cannot reach; what cannot be removed in time is named by an event."""
-        seconds = None
-        if CONTROL_PLANE_FINALIZER in plane.metadata.finalizers:
-            await self._children.confirm(plane)  # a namesake that followed it has a token of the same name
-            seconds = await self._deletion.clean_up(plane)
-            if seconds is None:
-                plane = await self._release(plane, CONTROL_PLANE_FINALIZER)
-        if FINALIZER in plane.metadata.finalizers:
-            await self._children.confirm(plane)
-            await self._remove_roles(plane)
-            await self._release(plane, FINALIZER)
-        return seconds
-
-    async def _release(self, plane: CoderControlPlane, name: str) -> CoderControlPlane:
-        return self._known(await finalizers.remove(self._client, CONTROL_PLANE, plane, name) or plane)
-
     async def _remove_roles(self, plane: CoderControlPlane) -> None:
+        """Remove Roles in other namespaces; those that cannot be removed in time are named by an event."""
         if left := await self._rbac.remove_elsewhere(plane.key):
             trouble = next(iter(left.values()))
-            if self._cleanup.age(plane) < BOUND:
+            if self._context.cleanup.age(plane) < BOUND:
                 raise trouble
             words = f"{', '.join(left)} could not be removed: {trouble}"
-            self._recorder.warning(CONTROL_PLANE, plane, "CleanupGivenUp", words)
+            self._context.recorder.warning(CONTROL_PLANE, plane, "CleanupGivenUp", words)
 
 
 def _injects_access_url(plane: CoderControlPlane, environment: sources.Environment, template: Manifest) -> bool:

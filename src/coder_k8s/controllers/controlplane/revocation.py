@@ -8,16 +8,13 @@ from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.coderd import access_db
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
-from coder_k8s.coderd.connections import Connections
-from coder_k8s.controllers.children import Children, controlled_by
+from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.cleanup import CONTROL_PLANE_FINALIZER
+from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.urls import api_url
-from coder_k8s.kube import errors, finalizers
-from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.client import Client
-from coder_k8s.kube.events import Recorder
+from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET, SERVICE
-from coder_k8s.kube.objects import Key, PartialObject, Unstructured
+from coder_k8s.kube.objects import Key, Unstructured
 
 from .database import URLMissing, connection_url
 from .tokens import secret_name, token_in
@@ -39,30 +36,22 @@ class Revocation:
     only if status names it: after a revocation it may stay for as long as another controller holds it.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        children: Children,
-        secrets: Cache[PartialObject],
-        connections: Connections,
-        recorder: Recorder,
-        planes: Cache[CoderControlPlane],
-        writer: str,
-    ) -> None:
-        self._client = client
-        self._children = children
-        self._secrets = secrets
-        self._connections = connections
-        self._recorder = recorder
-        self._planes = planes
-        self._writer = writer
-        self._deleted: set[str] = set()
-        """The ids of tokens that coderd deleted."""
+    def __init__(self, context: Context[CoderControlPlane]) -> None:
+        self._client = context.client
+        self._children = context.children
+        self._secrets = context.secrets
+        self._connections = context.runtime.coderd
+        self._recorder = context.recorder
+        self._finalizers = context.finalizers
+        self._deleted: dict[Key, frozenset[str]] = {}
+        """The ids of tokens that coderd deleted, by control plane."""
 
-    async def hold(self, plane: CoderControlPlane) -> None:
+    def forget(self, key: Key) -> None:
+        self._deleted.pop(key, None)
+
+    async def add_finalizer(self, plane: CoderControlPlane) -> None:
         """Add the finalizer, without which no token is made."""
-        held = await finalizers.add(self._client, CONTROL_PLANE, plane, CONTROL_PLANE_FINALIZER)
-        self._planes.record_write(held, self._writer)
+        await self._finalizers.add(plane, CONTROL_PLANE_FINALIZER)
 
     def has_token(self, plane: CoderControlPlane) -> bool:
         """Whether there may be a token that the operator made."""
@@ -108,7 +97,7 @@ class Revocation:
         await self._children.confirm(plane)
         for token in {token_in(one) for one in made}:
             identifier = token.partition("-")[0]
-            if identifier in self._deleted:
+            if identifier in self._deleted.get(plane.key, ()):
                 continue
             coderd = Coderd(self._connections, api_url(plane), token)
             try:
@@ -117,7 +106,7 @@ class Revocation:
                 await coderd.revoke_own_token()
             except coderd_errors.CoderdError:
                 return False
-            self._deleted |= {identifier}
+            self._deleted[plane.key] = self._deleted.get(plane.key, frozenset()) | {identifier}
         return True
 
     def _unwanted(self, plane: CoderControlPlane) -> list[Unstructured]:

@@ -20,6 +20,8 @@ from coder_k8s.kube.objects import Key, Kind, PartialObject, Unstructured
 
 from .deployment import ACCESS_URL
 
+Read = dict[tuple[str, Key], tuple[str, dict[str, str]]]
+"""By kind and name of a source: its resourceVersion, and the digests of its values."""
 KINDS: dict[str, Kind[Unstructured]] = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
 
 
@@ -85,14 +87,22 @@ class Sources:
     def __init__(self, client: Client, secrets: Cache[PartialObject], config_maps: Cache[PartialObject]) -> None:
         self._client = client
         self._glimpses = {"Secret": secrets, "ConfigMap": config_maps}
-        self._read: dict[tuple[str, Key], tuple[str, dict[str, str]]] = {}
+        self._read: dict[Key, Read] = {}
+        """By control plane."""
+
+    def forget(self, plane: Key) -> None:
+        self._read.pop(plane, None)
 
     async def environment(self, plane: CoderControlPlane) -> Environment:
         digests: dict[str, str] = {}
         missing: list[str] = []
         defines = False
+        named = {(source.kind, Key(plane.metadata.namespace, source.name)) for source in sources(plane)}
+        known = self._read[plane.key] = {
+            each: read for each, read in self._read.get(plane.key, {}).items() if each in named
+        }
         for source in sources(plane):
-            content = await self._content(source.kind, Key(plane.metadata.namespace, source.name))
+            content = await self._content(source.kind, Key(plane.metadata.namespace, source.name), known)
             digest = _digest_of(source, content, plane.metadata.uid)
             digests[str(source)] = digest
             if not digest and not source.optional:
@@ -101,20 +111,20 @@ class Sources:
                 defines = defines or ACCESS_URL in {source.prefix + key for key in content}
         return Environment(digests, tuple(dict.fromkeys(missing)), defines)
 
-    async def _content(self, kind: str, key: Key) -> dict[str, str] | None:
+    async def _content(self, kind: str, key: Key, known: Read) -> dict[str, str] | None:
         """The digest of every value by its key; nothing when the object is not there."""
         glimpse = self._glimpses[kind].get(key)
         if glimpse is None:
-            self._read.pop((kind, key), None)
+            known.pop((kind, key), None)
             return None
-        version, content = self._read.get((kind, key), ("", {}))
+        version, content = known.get((kind, key), ("", {}))
         if version != glimpse.metadata.resource_version:
             try:
                 live = await self._client.get(KINDS[kind], key)
             except errors.NotFound:
                 return None
             content = {name: _digest(value) for name, value in _values(live).items()}
-            self._read[kind, key] = (live.metadata.resource_version, content)
+            known[kind, key] = (live.metadata.resource_version, content)
         return content
 
 

@@ -57,7 +57,7 @@ class KeySecret:
             await self._children.confirm_child(SECRET, where, self._secrets.get(where))
 
     async def write(self, provisioner: CoderProvisioner, stored: Stored) -> None:
-        await self._children.apply(SECRET, secret(provisioner, *stored))
+        await self._children.apply(SECRET, provisioner, secret(provisioner, *stored))
 
     async def dry_run(self, provisioner: CoderProvisioner) -> None:
         """Raise what a write would: a quota or a webhook may refuse the Secret."""

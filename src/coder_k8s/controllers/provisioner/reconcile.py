@@ -1,6 +1,5 @@
-"""What is done about a CoderProvisioner: the boxes of the flowchart, in order."""
+"""The steps that bring a CoderProvisioner to its desired state, in order."""
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -9,20 +8,18 @@ from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers import refusals
-from coder_k8s.controllers.children import Children, controlled_by
+from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.cleanup import PROVISIONER_FINALIZER as FINALIZER
 from coder_k8s.controllers.cleanup import RETRY as RETRY_CLEANUP
-from coder_k8s.controllers.labels import labels, paused
+from coder_k8s.controllers.context import Context
+from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.pods import failing
-from coder_k8s.controllers.queries import INTERVAL, CoderdQueries
+from coder_k8s.controllers.queries import INTERVAL
+from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_pods
-from coder_k8s.controllers.status import StatusWriter
-from coder_k8s.kube import finalizers
 from coder_k8s.kube.backoff import Backoff
-from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.client import Client
-from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.finalizers import FinalizerRefused
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Unstructured
 
@@ -33,7 +30,6 @@ from .metrics import ProvisionerMetrics
 from .retirement import Retirement
 from .rotation import KEY_READY, Rotation
 
-CONDITIONS = frozenset(ProvisionerCondition)
 CONTROL_PLANE_READY = ProvisionerCondition.CONTROL_PLANE_READY
 DEPLOYMENT_READY = ProvisionerCondition.DEPLOYMENT_READY
 ENTITLED = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
@@ -48,65 +44,45 @@ class Refusal(NamedTuple):
     message: str
 
 
-class Reconciler:
-    """Brings one CoderProvisioner at a time to rest."""
+class ProvisionerSteps(Steps[CoderProvisioner]):
+    """Brings one CoderProvisioner at a time to its desired state."""
+
+    conditions = frozenset(ProvisionerCondition)
 
     def __init__(
         self,
-        client: Client,
-        provisioners: Cache[CoderProvisioner],
-        children: Children,
-        recorder: Recorder,
-        now: Callable[[], datetime],
-        *,
+        context: Context[CoderProvisioner],
         credentials: Credentials,
-        gate: EntitlementGate,
         rotation: Rotation,
         retirement: Retirement,
-        queries: CoderdQueries,
-        status: StatusWriter[CoderProvisioner],
         metrics: ProvisionerMetrics,
         backoff: Backoff,
-        writer: str,
     ) -> None:
-        self._client = client
-        self._provisioners = provisioners
-        self._children = children
-        self._recorder = recorder
-        self._now = now
+        self._context = context
+        self._children = context.children
+        self._now = context.now
         self._credentials = credentials
-        self._gate = gate
+        self._gate = EntitlementGate(context.now, context.runtime.queries)
         self._rotation = rotation
         self._retirement = retirement
-        self._queries = queries
-        self._status = status
+        self._queries = context.runtime.queries
         self._metrics = metrics
         self._backoff = backoff
-        self._writer = writer
         self._refusals: dict[Key, Refusal] = {}
+        self.finalize = {FINALIZER: self._delete_keys}
 
-    async def reconcile(self, key: Key) -> float | None:
-        """One pass of the flowchart; returns when to look again."""
-        provisioner = self._provisioners.get(key)
-        if provisioner is None:
-            self._metrics.forget(key)
-            self._refusals.pop(key, None)
-            return None
-        if paused(provisioner):
-            await self._status.pause(provisioner)
-            return None
-        if provisioner.deleting:
-            return await self._finalize(provisioner)
-        report = Report()
-        async with self._status.report_failure(provisioner, report):
-            provisioner = await self._pass(provisioner, report)
-        self._look(provisioner, report)
-        # What could not be asked for keeps its last condition.
-        owned = frozenset[str]() if report.says(reasons.RATE_LIMITED, KEY_READY) else CONDITIONS
-        await self._status.write(provisioner, report, owned)
-        return report.requeue
+    async def forget(self, key: Key) -> None:
+        self._metrics.forget(key)
+        self._refusals.pop(key, None)
 
-    async def _pass(self, provisioner: CoderProvisioner, report: Report) -> CoderProvisioner:
+    async def steps(self, provisioner: CoderProvisioner, report: Report) -> CoderProvisioner:
+        provisioner = await self._reconcile(provisioner, report)
+        self._observe_rollout(provisioner, report)
+        # What coderd was not asked for keeps its last condition.
+        report.retain_conditions = report.says(reasons.RATE_LIMITED, KEY_READY)
+        return provisioner
+
+    async def _reconcile(self, provisioner: CoderProvisioner, report: Report) -> CoderProvisioner:
         plane = self._plane(provisioner, report)
         if plane is None:
             return provisioner  # there is neither a URL nor an image for daemons
@@ -149,12 +125,11 @@ class Reconciler:
             return provisioner, None, ""
         # The finalizer is there before the first key is.
         try:
-            provisioner = await finalizers.add(self._client, PROVISIONER, provisioner, FINALIZER)
-        except finalizers.FinalizerRefused as refused:
+            provisioner = await self._context.finalizers.add(provisioner, FINALIZER)
+        except FinalizerRefused as refused:
             report.add(KEY_READY, False, reasons.FORBIDDEN, refused.message, stalled=True)
             report.requeue_after(refusals.FORBIDDEN_POLL)
             return provisioner, None, ""
-        self._provisioners.record_write(provisioner, self._writer)
         key = ""
         with refusals.told(report, ProvisionerCondition.PROVISIONER_KEY_SECRET_READY):
             provisioner, key = await self._rotation.ensure(provisioner, plane, coderd, report)
@@ -166,12 +141,12 @@ class Reconciler:
         image = self._image(provisioner, plane)
         deployed = False
         with refusals.told(report):
-            await self._children.apply(SERVICE_ACCOUNT, objects.service_account(provisioner))
+            await self._children.apply(SERVICE_ACCOUNT, provisioner, objects.service_account(provisioner))
             if permitted:
-                await self._children.apply(ROLE, objects.role(provisioner))
-                await self._children.apply(ROLE_BINDING, objects.role_binding(provisioner))
+                await self._children.apply(ROLE, provisioner, objects.role(provisioner))
+                await self._children.apply(ROLE_BINDING, provisioner, objects.role_binding(provisioner))
             if image:
-                await self._children.apply(DEPLOYMENT, objects.deployment(provisioner, plane, key, image))
+                await self._children.apply(DEPLOYMENT, provisioner, objects.deployment(provisioner, plane, key, image))
                 deployed = True
         keep = [objects.deployment_name(provisioner)] if permitted else []
         await self._children.prune(ROLE_BINDING, provisioner, keep)
@@ -212,7 +187,7 @@ class Reconciler:
         if (lost := daemons.lost(self._pods(provisioner), seen, self._now())) is not None:
             await self._children.delete(POD, lost)
             note = f"pod {lost.metadata.name} is ready but coderd has not seen its daemon for minutes"
-            self._recorder.warning(PROVISIONER, provisioner, "DaemonRestarted", note)
+            self._context.recorder.warning(PROVISIONER, provisioner, "DaemonRestarted", note)
 
     def _plane(self, provisioner: CoderProvisioner, report: Report) -> CoderControlPlane | None:
         name = provisioner.spec.control_plane_ref.name
@@ -235,8 +210,8 @@ class Reconciler:
             report.add(CONTROL_PLANE_READY, True, reasons.CONTROL_PLANE_AVAILABLE, available)
         return plane
 
-    def _look(self, provisioner: CoderProvisioner, report: Report) -> None:
-        """The Deployment as it is, whatever could be done about it in this pass."""
+    def _observe_rollout(self, provisioner: CoderProvisioner, report: Report) -> None:
+        """The Deployment as it is, whatever could be done about it in this reconcile."""
         own = labels(objects.NAME, provisioner)
         cause = failing(self._children.labelled(POD, own, provisioner.metadata.namespace))
         tell_pods(self._rollout(provisioner), DEPLOYMENT_READY, own, report, cause)
@@ -283,15 +258,9 @@ class Reconciler:
             return None
         return refusal
 
-    async def _finalize(self, provisioner: CoderProvisioner) -> float | None:
+    async def _delete_keys(self, provisioner: CoderProvisioner) -> float | None:
         """Delete the keys that the status says exist; coderd may be away, but not for ever."""
-        if FINALIZER not in provisioner.metadata.finalizers:
-            return None
-        await self._children.confirm(provisioner)  # a namesake that followed it has keys of the same names
-        if not await self._retirement.clean_up(provisioner):
-            return RETRY_CLEANUP
-        await finalizers.remove(self._client, PROVISIONER, provisioner, FINALIZER)
-        return None
+        return None if await self._retirement.clean_up(provisioner) else RETRY_CLEANUP
 
 
 def _unusable(report: Report) -> bool:

@@ -1,7 +1,6 @@
 """Deletes keys that nobody uses any more, at the control plane where they were made."""
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -11,12 +10,8 @@ from coder_k8s.api.provisioner import RetiringKey
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import ProvisionerKey
-from coder_k8s.controllers.children import Children
-from coder_k8s.controllers.cleanup import Cleanup
-from coder_k8s.controllers.queries import CoderdQueries
+from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.report import Report
-from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.events import Recorder
 
 from . import records
 from .credentials import Credentials
@@ -45,25 +40,15 @@ class NotProven(Exception):
 class Retirement:
     """Waits until coderd shows no connected daemon on a key, or its pods and their grace period are gone."""
 
-    def __init__(
-        self,
-        provisioners: Cache[CoderProvisioner],
-        children: Children,
-        secret: KeySecret,
-        credentials: Credentials,
-        queries: CoderdQueries,
-        recorder: Recorder,
-        now: Callable[[], datetime],
-        cleanup: Cleanup,
-    ) -> None:
-        self._provisioners = provisioners
-        self._children = children
+    def __init__(self, context: Context[CoderProvisioner], secret: KeySecret, credentials: Credentials) -> None:
+        self._provisioners = context.objects
+        self._children = context.children
         self._secret = secret
         self._credentials = credentials
-        self._queries = queries
-        self._recorder = recorder
-        self._now = now
-        self._cleanup = cleanup
+        self._queries = context.runtime.queries
+        self._recorder = context.recorder
+        self._now = context.now
+        self._cleanup = context.cleanup
 
     async def proceed(
         self, provisioner: CoderProvisioner, rolled_out: bool, pods_left: bool, report: Report

@@ -1,9 +1,7 @@
 """Takes the steps that `keys` decides on: makes, stores, adopts and retires provisioner keys."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from random import Random
 from typing import Any, NamedTuple
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderControlPlane, CoderProvisioner, reasons
@@ -13,15 +11,12 @@ from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers import refusals
-from coder_k8s.controllers.queries import INTERVAL, CoderdQueries
+from coder_k8s.controllers.context import Context
+from coder_k8s.controllers.queries import INTERVAL
 from coder_k8s.controllers.refusals import NAME_TAKEN_POLL
 from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.kube import errors as kube_errors
 from coder_k8s.kube.apply import OwnedByOther
-from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.client import Client
-from coder_k8s.kube.events import Recorder
 
 from . import keys, records
 from .explanations import tell_rest
@@ -47,27 +42,16 @@ class Seen(NamedTuple):
 class Rotation:
     """Keeps one key per provisioner in coderd and its secret in a Secret."""
 
-    def __init__(
-        self,
-        client: Client,
-        provisioners: Cache[CoderProvisioner],
-        secret: KeySecret,
-        status: StatusWriter[CoderProvisioner],
-        queries: CoderdQueries,
-        recorder: Recorder,
-        metrics: ProvisionerMetrics,
-        now: Callable[[], datetime],
-        rng: Random,
-    ) -> None:
-        self._client = client
-        self._provisioners = provisioners
+    def __init__(self, context: Context[CoderProvisioner], secret: KeySecret, metrics: ProvisionerMetrics) -> None:
+        self._client = context.client
+        self._provisioners = context.objects
         self._secret = secret
-        self._status = status
-        self._queries = queries
-        self._recorder = recorder
+        self._status = context.status
+        self._queries = context.runtime.queries
+        self._recorder = context.recorder
         self._metrics = metrics
-        self._now = now
-        self._rng = rng
+        self._now = context.now
+        self._rng = context.runtime.rng
 
     async def ensure(
         self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd, report: Report

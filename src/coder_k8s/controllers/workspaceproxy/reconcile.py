@@ -1,22 +1,19 @@
-"""What is done about a CoderWorkspaceProxy: the boxes of the flowchart, in order."""
+"""The steps that bring a CoderWorkspaceProxy to its desired state, in order."""
 
-from coder_k8s.api import WORKSPACE_PROXY, CoderControlPlane, CoderWorkspaceProxy, reasons
+from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy, reasons
 from coder_k8s.api.conditions import WorkspaceProxyCondition
 from coder_k8s.api.shared import SecretKey, TokenSecret
 from coder_k8s.controllers import refusals
-from coder_k8s.controllers.children import Children, controlled_by
+from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.cleanup import PROXY_FINALIZER as FINALIZER
 from coder_k8s.controllers.cleanup import RETRY
-from coder_k8s.controllers.labels import labels, paused
+from coder_k8s.controllers.context import Context
+from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.pods import failing
+from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_counts, tell_pods
-from coder_k8s.controllers.secrets import SecretReader
-from coder_k8s.controllers.status import StatusWriter
-from coder_k8s.kube import finalizers
-from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE
 from coder_k8s.kube.objects import Key, Unstructured
 
@@ -29,72 +26,56 @@ from .retirement import Retirement
 from .tokens import Tokens
 from .verdicts import HEALTHY, NOT_ASKED, NOT_MANAGED, REGISTERED, Answers, tell
 
-CONDITIONS = frozenset(WorkspaceProxyCondition)
 TOKEN_SECRET_READY = WorkspaceProxyCondition.TOKEN_SECRET_READY
 DEPLOYMENT_READY = WorkspaceProxyCondition.DEPLOYMENT_READY
 
 
-class Reconciler:
-    """Brings one CoderWorkspaceProxy at a time to rest."""
+class ProxySteps(Steps[CoderWorkspaceProxy]):
+    """Brings one CoderWorkspaceProxy at a time to its desired state."""
+
+    conditions = frozenset(WorkspaceProxyCondition)
 
     def __init__(
         self,
-        client: Client,
-        proxies: Cache[CoderWorkspaceProxy],
-        children: Children,
-        secrets: SecretReader,
-        *,
+        context: Context[CoderWorkspaceProxy],
         places: CoderdResolver,
         tokens: Tokens,
         registrar: Registrar,
         retirement: Retirement,
         answers: Answers,
-        status: StatusWriter[CoderWorkspaceProxy],
         metrics: ProxyMetrics,
-        writer: str,
     ) -> None:
-        self._client = client
-        self._proxies = proxies
-        self._children = children
-        self._secrets = secrets
+        self._children = context.children
+        self._secrets = context.reader
         self._places = places
         self._tokens = tokens
         self._registrar = registrar
         self._retirement = retirement
         self._answers = answers
-        self._status = status
         self._metrics = metrics
-        self._writer = writer
+        self.finalize = {FINALIZER: self._deregister}
 
-    async def reconcile(self, key: Key) -> float | None:
-        """One pass of the flowchart; returns when to look again."""
-        proxy = self._proxies.get(key)
-        if proxy is None:
-            self._metrics.forget(key)
-            self._answers.forget(key)
-            return None
-        if paused(proxy):
-            await self._status.pause(proxy)
-            return None
-        if proxy.deleting:
-            return await self._finalize(proxy)
+    async def forget(self, key: Key) -> None:
+        self._metrics.forget(key)
+        self._answers.forget(key)
 
-        report = Report()
-        async with self._status.report_failure(proxy, report):
-            plane = self._places.plane(proxy)
-            given = proxy.spec.proxy_session_token_secret_ref
-            if given is not None:
-                proxy, token = await self._take(proxy, given, report)
-            else:
-                proxy, token = await self._register(proxy, plane, report)
-            # Pods wait by themselves for a Secret that is given; for anything else there is no point in starting them.
-            if (token or given) and (url := objects.primary_url(proxy, plane)):
-                live = await self._deploy(proxy, plane, url, token, report)
-                if token and live is not None and self._rollout(proxy).complete:
-                    proxy = await self._settle(proxy, token, report)
-            self._look(proxy, report)
-        await self._status.write(proxy, report, CONDITIONS)
-        return report.requeue
+    async def steps(self, proxy: CoderWorkspaceProxy, report: Report) -> CoderWorkspaceProxy:
+        plane = self._places.plane(proxy)
+        given = proxy.spec.proxy_session_token_secret_ref
+        if given is not None:
+            proxy, token = await self._take(proxy, given, report)
+        else:
+            proxy, token = await self._register(proxy, plane, report)
+        # Pods wait by themselves for a Secret that is given; for anything else there is no point in starting them.
+        if (token or given) and (url := objects.primary_url(proxy, plane)):
+            live = await self._deploy(proxy, plane, url, token, report)
+            if token and live is not None and self._rollout(proxy).complete:
+                await self._retire(proxy, token, report)
+        self._observe_rollout(proxy, report)
+        return proxy
+
+    def needs(self, finalizer: str, proxy: CoderWorkspaceProxy) -> bool:  # noqa: ARG002
+        return recorded(proxy) is not None or bool(proxy.status.retiring_proxies)
 
     async def _take(
         self, proxy: CoderWorkspaceProxy, given: TokenSecret, report: Report
@@ -127,8 +108,6 @@ class Reconciler:
             proxy = await self._registrar.ensure(proxy, place, report)
         else:
             tell(report, HEALTHY, NOT_ASKED)
-        if recorded(proxy) is None and not proxy.status.retiring_proxies:
-            proxy = await self._let_go(proxy)  # coderd refused, so nothing is registered
         token = await self._tokens.stored(proxy)
         if not token or not is_for_wanted_coderd(proxy, token):
             # Pods that run with the token of another coderd keep running until there is a token of this one.
@@ -148,7 +127,7 @@ class Reconciler:
         checksum = fnv1a32(token.encode()) if token else proxy.status.token_checksum
         shown = checksum if _shows(live, proxy.status.token_checksum, checksum) else ""
         with refusals.told(report):
-            await self._children.apply(SERVICE, objects.service(proxy))
+            await self._children.apply(SERVICE, proxy, objects.service(proxy))
         if not (image := objects.image_of(proxy, plane, live)):
             waiting = f"Waiting for CoderControlPlane {plane.metadata.name if plane else ''} to report status.image"
             report.add(
@@ -157,23 +136,20 @@ class Reconciler:
             return None
         applied: Unstructured | None = None
         with refusals.told(report):
-            applied = await self._children.apply(DEPLOYMENT, objects.deployment(proxy, url, image, shown))
+            applied = await self._children.apply(DEPLOYMENT, proxy, objects.deployment(proxy, url, image, shown))
         if applied is not None:
             report.fields["token_checksum"] = checksum
         return applied
 
-    async def _settle(self, proxy: CoderWorkspaceProxy, token: str, report: Report) -> CoderWorkspaceProxy:
-        """What follows when all pods have moved on: old proxies and Secrets go, and so may the finalizer."""
-        report.fields["retiring_proxies"] = left = await self._retirement.proceed(proxy, token, report)
+    async def _retire(self, proxy: CoderWorkspaceProxy, token: str, report: Report) -> None:
+        """Remove old proxies and Secrets, now that all pods use the current ones."""
+        report.fields["retiring_proxies"] = await self._retirement.proceed(proxy, token, report)
         await self._tokens.prune(proxy, keep=objects.token_reference(proxy).name)
         # An earlier version derived other names from some long ones.
         await self._children.prune(DEPLOYMENT, proxy, keep=[objects.deployment_name(proxy)])
-        if proxy.spec.proxy_session_token_secret_ref is None or left:
-            return proxy
-        return await self._let_go(proxy)
 
-    def _look(self, proxy: CoderWorkspaceProxy, report: Report) -> None:
-        """The Deployment as it is, whatever could be done about it in this pass."""
+    def _observe_rollout(self, proxy: CoderWorkspaceProxy, report: Report) -> None:
+        """The Deployment as it is, whatever could be done about it in this reconcile."""
         found, own = self._rollout(proxy), labels(objects.NAME, proxy)
         if report.says(reasons.IMAGE_PENDING, DEPLOYMENT_READY):
             tell_counts(found, own, report)
@@ -185,22 +161,10 @@ class Reconciler:
         live = self._children.get(DEPLOYMENT, Key(proxy.metadata.namespace, objects.deployment_name(proxy)))
         return rollout(controlled_by(proxy, live), proxy.spec.replicas, objects.CONTAINER)
 
-    async def _let_go(self, proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
-        """A finalizer exists only while there is something outside of Kubernetes to clean up."""
-        free = await finalizers.remove(self._client, WORKSPACE_PROXY, proxy, FINALIZER) or proxy
-        self._proxies.record_write(free, self._writer)
-        return free
-
-    async def _finalize(self, proxy: CoderWorkspaceProxy) -> float | None:
+    async def _deregister(self, proxy: CoderWorkspaceProxy) -> float | None:
         """Deregister what the status says we registered; coderd may be away, but not for ever."""
-        if FINALIZER not in proxy.metadata.finalizers:
-            return None
-        await self._children.confirm(proxy)  # a namesake that followed it has a proxy of the same name
         token = "" if proxy.status.proxy_id else await self._tokens.stored(proxy)
-        if not await self._retirement.clean_up(proxy, token):
-            return RETRY
-        await self._let_go(proxy)
-        return None
+        return None if await self._retirement.clean_up(proxy, token) else RETRY
 
 
 def _holds(where: SecretKey) -> str:

@@ -1,18 +1,17 @@
 """Takes the steps that `registration` decides on: registers, adopts and changes proxies, and stores their tokens."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy, reasons
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.types import ProxyRegistration, WorkspaceProxy
+from coder_k8s.controllers.cleanup import PROXY_FINALIZER
+from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.labels import ADOPT, adopts
 from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.status import StatusWriter
-from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.conditions import find
-from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.finalizers import FinalizerRefused
 
 from . import registration
@@ -29,8 +28,6 @@ STEPS = 8
 
 Fields = dict[str, Any]
 """Fields of the status."""
-Hold = Callable[[CoderWorkspaceProxy], Awaitable[CoderWorkspaceProxy]]
-"""Puts the finalizer on an object."""
 
 
 class NameTaken(Exception):
@@ -45,22 +42,15 @@ class Registrar:
     """Keeps one proxy per object in coderd and its token in a Secret."""
 
     def __init__(
-        self,
-        proxies: Cache[CoderWorkspaceProxy],
-        tokens: Tokens,
-        status: StatusWriter[CoderWorkspaceProxy],
-        recorder: Recorder,
-        metrics: ProxyMetrics,
-        answers: Answers,
-        hold: Hold,
+        self, context: Context[CoderWorkspaceProxy], tokens: Tokens, metrics: ProxyMetrics, answers: Answers
     ) -> None:
-        self._proxies = proxies
+        self._proxies = context.objects
         self._tokens = tokens
-        self._status = status
-        self._recorder = recorder
+        self._status = context.status
+        self._finalizers = context.finalizers
+        self._recorder = context.recorder
         self._metrics = metrics
         self._answers = answers
-        self._hold = hold
 
     async def ensure(self, proxy: CoderWorkspaceProxy, place: CoderdTarget, report: Report) -> CoderWorkspaceProxy:
         """The object with what was recorded; how it went is told as `Registered` and `ProxyHealthy`."""
@@ -146,7 +136,7 @@ class Registrar:
     ) -> CoderWorkspaceProxy:
         """Record that this proxy is ours, which takes no write when the status says so already."""
         return await self._status.record(
-            await self._hold(proxy),
+            await self._finalizers.add(proxy, PROXY_FINALIZER),
             registered=True,
             proxy_id=found.id,
             proxy_name=found.name,
@@ -189,7 +179,7 @@ class Registrar:
                 await self._status.record(proxy, **NOTHING)
             raise
         intention = NOTHING | {"proxy_name": name, "registration_started": started} | place.fields
-        return await self._status.record(await self._hold(proxy), **intention)
+        return await self._status.record(await self._finalizers.add(proxy, PROXY_FINALIZER), **intention)
 
     async def _create(self, proxy: CoderWorkspaceProxy, place: CoderdTarget, before: Fields) -> CoderWorkspaceProxy:
         """Register. `before` is what was recorded before the name was.

@@ -4,11 +4,8 @@ from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy
 from coder_k8s.api.workspaceproxy import RetiringProxy
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
-from coder_k8s.controllers.cleanup import Cleanup
+from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.report import Report
-from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.client import Client
-from coder_k8s.kube.events import Recorder
 
 from .claims import claims_beside
 from .places import CoderdResolver, NoCredentials
@@ -21,19 +18,12 @@ RETRY = 30.0
 class Retirement:
     """Waits until no pod runs with the token of a proxy; an object that goes waits for coderd, but not for ever."""
 
-    def __init__(
-        self,
-        client: Client,
-        proxies: Cache[CoderWorkspaceProxy],
-        places: CoderdResolver,
-        recorder: Recorder,
-        cleanup: Cleanup,
-    ) -> None:
-        self._client = client
-        self._proxies = proxies
+    def __init__(self, context: Context[CoderWorkspaceProxy], places: CoderdResolver) -> None:
+        self._client = context.client
+        self._proxies = context.objects
         self._places = places
-        self._recorder = recorder
-        self._cleanup = cleanup
+        self._recorder = context.recorder
+        self._cleanup = context.cleanup
 
     async def proceed(self, proxy: CoderWorkspaceProxy, token: str, report: Report) -> list[RetiringProxy]:
         """The proxies that still have to wait, now that all pods run with this token."""

@@ -48,7 +48,7 @@ class Tokens:
             raise SecretRefused(str(refusal)) from refusal
 
     async def store(self, proxy: CoderWorkspaceProxy, token: str) -> None:
-        await self._children.apply(SECRET, secret(proxy, token))
+        await self._children.apply(SECRET, proxy, secret(proxy, token))
 
     async def confirm(self, proxy: CoderWorkspaceProxy) -> None:
         """`Conflict` unless the object and its Secret are as we know them: a token that is replaced works no more."""

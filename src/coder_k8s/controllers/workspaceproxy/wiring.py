@@ -2,44 +2,33 @@
 
 from collections.abc import Iterable
 
-from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY, CoderControlPlane, CoderWorkspaceProxy
-from coder_k8s.controllers.children import Children
-from coder_k8s.controllers.cleanup import PROXY_FINALIZER, Cleanup
+from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY, CoderWorkspaceProxy
+from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.dependents import planes_of_proxy
-from coder_k8s.controllers.labels import DIGEST, MANAGED
 from coder_k8s.controllers.planes import ControlPlaneResolver
 from coder_k8s.controllers.pods import by_pod
 from coder_k8s.controllers.runtime import Runtime
-from coder_k8s.controllers.secrets import SecretReader
-from coder_k8s.controllers.status import StatusWriter
-from coder_k8s.kube import finalizers
-from coder_k8s.kube.apply import Applier
+from coder_k8s.controllers.wiring import base_rules, by_reference, controller_of
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.controller import Controller
-from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SECRET_METADATA, SERVICE
-from coder_k8s.kube.objects import Key, PartialObject, Unstructured
-from coder_k8s.kube.rules import Rule
+from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SERVICE
+from coder_k8s.kube.objects import Key
+from coder_k8s.kube.rules import MANAGE, READ, Rule
 
 from .metrics import ProxyMetrics
-from .objects import NAME as LABEL
+from .objects import NAME as COMPONENT
 from .objects import secret_name
 from .places import CoderdResolver
-from .reconcile import Reconciler
+from .reconcile import ProxySteps
 from .registrar import Registrar
 from .retirement import Retirement
 from .tokens import Tokens
 from .verdicts import Answers
 
-NAME = "coderworkspaceproxy"
 CHILDREN = (DEPLOYMENT, SERVICE, SECRET)
 
-READ = ("get", "list", "watch")
-MANAGE = (*READ, "create", "patch", "delete")
 RULES = (
-    Rule((WORKSPACE_PROXY.group,), (WORKSPACE_PROXY.plural,), (*READ, "patch")),
-    Rule((WORKSPACE_PROXY.group,), (f"{WORKSPACE_PROXY.plural}/status",), ("patch",)),
-    # An owner reference that blocks the owner's deletion asks for this right where that is enforced.
-    Rule((WORKSPACE_PROXY.group,), (f"{WORKSPACE_PROXY.plural}/finalizers",), ("update",)),
+    *base_rules(WORKSPACE_PROXY),
     Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), READ),
     Rule(("",), (SECRET.plural,), MANAGE),
     Rule(("",), (SERVICE.plural,), (*READ, "create", "patch")),
@@ -49,64 +38,21 @@ RULES = (
 
 
 def build(runtime: Runtime) -> Controller:
-    """The controller, with its informers wired to it."""
-    proxies, planes = runtime.informer(WORKSPACE_PROXY), runtime.informer(CONTROL_PLANE)
-    secrets = runtime.informer(SECRET_METADATA)
-    caches = {kind: runtime.informer(kind, labels=MANAGED) for kind in (*CHILDREN, POD)}
-
-    client, recorder, now = runtime.client, runtime.recorder, runtime.now
-
-    async def hold(proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
-        held = await finalizers.add(client, WORKSPACE_PROXY, proxy, PROXY_FINALIZER)
-        proxies.record_write(held, NAME)
-        return held
-
-    children = Children(client, Applier(client, NAME, DIGEST), caches, WORKSPACE_PROXY)
-    reader = SecretReader(client, secrets)
-    places = CoderdResolver(ControlPlaneResolver(client, planes, reader, runtime.coderd), reader, runtime.coderd)
-    tokens = Tokens(children, secrets)
-    status = StatusWriter(client, WORKSPACE_PROXY, proxies, recorder, NAME, now, runtime.metrics)
+    """The controller of CoderWorkspaceProxy."""
+    context = Context(runtime, WORKSPACE_PROXY, CHILDREN, read=(POD,))
+    planes = runtime.informer(CONTROL_PLANE)
+    resolver = ControlPlaneResolver(context.client, planes, context.reader, runtime.coderd)
+    places = CoderdResolver(resolver, context.reader, runtime.coderd)
+    tokens = Tokens(context.children, context.secrets)
+    answers = Answers(context.now, Backoff(2.0, 120.0, runtime.rng.random))
     metrics = ProxyMetrics(runtime.metrics.registry)
-    answers = Answers(now, Backoff(2.0, 120.0, runtime.rng.random))
-    reconciler = Reconciler(
-        client,
-        proxies,
-        children,
-        reader,
-        places=places,
-        tokens=tokens,
-        registrar=Registrar(proxies, tokens, status, recorder, metrics, answers, hold),
-        retirement=Retirement(client, proxies, places, recorder, Cleanup(client, now, proxies)),
-        answers=answers,
-        status=status,
-        metrics=metrics,
-        writer=NAME,
-    )
-    controller = Controller(NAME, status.guard(reconciler.reconcile), metrics=runtime.metrics, workers=runtime.workers)
-
-    by_plane = proxies.index(planes_of_proxy)
-    by_secret = proxies.index(_secrets)
-
-    def of_plane(plane: CoderControlPlane) -> Iterable[Key]:
-        return by_plane[plane.key]
-
-    def of_secret(secret: PartialObject) -> Iterable[Key]:
-        return by_secret[secret.key]
-
-    controller.watch(proxies)
-    controller.watch(planes, of_plane)
-    controller.watch(secrets, of_secret)
-    for kind in CHILDREN:
-        controller.watch(caches[kind], _of_child)
-    controller.watch(caches[POD], by_pod(proxies, LABEL))
+    registrar = Registrar(context, tokens, metrics, answers)
+    steps = ProxySteps(context, places, tokens, registrar, Retirement(context, places), answers, metrics)
+    controller = controller_of(context, steps)
+    controller.watch(planes, by_reference(context.objects, planes_of_proxy))
+    controller.watch(context.secrets, by_reference(context.objects, _secrets))
+    controller.watch(context.children.cache(POD), by_pod(context.objects, COMPONENT))
     return controller
-
-
-def _of_child(child: Unstructured) -> Iterable[Key]:
-    owner = child.controller
-    if owner is None or owner.kind != WORKSPACE_PROXY.name:
-        return []
-    return [Key(child.metadata.namespace, owner.name)]
 
 
 def _secrets(proxy: CoderWorkspaceProxy) -> Iterable[Key]:

@@ -1,0 +1,101 @@
+"""The reconcile of every kind.
+
+| the object                          | reconcile                                                                   |
+|-------------------------------------|-----------------------------------------------------------------------------|
+| is gone                             | drops what is held in memory about it                                       |
+| is paused                           | reports that in the status, and nothing else                                |
+| is being deleted                    | runs the cleanup of each finalizer, and removes those that are done         |
+| has a CRD that lacks status fields  | reports that in the status, and nothing else                                |
+| any other                           | runs the steps, writes the status once, removes finalizers that are not needed |
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Generic, TypeVar
+
+from coder_k8s.kube.objects import Key, Object
+
+from .context import Context
+from .crds import CRDOutdated
+from .labels import paused
+from .report import Report
+from .status import StatusRejected, status_of
+
+T = TypeVar("T", bound=Object)
+
+CleanUp = Callable[[T], Awaitable[float | None]]
+"""Removes what garbage collection cannot reach. Seconds until the next attempt; `None` when nothing is left to do."""
+
+
+class Steps(Generic[T]):
+    """What a kind provides."""
+
+    conditions: frozenset[str] = frozenset()
+    """The types of its conditions; those that a reconcile does not report are removed."""
+    finalize: Mapping[str, CleanUp[T]] = {}
+    """The cleanup of each finalizer, in the order in which they run."""
+
+    async def steps(self, seen: T, report: Report) -> T:
+        """Bring one object to its desired state and report on it; returns the object as last written."""
+        raise NotImplementedError
+
+    def needs(self, finalizer: str, seen: T) -> bool:  # noqa: ARG002
+        """Whether an object that is not being deleted has something for a finalizer to clean up."""
+        return True
+
+    async def forget(self, key: Key) -> None:
+        """Drop what is held in memory about an object that is gone."""
+
+
+class Reconciler(Generic[T]):
+    """Reconciles one object of a kind at a time."""
+
+    def __init__(self, context: Context[T], kind: Steps[T]) -> None:
+        self._context = context
+        self._kind = kind
+        self._status = context.status
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Seconds until the next reconcile; `None` if only a change causes one."""
+        try:
+            return await self._reconcile(key)
+        except CRDOutdated as outdated:
+            return await self._status.report_outdated(key, outdated)
+        except StatusRejected as rejected:
+            return self._status.report_rejection(key, rejected)
+
+    async def _reconcile(self, key: Key) -> float | None:
+        seen = self._context.objects.get(key)
+        if seen is None:
+            self._context.forget(key)
+            await self._kind.forget(key)
+            return None
+        if paused(seen):
+            await self._status.pause(seen)
+            return None
+        if seen.deleting:
+            return await self._finalize(seen)
+        await self._status.confirm_schema(seen)
+        return await self._run(seen)
+
+    async def _run(self, seen: T) -> float | None:
+        report = Report(status_of(seen).conditions)
+        async with self._status.report_failure(seen, report):
+            seen = await self._kind.steps(seen, report)
+        owned = frozenset[str]() if report.retain_conditions else self._kind.conditions
+        await self._status.write(self._context.latest(seen), report, owned)
+        seen = self._context.latest(seen)
+        for name in self._kind.finalize:  # after the write: the status may record what is to be cleaned up
+            if not self._kind.needs(name, seen):
+                seen = await self._context.finalizers.remove(seen, name)
+        return report.requeue
+
+    async def _finalize(self, seen: T) -> float | None:
+        """Clean up for each finalizer. Another object of the same name may have followed: its own are left alone."""
+        waits = []
+        for name in [name for name in self._kind.finalize if name in seen.metadata.finalizers]:
+            await self._context.children.confirm(seen)
+            if (seconds := await self._kind.finalize[name](seen)) is None:
+                seen = await self._context.finalizers.remove(seen, name)
+            else:
+                waits.append(seconds)
+        return min(waits, default=None)

@@ -1,0 +1,50 @@
+"""How a controller is put together."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.controller import Controller
+from coder_k8s.kube.objects import Key, Kind, Object
+from coder_k8s.kube.rules import READ, Rule
+
+from .context import Context
+from .reconciler import Reconciler, Steps
+
+T = TypeVar("T", bound=Object)
+
+
+def base_rules(kind: Kind[Any]) -> tuple[Rule, ...]:
+    """What every controller needs for its own kind."""
+    return (
+        Rule((kind.group,), (kind.plural,), (*READ, "patch")),
+        Rule((kind.group,), (f"{kind.plural}/status",), ("patch",)),
+        # OwnerReferencesPermissionEnforcement requires it for owner references with blockOwnerDeletion.
+        Rule((kind.group,), (f"{kind.plural}/finalizers",), ("update",)),
+    )
+
+
+def controller_of(context: Context[T], steps: Steps[T]) -> Controller:
+    """The controller of a kind, which watches its objects and their children."""
+    reconciler, runtime = Reconciler(context, steps), context.runtime
+    made = Controller(context.name, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)
+    made.watch(context.objects)
+    for child in context.owned:
+        made.watch(context.children.cache(child), by_owner(context.kind))
+    return made
+
+
+def by_reference(objects: Cache[T], references: Callable[[T], Iterable[Key]]) -> Callable[[Object], Iterable[Key]]:
+    """Which objects refer to another one."""
+    index = objects.index(references)
+    return lambda other: index[other.key]
+
+
+def by_owner(kind: Kind[Any]) -> Callable[[Object], Iterable[Key]]:
+    """Which object of a kind controls a child."""
+
+    def owner_of(child: Object) -> Iterable[Key]:
+        owner = child.controller
+        return [Key(child.metadata.namespace, owner.name)] if owner is not None and owner.kind == kind.name else []
+
+    return owner_of
