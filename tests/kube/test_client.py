@@ -1,4 +1,4 @@
-"""Every verb, on real objects of a real API server."""
+"""Every verb of the client, against a real API server."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.support.proxy import Proxy
 
-ABSENT: Kind[Unstructured] = Kind("nowhere.example", "v1", "Thing", "things", Unstructured)
+NOT_SERVED: Kind[Unstructured] = Kind("unknown.example", "v1", "Thing", "things", Unstructured)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def deployment(namespace: str, **spec: Any) -> Manifest:
     }
 
 
-async def listed(client: Client, kind: Kind[Any], namespace: str, **selectors: str) -> list[str]:
+async def list_names(client: Client, kind: Kind[Any], namespace: str, **selectors: str) -> list[str]:
     pages = [page async for page in client.list(kind, namespace, **selectors)]
     return [kind.type.decode(item).key.name for page in pages for item in page.items]
 
@@ -50,35 +50,35 @@ async def managers(client: Client, namespace: str) -> set[tuple[str, str]]:
     return {(entry["manager"], entry["operation"]) for entry in manifest["metadata"]["managedFields"]}
 
 
-async def test_what_is_created_can_be_read_and_deleted(client: Client, namespace: str) -> None:
-    made = await client.create(CONFIG_MAP, config_map(namespace, colour="red"))
-    assert made.key == Key(namespace, "one")
-    assert made.manifest["data"] == {"colour": "red"}
-    assert "managedFields" not in made.manifest["metadata"]
-    assert await client.get(CONFIG_MAP, made.key) == made
+async def test_create_get_and_delete(client: Client, namespace: str) -> None:
+    created = await client.create(CONFIG_MAP, config_map(namespace, colour="red"))
+    assert created.key == Key(namespace, "one")
+    assert created.manifest["data"] == {"colour": "red"}
+    assert "managedFields" not in created.manifest["metadata"]
+    assert await client.get(CONFIG_MAP, created.key) == created
     assert await managers(client, namespace) == {("tester", "Update")}
 
-    await client.delete(CONFIG_MAP, made)
+    await client.delete(CONFIG_MAP, created)
     with pytest.raises(errors.NotFound, match='configmaps "one" not found'):
-        await client.get(CONFIG_MAP, made.key)
+        await client.get(CONFIG_MAP, created.key)
     with pytest.raises(errors.NotFound):
-        await client.delete(CONFIG_MAP, made)
+        await client.delete(CONFIG_MAP, created)
 
 
-async def test_replace_refuses_what_changed_since(client: Client, namespace: str) -> None:
-    made = await client.create(CONFIG_MAP, config_map(namespace, colour="red"))
-    blue = {**made.manifest, "data": {"colour": "blue"}}
+async def test_replace_of_a_changed_object_is_a_conflict(client: Client, namespace: str) -> None:
+    created = await client.create(CONFIG_MAP, config_map(namespace, colour="red"))
+    blue = {**created.manifest, "data": {"colour": "blue"}}
     replaced = await client.replace(CONFIG_MAP, blue)
     assert replaced.manifest["data"] == {"colour": "blue"}
     with pytest.raises(errors.Conflict, match="the object has been modified"):
         await client.replace(CONFIG_MAP, blue)
 
 
-async def test_apply_takes_fields_from_others_and_leaves_the_rest(client: Client, namespace: str) -> None:
-    made = await client.create(CONFIG_MAP, config_map(namespace, mine="red", theirs="red"))
+async def test_apply_takes_over_its_fields_and_keeps_others(client: Client, namespace: str) -> None:
+    created = await client.create(CONFIG_MAP, config_map(namespace, mine="red", theirs="red"))
     ours = Client(client._http, "another")
     applied = await ours.apply(CONFIG_MAP, config_map(namespace, mine="blue"))
-    assert applied.metadata.uid == made.metadata.uid
+    assert applied.metadata.uid == created.metadata.uid
     assert applied.manifest["data"] == {"mine": "blue", "theirs": "red"}
     assert await managers(client, namespace) == {("tester", "Update"), ("another", "Apply")}
 
@@ -88,43 +88,43 @@ async def test_apply_takes_fields_from_others_and_leaves_the_rest(client: Client
         await ours.apply(CONFIG_MAP, other)
 
 
-async def test_a_merge_patch_is_for_the_object_that_was_meant(client: Client, namespace: str) -> None:
-    made = await client.create(CONFIG_MAP, config_map(namespace, keep="1", drop="1"))
-    patched = await client.merge(CONFIG_MAP, made.key, {"data": {"drop": None, "new": "1"}})
+async def test_preconditions_of_a_merge_patch(client: Client, namespace: str) -> None:
+    created = await client.create(CONFIG_MAP, config_map(namespace, keep="1", drop="1"))
+    patched = await client.merge(CONFIG_MAP, created.key, {"data": {"drop": None, "new": "1"}})
     assert patched.manifest["data"] == {"keep": "1", "new": "1"}
 
-    stale = {"metadata": {"resourceVersion": made.metadata.resource_version}, "data": {"keep": "2"}}
+    stale = {"metadata": {"resourceVersion": created.metadata.resource_version}, "data": {"keep": "2"}}
     with pytest.raises(errors.Conflict):
-        await client.merge(CONFIG_MAP, made.key, stale)
+        await client.merge(CONFIG_MAP, created.key, stale)
     with pytest.raises(errors.Conflict):
-        await client.merge(CONFIG_MAP, made.key, {"metadata": {"uid": str(uuid.uuid4())}, "data": {"keep": "2"}})
-    assert await client.get(CONFIG_MAP, made.key) == patched
+        await client.merge(CONFIG_MAP, created.key, {"metadata": {"uid": str(uuid.uuid4())}, "data": {"keep": "2"}})
+    assert await client.get(CONFIG_MAP, created.key) == patched
 
 
-async def test_a_json_patch_is_all_or_nothing(client: Client, namespace: str) -> None:
-    made = await client.create(CONFIG_MAP, config_map(namespace, colour="red"))
+async def test_a_json_patch_is_atomic(client: Client, namespace: str) -> None:
+    created = await client.create(CONFIG_MAP, config_map(namespace, colour="red"))
     change = {"op": "replace", "path": "/data/colour", "value": "blue"}
-    patched = await client.patch(CONFIG_MAP, made.key, [change])
+    patched = await client.patch(CONFIG_MAP, created.key, [change])
     assert patched.manifest["data"] == {"colour": "blue"}
     with pytest.raises(errors.Invalid):
-        await client.patch(CONFIG_MAP, made.key, [{"op": "test", "path": "/data/colour", "value": "red"}, change])
+        await client.patch(CONFIG_MAP, created.key, [{"op": "test", "path": "/data/colour", "value": "red"}, change])
 
 
-async def test_a_status_patch_changes_nothing_but_the_status(client: Client, namespace: str) -> None:
-    made = await client.create(DEPLOYMENT, deployment(namespace, replicas=2))
+async def test_a_status_patch_changes_only_the_status(client: Client, namespace: str) -> None:
+    created = await client.create(DEPLOYMENT, deployment(namespace, replicas=2))
     change = {"spec": {"replicas": 5}, "status": {"replicas": 2, "observedGeneration": 1}}
-    patched = await client.merge(DEPLOYMENT, made.key, change, "status")
+    patched = await client.merge(DEPLOYMENT, created.key, change, "status")
     assert patched.manifest["status"] == {"replicas": 2, "observedGeneration": 1}
-    assert patched.manifest["spec"] == made.manifest["spec"]
+    assert patched.manifest["spec"] == created.manifest["spec"]
 
     await client.delete(DEPLOYMENT, patched)
     await client.create(DEPLOYMENT, deployment(namespace))
-    stale = {"metadata": {"uid": made.metadata.uid}, "status": {"replicas": 7}}
+    stale = {"metadata": {"uid": created.metadata.uid}, "status": {"replicas": 7}}
     with pytest.raises(errors.Conflict):
-        await client.merge(DEPLOYMENT, made.key, stale, "status")
+        await client.merge(DEPLOYMENT, created.key, stale, "status")
 
 
-async def test_delete_takes_exactly_what_was_seen(client: Client, namespace: str) -> None:
+async def test_preconditions_of_delete(client: Client, namespace: str) -> None:
     seen = await client.create(CONFIG_MAP, config_map(namespace))
     changed = await client.merge(CONFIG_MAP, seen.key, {"data": {"colour": "red"}})
     with pytest.raises(errors.Conflict, match="ResourceVersion in the precondition"):
@@ -132,13 +132,13 @@ async def test_delete_takes_exactly_what_was_seen(client: Client, namespace: str
     assert await client.get(CONFIG_MAP, seen.key) == changed
 
     await client.delete(CONFIG_MAP, seen, unchanged=False)
-    namesake = await client.create(CONFIG_MAP, config_map(namespace))
+    successor = await client.create(CONFIG_MAP, config_map(namespace))
     with pytest.raises(errors.Conflict, match="UID in the precondition"):
         await client.delete(CONFIG_MAP, seen, unchanged=False)
-    assert await client.get(CONFIG_MAP, seen.key) == namesake
+    assert await client.get(CONFIG_MAP, seen.key) == successor
 
 
-async def test_refusals_carry_the_words_of_the_api_server(client: Client, namespace: str) -> None:
+async def test_errors_have_the_message_of_the_api_server(client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, config_map(namespace))
     with pytest.raises(errors.AlreadyExists, match='configmaps "one" already exists'):
         await client.create(CONFIG_MAP, config_map(namespace))
@@ -149,17 +149,17 @@ async def test_refusals_carry_the_words_of_the_api_server(client: Client, namesp
         await client.create(DEPLOYMENT, {**deployment(namespace), "kind": "ConfigMap", "apiVersion": "v1"})
     assert raised.value.status == 400
     with pytest.raises(errors.NotFound):
-        await client.get(ABSENT, Key(namespace, "one"))
+        await client.get(NOT_SERVED, Key(namespace, "one"))
     with pytest.raises(errors.NotFound):
-        await listed(client, ABSENT, namespace)
+        await list_names(client, NOT_SERVED, namespace)
 
 
-async def test_a_token_without_rights_is_forbidden(cluster: ClusterAccess, namespace: str, tmp_path: Path) -> None:
+async def test_a_token_without_permissions_is_forbidden(cluster: ClusterAccess, namespace: str, tmp_path: Path) -> None:
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-    cluster.request("POST", account, {"metadata": {"name": "nobody"}})
-    status, answer = cluster.request("POST", f"{account}/nobody/token", {"spec": {}})
+    cluster.request("POST", account, {"metadata": {"name": "unprivileged"}})
+    status, body = cluster.request("POST", f"{account}/unprivileged/token", {"spec": {}})
     assert status == 201
-    user = {"token": msgspec.json.decode(answer)["status"]["token"]}
+    user = {"token": msgspec.json.decode(body)["status"]["token"]}
     async with Http(load(cluster.write_kubeconfig(tmp_path / "kubeconfig", user)), "test", Metrics()) as http:
         client = Client(http, "tester")
         with pytest.raises(errors.Forbidden, match=f'cannot get resource "secrets" .* in the namespace "{namespace}"'):
@@ -170,29 +170,29 @@ async def test_a_token_without_rights_is_forbidden(cluster: ClusterAccess, names
             _ = [event async for event in client.watch(SECRET, namespace, "", seconds=1, idle_timeout=5)]
 
 
-async def test_a_glimpse_brings_no_secret_over_the_wire(cluster: ClusterAccess, namespace: str) -> None:
+async def test_metadata_requests_transfer_no_secret_data(cluster: ClusterAccess, namespace: str) -> None:
     manifest = {"metadata": {"name": "one", "namespace": namespace}, "stringData": {"password": "tell-nobody"}}
     async with Proxy(load(cluster.kubeconfig)) as proxy, Http(proxy.config, "test", Metrics()) as http:
         client = Client(http, "tester")
-        made = await client.create(SECRET, manifest)
+        created = await client.create(SECRET, manifest)
         assert b"dGVsbC1ub2JvZHk=" in proxy.answers
         proxy.answers.clear()
 
-        seen = await client.get(SECRET_METADATA, made.key)
-        assert (seen.key, seen.metadata.resource_version) == (made.key, made.metadata.resource_version)
-        assert await listed(client, SECRET_METADATA, namespace) == ["one"]
-        version = str(int(made.metadata.resource_version) - 1)
+        seen = await client.get(SECRET_METADATA, created.key)
+        assert (seen.key, seen.metadata.resource_version) == (created.key, created.metadata.resource_version)
+        assert await list_names(client, SECRET_METADATA, namespace) == ["one"]
+        version = str(int(created.metadata.resource_version) - 1)
         watch = client.watch(SECRET_METADATA, namespace, version, seconds=1, idle_timeout=5)
         events = [event async for event in watch if event.type != "BOOKMARK"]
         assert [(event.type, SECRET_METADATA.type.decode(event.object)) for event in events] == [("ADDED", seen)]
-        assert await client.merge(SECRET_METADATA, made.key, {"metadata": {"labels": {"a": "b"}}})
+        assert await client.merge(SECRET_METADATA, created.key, {"metadata": {"labels": {"a": "b"}}})
         assert b"PartialObjectMetadata" in proxy.answers
         assert b"dGVsbC1ub2JvZHk=" not in proxy.answers
 
 
-async def test_a_list_can_be_narrowed(client: Client, namespace: str) -> None:
+async def test_list_with_selectors(client: Client, namespace: str) -> None:
     for name, app in ("one", "x"), ("two", "x"), ("three", "y"):
         await client.create(CONFIG_MAP, config_map(namespace, name, {"app": app}))
-    assert sorted(await listed(client, CONFIG_MAP, namespace)) == ["one", "three", "two"]
-    assert sorted(await listed(client, CONFIG_MAP, namespace, labels="app=x")) == ["one", "two"]
-    assert await listed(client, CONFIG_MAP, namespace, fields="metadata.name=three") == ["three"]
+    assert sorted(await list_names(client, CONFIG_MAP, namespace)) == ["one", "three", "two"]
+    assert sorted(await list_names(client, CONFIG_MAP, namespace, labels="app=x")) == ["one", "two"]
+    assert await list_names(client, CONFIG_MAP, namespace, fields="metadata.name=three") == ["three"]

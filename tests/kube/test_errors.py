@@ -1,4 +1,4 @@
-"""Which error an answer of the API server becomes."""
+"""Which error a response of the API server becomes."""
 
 import json
 from typing import Any
@@ -11,7 +11,7 @@ UID = {"causes": [{"field": "spec"}, {"field": "metadata.uid"}]}
 
 
 def body(**fields: Any) -> bytes:
-    return json.dumps({"kind": "Status", "message": "it says", "reason": "Why", **fields}).encode()
+    return json.dumps({"kind": "Status", "message": "a message", "reason": "Reason", **fields}).encode()
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def body(**fields: Any) -> bytes:
 def test_by_code(code: int, kind: type[errors.ApiError]) -> None:
     found = errors.from_response(code, body())
     assert type(found) is kind
-    assert (found.status, found.reason, found.message, str(found)) == (code, "Why", "it says", "it says")
+    assert (found.status, found.reason, found.message, str(found)) == (code, "Reason", "a message", "a message")
     watched = errors.from_response(500, body(code=code))
     assert (type(watched), watched.status) == (kind, code)
 
@@ -49,18 +49,18 @@ def test_by_code(code: int, kind: type[errors.ApiError]) -> None:
         (422, {"details": None}, errors.Invalid),
     ],
 )
-def test_by_what_it_says(code: int, fields: dict[str, Any], kind: type[errors.ApiError]) -> None:
+def test_by_reason_and_details(code: int, fields: dict[str, Any], kind: type[errors.ApiError]) -> None:
     found = errors.from_response(code, body(**fields))
     assert type(found) is kind
-    assert (found.status, found.reason, found.message) == (code, fields.get("reason", "Why"), "it says")
+    assert (found.status, found.reason, found.message) == (code, fields.get("reason", "Reason"), "a message")
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({}, "it says"),
-        ({"message": ""}, "Why"),
-        ({"message": None}, "Why"),
+        ({}, "a message"),
+        ({"message": ""}, "Reason"),
+        ({"message": None}, "Reason"),
         ({"message": "", "reason": ""}, "HTTP 403"),
         ({"message": None, "reason": None}, "HTTP 403"),
     ],
@@ -69,7 +69,7 @@ def test_message(fields: dict[str, Any], message: str) -> None:
     assert str(errors.from_response(403, body(**fields))) == message
 
 
-def test_an_answer_without_words() -> None:
+def test_an_empty_status() -> None:
     found = errors.from_response(403, b"{}")
     assert (type(found), found.reason, found.message) == (errors.Forbidden, "", "HTTP 403")
 
@@ -89,10 +89,10 @@ def test_an_answer_without_words() -> None:
         (500, {}, "7", None),
     ],
 )
-def test_when_to_come_back(code: int, fields: dict[str, Any], header: str | None, after: float | None) -> None:
+def test_retry_after(code: int, fields: dict[str, Any], header: str | None, after: float | None) -> None:
     found = errors.from_response(code, body(**fields), header)
     assert (found.after if isinstance(found, errors.Throttled) else None) == after
-    assert (found.status, found.reason, found.message) == (code, "Why", "it says")
+    assert (found.status, found.reason, found.message) == (code, "Reason", "a message")
 
 
 @pytest.mark.parametrize(
@@ -105,19 +105,19 @@ def test_when_to_come_back(code: int, fields: dict[str, Any], header: str | None
         (500, b"\xff", errors.ServerError),
     ],
 )
-def test_a_body_of_something_else(code: int, text: bytes, kind: type[errors.ApiError]) -> None:
+def test_a_body_that_is_not_a_status(code: int, text: bytes, kind: type[errors.ApiError]) -> None:
     found = errors.from_response(code, text)
     assert type(found) is kind
     assert (found.status, found.reason) == (code, "")
     assert found.message == f"HTTP {code} with a body that is not a Kubernetes Status"
 
 
-def test_an_answer_that_is_not_of_kubernetes() -> None:
+def test_an_invalid_response() -> None:
     found = errors.invalid_response(ValueError("no JSON"))
     assert (found.status, found.reason) == (200, "")
-    assert found.message == "the answer is not what Kubernetes sends: no JSON"
+    assert found.message == "not a valid Kubernetes response: no JSON"
 
 
-def test_what_was_cut_says_how_long_it_lived() -> None:
-    cut = errors.StreamInterrupted("ended", 2.5)
-    assert (str(cut), cut.duration) == ("ended", 2.5)
+def test_an_interrupted_stream_has_its_duration() -> None:
+    error = errors.StreamInterrupted("ended", 2.5)
+    assert (str(error), error.duration) == ("ended", 2.5)

@@ -29,7 +29,7 @@ def credential(version: str = V1, **status: Any) -> str:
 
 
 class Plugin:
-    """A program that leaves a mark per run and then does what it is told; and a clock to let what it made expire."""
+    """A script that counts its runs, and a clock that lets credentials expire."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -37,12 +37,12 @@ class Plugin:
         self.marks = folder / "marks"
         self.now = datetime(2026, 2, 3, 12, tzinfo=UTC).timestamp()
 
-    def does(self, body: str) -> None:
+    def set_script(self, body: str) -> None:
         self.path.write_text(f"#!/bin/sh\necho run >> {self.marks}\n{body}\n")
         self.path.chmod(stat.S_IRWXU)
 
-    def prints(self, text: str) -> None:
-        self.does(f"cat <<'END'\n{text}\nEND")
+    def set_output(self, text: str) -> None:
+        self.set_script(f"cat <<'END'\n{text}\nEND")
 
     @property
     def runs(self) -> int:
@@ -61,13 +61,15 @@ def plugin(tmp_path: Path) -> Plugin:
 
 @pytest.mark.parametrize("version", [V1, V1BETA1])
 async def test_a_token(plugin: Plugin, version: str) -> None:
-    plugin.prints(credential(version, token=SECRET))
+    plugin.set_output(credential(version, token=SECRET))
     credentials = await plugin.config(apiVersion=version).credentials()
     assert credentials.authorization == f"Bearer {SECRET}"
 
 
-async def test_what_the_plugin_is_told(plugin: Plugin, tmp_path: Path) -> None:
-    plugin.does(f"printenv KUBERNETES_EXEC_INFO > info; echo \"$1,$2,$COLOUR\" > told; echo '{credential(token='t')}'")
+async def test_environment_and_cluster_info(plugin: Plugin, tmp_path: Path) -> None:
+    plugin.set_script(
+        f"printenv KUBERNETES_EXEC_INFO > info; echo \"$1,$2,$COLOUR\" > told; echo '{credential(token='t')}'"
+    )
     plugin.path.write_text(plugin.path.read_text().replace("printenv", f"cd {tmp_path}; printenv"))
     cluster = {
         "server": "https://one.example",
@@ -93,19 +95,17 @@ async def test_what_the_plugin_is_told(plugin: Plugin, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("expires", "fresh", "stale"),
     [
-        pytest.param("2026-02-03T13:00:00Z", 3569, 3571, id="an hour: half a minute early"),
-        pytest.param("2026-02-03T12:00:20Z", 9, 11, id="20 seconds: not before half of them"),
+        pytest.param("2026-02-03T13:00:00Z", 3569, 3571, id="an hour: 30 seconds early"),
+        pytest.param("2026-02-03T12:00:20Z", 9, 11, id="20 seconds: after half of them"),
         pytest.param("2026-02-03T14:00:00+01:00", 3569, 3571, id="in another time zone"),
     ],
 )
-async def test_run_again_shortly_before_the_credentials_expire(
-    plugin: Plugin, expires: str, fresh: float, stale: float
-) -> None:
-    plugin.prints(credential(token="old", expirationTimestamp=expires))
+async def test_refresh_shortly_before_the_expiration(plugin: Plugin, expires: str, fresh: float, stale: float) -> None:
+    plugin.set_output(credential(token="old", expirationTimestamp=expires))
     config = plugin.config()
     start = plugin.now
     assert (await config.credentials()).authorization == "Bearer old"
-    plugin.prints(credential(token="new"))
+    plugin.set_output(credential(token="new"))
     plugin.now = start + fresh
     assert (await config.credentials()).authorization == "Bearer old"
     plugin.now = start + stale
@@ -115,74 +115,76 @@ async def test_run_again_shortly_before_the_credentials_expire(
     assert plugin.runs == 2
 
 
-async def test_run_again_when_refused(plugin: Plugin) -> None:
-    plugin.prints(credential(token="old"))
+async def test_refresh_after_rejection(plugin: Plugin) -> None:
+    plugin.set_output(credential(token="old"))
     config = plugin.config()
     await config.credentials()
-    plugin.prints(credential(token="new"))
+    plugin.set_output(credential(token="new"))
     assert (await config.credentials(renew=True)).authorization == "Bearer new"
 
 
 async def test_many_requests_share_one_run_and_its_failure(plugin: Plugin) -> None:
-    plugin.prints(credential(token="t"))
+    plugin.set_output(credential(token="t"))
     config = plugin.config()
     await asyncio.gather(*(config.credentials() for _ in range(10)))
     assert plugin.runs == 1
     await asyncio.gather(*(config.credentials(renew=True) for _ in range(10)))
     assert plugin.runs == 2
-    plugin.does("exit 3")
+    plugin.set_script("exit 3")
     answers = await asyncio.gather(*(config.credentials(renew=True) for _ in range(10)), return_exceptions=True)
     assert {type(answer) for answer in answers} == {ConfigError}
     assert plugin.runs == 3
-    plugin.prints(credential(token="again"))
+    plugin.set_output(credential(token="again"))
     assert (await config.credentials()).authorization == "Bearer again"
 
 
 @pytest.mark.parametrize(
-    ("body", "complaint"),
+    ("body", "message"),
     [
-        pytest.param("exit 3", "plugin ended with 3:$", id="fails without a word"),
+        pytest.param("exit 3", "plugin exited with 3:$", id="fails without output"),
         pytest.param(
-            f"echo {SECRET}; echo please >&2; echo log in >&2; exit 1", "ended with 1: please log in$", id="complains"
+            f"echo {SECRET}; echo please >&2; echo log in >&2; exit 1", "exited with 1: please log in$", id="stderr"
         ),
-        pytest.param("head -c 5000 /dev/zero | tr '\\0' x >&2; exit 1", "ended with 1: x{300}$", id="complains a lot"),
+        pytest.param("head -c 5000 /dev/zero | tr '\\0' x >&2; exit 1", "exited with 1: x{300}$", id="long stderr"),
         pytest.param(f"echo {SECRET}", "printed no ExecCredential", id="a bare token"),
         pytest.param("", "printed no ExecCredential", id="nothing"),
         pytest.param(f"echo '{credential(V1BETA1, token=SECRET)}'", f"{V1BETA1}, not {V1}", id="another version"),
         pytest.param(f"echo '{credential()}'", "neither a token nor a client certificate", id="empty status"),
         pytest.param(f"echo '{credential(clientKeyData=SECRET)}'", "without its certificate", id="key alone"),
-        pytest.param(f"echo '{credential(token=SECRET + ' x')}'", "does not hold a token", id="token of two words"),
+        pytest.param(
+            f"echo '{credential(token=SECRET + ' x')}'", "does not contain a token", id="token with white space"
+        ),
         pytest.param(
             f"echo '{credential(clientKeyData=SECRET, clientCertificateData=SECRET)}'", "not a PEM pair", id="no PEM"
         ),
     ],
 )
-async def test_errors_name_the_user_and_not_what_was_printed(plugin: Plugin, body: str, complaint: str) -> None:
-    plugin.does(body)
-    with pytest.raises(ConfigError, match=complaint) as raised:
+async def test_errors_name_the_user_and_omit_the_output(plugin: Plugin, body: str, message: str) -> None:
+    plugin.set_script(body)
+    with pytest.raises(ConfigError, match=message) as raised:
         await plugin.config().credentials()
-    message = str(raised.value)
-    assert message.startswith(f"{plugin.folder}/config: user 'one': ")
-    assert SECRET not in message
-    assert "\n" not in message
+    text = str(raised.value)
+    assert text.startswith(f"{plugin.folder}/config: user 'one': ")
+    assert SECRET not in text
+    assert "\n" not in text
 
 
-async def test_a_missing_plugin_comes_with_its_hint(plugin: Plugin) -> None:
+async def test_a_missing_plugin_shows_its_install_hint(plugin: Plugin) -> None:
     config = plugin.config(command="no-such-plugin", installHint="Install it\nfrom example.com.")
-    complaint = "no-such-plugin cannot be run: No such file or directory. Install it from example.com."
-    with pytest.raises(ConfigError, match=complaint):
+    message = "no-such-plugin cannot be run: No such file or directory. Install it from example.com."
+    with pytest.raises(ConfigError, match=message):
         await config.credentials()
 
 
 @pytest.mark.parametrize(
-    ("spec", "complaint"),
+    ("spec", "message"),
     [
-        ({"apiVersion": "client.authentication.k8s.io/v1alpha1"}, "v1alpha1; known are"),
+        ({"apiVersion": "client.authentication.k8s.io/v1alpha1"}, "v1alpha1; supported:"),
         ({"interactiveMode": "Always"}, "needs a terminal"),
     ],
 )
-def test_refused_before_it_is_run(plugin: Plugin, spec: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
+def test_unsupported_plugins_are_rejected_before_they_run(plugin: Plugin, spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         plugin.config(**spec)
 
 
@@ -192,14 +194,14 @@ def open_files() -> int:
 
 def hanging(plugin: Plugin) -> ExecPlugin:
     spec = Exec(api_version=V1, command=str(plugin.path))
-    written = StaticCredentials("file", lambda: 0.0)
-    return ExecPlugin(spec, "file", Cluster(), written, {"PATH": "/usr/bin:/bin"}, lambda: 0.0, timeout=0.5)
+    static = StaticCredentials("file", lambda: 0.0)
+    return ExecPlugin(spec, "file", Cluster(), static, {"PATH": "/usr/bin:/bin"}, lambda: 0.0, timeout=0.5)
 
 
-async def test_one_that_leaves_a_daemon_behind_blocks_nobody(plugin: Plugin, tmp_path: Path) -> None:
-    plugin.does(f"setsid sleep 100 & echo $! > {tmp_path}/child; sleep 100")
+async def test_a_daemon_that_a_plugin_leaves_behind_does_not_block(plugin: Plugin, tmp_path: Path) -> None:
+    plugin.set_script(f"setsid sleep 100 & echo $! > {tmp_path}/child; sleep 100")
     before = open_files()
-    with pytest.raises(ConfigError, match=r"did not end within 0.5 s"):
+    with pytest.raises(ConfigError, match=r"did not exit within 0.5 s"):
         async with asyncio.timeout(10):
             await hanging(plugin)()
     os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
@@ -207,9 +209,9 @@ async def test_one_that_leaves_a_daemon_behind_blocks_nobody(plugin: Plugin, tmp
 
 
 @pytest.mark.parametrize("then", ["wait", "exit 0"])
-async def test_one_that_hangs_is_ended_with_all_it_started(plugin: Plugin, tmp_path: Path, then: str) -> None:
-    plugin.does(f"sleep 100 & echo $! > {tmp_path}/child; {then}")
-    with pytest.raises(ConfigError, match=r"did not end within 0.5 s"):
+async def test_a_plugin_that_hangs_is_killed_with_its_children(plugin: Plugin, tmp_path: Path, then: str) -> None:
+    plugin.set_script(f"sleep 100 & echo $! > {tmp_path}/child; {then}")
+    with pytest.raises(ConfigError, match=r"did not exit within 0.5 s"):
         await hanging(plugin)()
     child = int((tmp_path / "child").read_text())
     await eventually(lambda: not alive(child))
@@ -217,24 +219,24 @@ async def test_one_that_hangs_is_ended_with_all_it_started(plugin: Plugin, tmp_p
 
 @pytest.mark.parametrize("steps", [*range(1, 8), None])
 async def test_a_cancelled_request_leaves_no_process(plugin: Plugin, tmp_path: Path, steps: int | None) -> None:
-    """Also when it is cancelled while the process starts, which takes some steps of the event loop."""
+    """Also if it is cancelled while the process starts, which takes several steps of the event loop."""
     child = tmp_path / "child"
-    plugin.does(f"sleep 100 & echo $! > {child}.part; mv {child}.part {child}; wait")
+    plugin.set_script(f"sleep 100 & echo $! > {child}.part; mv {child}.part {child}; wait")
     request = asyncio.create_task(plugin.config().credentials())
     if steps is None:
         await eventually(child.exists)
     for _ in range(steps or 0):
         await asyncio.sleep(0)
-    poll(child.exists, timeout=0.3)  # meanwhile the event loop stands still
+    poll(child.exists, timeout=0.3)  # the event loop does not run meanwhile
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
         await request
     await eventually(lambda: not child.exists() or not alive(int(child.read_text())))
 
 
-async def test_a_written_client_certificate_is_shown_beside_the_token(plugin: Plugin, tmp_path: Path) -> None:
+async def test_a_static_client_certificate_is_used_with_the_token(plugin: Plugin, tmp_path: Path) -> None:
     pair = Authority(tmp_path, "ca", datetime.now(UTC)).client("client", "robot")
-    plugin.prints(credential(token="t"))
+    plugin.set_output(credential(token="t"))
     user = {
         "client-certificate": str(pair.certificate),
         "client-key": str(pair.key),

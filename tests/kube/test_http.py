@@ -1,4 +1,4 @@
-"""Whatever answers instead of the API server, the caller gets a typed error or what it asked for."""
+"""Every response, valid or not, becomes a result or a typed error."""
 
 import time
 import traceback
@@ -14,7 +14,7 @@ from coder_k8s.dev.processes import free_port
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client, WatchEvent
 from coder_k8s.kube.credentials import CredentialCache, StaticCredentials, TLSConfig
-from coder_k8s.kube.http import PATIENCE, TRIES, Http
+from coder_k8s.kube.http import MAX_ATTEMPTS, MAX_RETRY_AFTER, Http
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Unstructured
@@ -73,14 +73,14 @@ async def watched(client: Client, idle_timeout: float = 5) -> list[WatchEvent]:
     ("answer", "expected", "message"),
     [
         (refuse(400, "BadRequest", "no such field"), errors.Invalid, "no such field"),
-        (refuse(401, "Unauthorized", "who are you"), errors.Unauthorized, "who are you"),
-        (refuse(403, "Forbidden", "not you"), errors.Forbidden, "not you"),
-        (refuse(404, "NotFound", "not here"), errors.NotFound, "not here"),
+        (refuse(401, "Unauthorized", "no valid token"), errors.Unauthorized, "no valid token"),
+        (refuse(403, "Forbidden", "no permission"), errors.Forbidden, "no permission"),
+        (refuse(404, "NotFound", "no such object"), errors.NotFound, "no such object"),
         (refuse(409, "Conflict", "changed"), errors.Conflict, "changed"),
         (refuse(409, "AlreadyExists", "taken"), errors.AlreadyExists, "taken"),
         (refuse(410, "Expired", "too old"), errors.Gone, "too old"),
         (refuse(422, "Invalid", "too long"), errors.Invalid, "too long"),
-        (refuse(500, "InternalError", "etcd is gone"), errors.ServerError, "etcd is gone"),
+        (refuse(500, "InternalError", "etcd failed"), errors.ServerError, "etcd failed"),
         (refuse(503, "ServiceUnavailable", "not yet"), errors.ServerError, "not yet"),
         (refuse(504, "Timeout"), errors.ServerError, "Timeout"),
         (say(HTML, 502), errors.ServerError, "HTTP 502 with a body that is not a Kubernetes Status"),
@@ -88,18 +88,18 @@ async def watched(client: Client, idle_timeout: float = 5) -> list[WatchEvent]:
         (say(b"404 page not found\n", 404), errors.NotFound, "HTTP 404"),
         (say(b"", 404), errors.ServerError, "HTTP 404 with a body that is not a Kubernetes Status"),
         (say(HTML, 404), errors.ServerError, "HTTP 404 with a body that is not a Kubernetes Status"),
-        (say(HTML), errors.ServerError, "not what Kubernetes sends"),
-        (say(b'{"metadata":'), errors.ServerError, "not what Kubernetes sends"),
-        (say(b'{"metadata":{"name":"\xff"}}'), errors.ServerError, "not what Kubernetes sends"),
-        (say([1, 2, 3]), errors.ServerError, "not what Kubernetes sends"),
-        (say({"kind": "ConfigMap"}), errors.ServerError, "not what Kubernetes sends"),
+        (say(HTML), errors.ServerError, "not a valid Kubernetes response"),
+        (say(b'{"metadata":'), errors.ServerError, "not a valid Kubernetes response"),
+        (say(b'{"metadata":{"name":"\xff"}}'), errors.ServerError, "not a valid Kubernetes response"),
+        (say([1, 2, 3]), errors.ServerError, "not a valid Kubernetes response"),
+        (say({"kind": "ConfigMap"}), errors.ServerError, "not a valid Kubernetes response"),
         (say(b"", 302, {"Location": "/elsewhere"}), errors.ServerError, "HTTP 302"),
         (cut(), errors.Unreachable, "GET /api/v1/namespaces/default/configmaps/a"),
         (cut(b'{"metadata":'), errors.Unreachable, "GET /api/v1/namespaces/default/configmaps/a"),
         (cut(b'{"metadata":', status=500), errors.Unreachable, "GET /api/v1/namespaces/default/configmaps/a"),
     ],
 )
-async def test_each_answer_has_its_error(
+async def test_each_response_has_its_error(
     metrics: Metrics, answer: Answer, expected: type[errors.KubeError], message: str
 ) -> None:
     async with connected(Api(answer), metrics) as client:
@@ -130,17 +130,15 @@ async def test_a_redirect_is_not_followed(metrics: Metrics) -> None:
         (429, b"", "Wed, 21 Oct 2026 07:28:00 GMT", 1.0),
     ],
 )
-def test_a_server_that_says_when_to_come_back_is_believed(
-    code: int, body: bytes, header: str | None, after: float
-) -> None:
-    refusal = errors.from_response(code, body, header)
-    assert isinstance(refusal, errors.Throttled)
-    assert refusal.after == after
+def test_retry_after(code: int, body: bytes, header: str | None, after: float) -> None:
+    error = errors.from_response(code, body, header)
+    assert isinstance(error, errors.Throttled)
+    assert error.after == after
 
 
 @pytest.mark.parametrize("code", [429, 503])
 @EVERY_WRITE
-async def test_what_was_not_processed_is_sent_again_when_it_is_time(
+async def test_a_throttled_write_is_retried_after_the_delay(
     metrics: Metrics, code: int, write: Callable[[Client], Any]
 ) -> None:
     wait = 0.05
@@ -153,29 +151,27 @@ async def test_what_was_not_processed_is_sent_again_when_it_is_time(
     assert (requests(metrics, str(code), first.method), requests(metrics, "200", first.method)) == (2, 1)
 
 
-async def test_a_server_that_throttles_for_ever_is_left_alone_after_a_few_tries(metrics: Metrics) -> None:
+async def test_attempts_are_limited(metrics: Metrics) -> None:
     api = Api(refuse(429, "TooManyRequests", "slow down", after=0.01))
     async with connected(api, metrics) as client:
         with pytest.raises(errors.Throttled, match="slow down") as raised:
             await client.get(CONFIG_MAP, KEY)
     assert raised.value.after == 0.01
-    assert len(api.requests) == TRIES
+    assert len(api.requests) == MAX_ATTEMPTS
 
 
 @pytest.mark.parametrize("code", [429, 503])
-async def test_a_long_wait_is_left_to_the_caller(metrics: Metrics, code: int) -> None:
-    api = Api(refuse(code, header=str(int(PATIENCE) + 1)))
+async def test_a_long_retry_after_is_raised(metrics: Metrics, code: int) -> None:
+    api = Api(refuse(code, header=str(int(MAX_RETRY_AFTER) + 1)))
     async with connected(api, metrics) as client:
         with pytest.raises(errors.Throttled) as raised:
             await client.get(CONFIG_MAP, KEY)
-    assert raised.value.after == PATIENCE + 1
+    assert raised.value.after == MAX_RETRY_AFTER + 1
     assert len(api.requests) == 1
 
 
 @EVERY_WRITE
-async def test_the_fence_holds_a_write_back_before_anything_is_sent(
-    metrics: Metrics, write: Callable[[Client], Any]
-) -> None:
+async def test_the_fence_blocks_a_write(metrics: Metrics, write: Callable[[Client], Any]) -> None:
     def fence() -> None:
         raise errors.NotLeading("lost")
 
@@ -188,9 +184,7 @@ async def test_the_fence_holds_a_write_back_before_anything_is_sent(
 
 
 @EVERY_WRITE
-async def test_the_fence_is_asked_again_before_a_write_is_sent_again(
-    metrics: Metrics, write: Callable[[Client], Any]
-) -> None:
+async def test_the_fence_blocks_a_retry(metrics: Metrics, write: Callable[[Client], Any]) -> None:
     leading = [True, False]
 
     def fence() -> None:
@@ -205,25 +199,25 @@ async def test_the_fence_is_asked_again_before_a_write_is_sent_again(
 
 
 @EVERY_WRITE
-async def test_a_write_without_an_answer_is_not_sent_again(metrics: Metrics, write: Callable[[Client], Any]) -> None:
+async def test_a_write_without_a_response_is_not_retried(metrics: Metrics, write: Callable[[Client], Any]) -> None:
     api = Api(say(config_map("a", 5)), cut(), say(config_map("a", 6)))
     async with connected(api, metrics) as client:
-        await client.get(CONFIG_MAP, KEY)  # leaves a connection that the write uses again
+        await client.get(CONFIG_MAP, KEY)  # the write reuses its connection
         with pytest.raises(errors.Unreachable):
             await write(client)
         assert len(api.requests) == 2
         assert (await client.get(CONFIG_MAP, KEY)).metadata.resource_version == "6"
 
 
-async def test_a_refused_credential_is_read_anew_once(metrics: Metrics, tmp_path: Path) -> None:
+async def test_rejected_credentials_are_refreshed_once(metrics: Metrics, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old")
 
-    async def exchange(_: Any) -> Any:
+    async def rotate_token(_: Any) -> Any:
         token.write_text("new")
         return await refuse(401, "Unauthorized")(_)
 
-    api = Api(exchange, say(config_map("a", 5)), refuse(401, "Unauthorized"))
+    api = Api(rotate_token, say(config_map("a", 5)), refuse(401, "Unauthorized"))
     async with api, Http(plain_config(api.port, token), "test", metrics) as http:
         client = Client(http, "test")
         assert (await client.get(CONFIG_MAP, KEY)).metadata.resource_version == "5"
@@ -233,28 +227,28 @@ async def test_a_refused_credential_is_read_anew_once(metrics: Metrics, tmp_path
     assert sent == ["Bearer old", "Bearer new", "Bearer new", "Bearer new"]
 
 
-async def test_a_watch_too_reads_a_refused_credential_anew(metrics: Metrics, tmp_path: Path) -> None:
+async def test_a_watch_refreshes_rejected_credentials(metrics: Metrics, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old")
 
-    async def exchange(_: Any) -> Any:
+    async def rotate_token(_: Any) -> Any:
         token.write_text("new")
         return await refuse(401, "Unauthorized")(_)
 
-    api = Api(exchange, watch(event("ADDED", config_map("a")), ending="end"))
+    api = Api(rotate_token, watch(event("ADDED", config_map("a")), ending="end"))
     async with api, Http(plain_config(api.port, token), "test", metrics) as http:
         assert len(await watched(Client(http, "test"))) == 1
     assert [seen.headers["Authorization"] for seen in api.requests] == ["Bearer old", "Bearer new"]
 
 
-async def test_trouble_is_told_without_a_secret(metrics: Metrics) -> None:
-    async with Api(refuse(407)) as refusing:
-        nobody = plain_config(free_port(), b"our-token")
-        behind_nobody = replace(nobody, proxy=f"http://me:our-password@127.0.0.1:{free_port()}")
+async def test_connection_errors_contain_no_secret(metrics: Metrics) -> None:
+    async with Api(refuse(407)) as rejecting:
+        unreachable = plain_config(free_port(), b"our-token")
+        through_missing_proxy = replace(unreachable, proxy=f"http://me:our-password@127.0.0.1:{free_port()}")
         tls = CredentialCache(StaticCredentials("test", time.time), TLSConfig("test"), time.time)
-        tunnel = f"http://me:our-password@127.0.0.1:{refusing.port}"
-        behind_refusal = replace(nobody, server="https://localhost", credential_cache=tls, proxy=tunnel)
-        for config in nobody, behind_nobody, behind_refusal:
+        tunnel = f"http://me:our-password@127.0.0.1:{rejecting.port}"
+        through_rejecting_proxy = replace(unreachable, server="https://localhost", credential_cache=tls, proxy=tunnel)
+        for config in unreachable, through_missing_proxy, through_rejecting_proxy:
             async with Http(config, "test", metrics) as http:
                 with pytest.raises(errors.Unreachable, match="GET /api/v1/namespaces/default/configmaps/a") as raised:
                     await Client(http, "test").get(CONFIG_MAP, KEY)
@@ -262,7 +256,7 @@ async def test_trouble_is_told_without_a_secret(metrics: Metrics) -> None:
     assert requests(metrics, "<error>") == 3
 
 
-async def test_a_list_is_followed_through_its_pages(metrics: Metrics) -> None:
+async def test_a_list_has_all_pages(metrics: Metrics) -> None:
     api = Api(listing(9, config_map("a"), proceed="more"), listing(9, config_map("b")))
     async with connected(api, metrics) as client:
         pages = [page async for page in client.list(CONFIG_MAP, "default", labels="app=x", fields="metadata.name=a")]
@@ -281,13 +275,15 @@ async def test_a_list_is_followed_through_its_pages(metrics: Metrics) -> None:
         (say({"items": []}), errors.ServerError),
     ],
 )
-async def test_half_a_list_is_no_list(metrics: Metrics, second: Answer, expected: type[errors.KubeError]) -> None:
+async def test_an_incomplete_list_is_an_error(
+    metrics: Metrics, second: Answer, expected: type[errors.KubeError]
+) -> None:
     async with connected(Api(listing(9, config_map("a"), proceed="more"), second), metrics) as client:
         with pytest.raises(expected):
             _ = [page async for page in client.list(CONFIG_MAP, "default")]
 
 
-async def test_an_event_may_come_in_pieces_and_several_at_once(metrics: Metrics) -> None:
+async def test_events_are_split_at_newlines(metrics: Metrics) -> None:
     lines = [event("ADDED", config_map(name)) for name in "abc"]
     api = Api(watch(lines[0][:20], lines[0][20:] + lines[1] + lines[2][:-1], b"\n", ending="end"))
     async with connected(api, metrics) as client:
@@ -298,9 +294,9 @@ async def test_an_event_may_come_in_pieces_and_several_at_once(metrics: Metrics)
 @pytest.mark.parametrize(
     ("answer", "expected", "message"),
     [
-        (watch(b"garbage\n"), errors.ServerError, "not what Kubernetes sends"),
-        (watch(b'{"type":"ADDED"}\n'), errors.ServerError, "not what Kubernetes sends"),
-        (watch(HTML), errors.ServerError, "not what Kubernetes sends"),
+        (watch(b"garbage\n"), errors.ServerError, "not a valid Kubernetes response"),
+        (watch(b'{"type":"ADDED"}\n'), errors.ServerError, "not a valid Kubernetes response"),
+        (watch(HTML), errors.ServerError, "not a valid Kubernetes response"),
         (watch(event("ERROR", status(410, "Expired", "too old"))), errors.Gone, "too old"),
         (watch(event("ERROR", status(500, "InternalError", "oh"))), errors.ServerError, "oh"),
         (watch(event("ERROR", status(429, after=3))), errors.Throttled, "HTTP 429"),
@@ -324,9 +320,11 @@ async def test_each_end_of_a_watch_has_its_error(
         assert len(api.requests) == 1
 
 
-async def test_a_watch_that_is_given_up_leaves_no_connection_behind(metrics: Metrics) -> None:
+async def test_a_failed_watch_closes_its_connection(metrics: Metrics) -> None:
     api = Api(watch(event("ADDED", config_map("a")), b"garbage\n"))
     async with connected(api, metrics) as client:
-        with pytest.raises(errors.ServerError) as _held:  # and with it every frame that a garbage collector would close
+        with pytest.raises(
+            errors.ServerError
+        ) as _held:  # keeps the frames alive, so that garbage collection closes nothing
             await watched(client)
         await eventually(lambda: api.connections == 0, timeout=2)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coder_k8s.kube.kubeconfig import Choice, ConfigError, choose
+from coder_k8s.kube.kubeconfig import ConfigError, ResolvedContext, resolve_context
 from tests.kube import kubeconfigs
 
 
@@ -36,17 +36,17 @@ def two_files(tmp_path: Path) -> list[Path]:
     ("context", "server", "token", "namespace"),
     [
         pytest.param(None, "https://first", "second", "default", id="current context, parts from two files"),
-        pytest.param("mine", "https://mine", None, "default", id="the first of two of a name, and no user"),
+        pytest.param("mine", "https://mine", None, "default", id="first of two with the same name, no user"),
     ],
 )
 def test_merging(two_files: list[Path], context: str | None, server: str, token: str | None, namespace: str) -> None:
-    choice = choose(two_files, context)
+    choice = resolve_context(two_files, context)
     assert (choice.cluster.server, choice.user.token, choice.namespace) == (server, token, namespace)
 
 
-def test_the_first_current_context_counts(two_files: list[Path], tmp_path: Path) -> None:
+def test_the_first_current_context_wins(two_files: list[Path], tmp_path: Path) -> None:
     zeroth = kubeconfigs.write_raw(tmp_path / "zeroth", {"current-context": "mine"})
-    assert choose([zeroth, *two_files]).cluster.server == "https://mine"
+    assert resolve_context([zeroth, *two_files]).cluster.server == "https://mine"
 
 
 def test_paths_are_relative_to_their_file(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_paths_are_relative_to_their_file(tmp_path: Path) -> None:
         "exec": {"apiVersion": "v", "command": "bin/login"},
     }
     path = kubeconfigs.write(tmp_path / "some" / "config", {"certificate-authority": "ca.crt"}, user)
-    choice = choose([path])
+    choice = resolve_context([path])
     folder = tmp_path / "some"
     assert choice.cluster.certificate_authority == folder / "ca.crt"
     assert choice.user.client_certificate == folder / "tls" / "client.crt"
@@ -67,9 +67,9 @@ def test_paths_are_relative_to_their_file(tmp_path: Path) -> None:
     assert choice.user.exec.command == str(folder / "bin" / "login")
 
 
-def test_a_command_without_a_path_is_looked_up(tmp_path: Path) -> None:
+def test_a_command_without_a_slash_stays_relative(tmp_path: Path) -> None:
     path = kubeconfigs.write(tmp_path / "config", user={"exec": {"apiVersion": "v", "command": "login"}})
-    user = choose([path]).user
+    user = resolve_context([path]).user
     assert user.exec is not None
     assert user.exec.command == "login"
 
@@ -84,7 +84,7 @@ def test_every_field_of_a_cluster(tmp_path: Path) -> None:
         "disable-compression": True,
         "extensions": [{"name": "some.tool", "extension": {"last-update": None, "provider": "x"}}],
     }
-    choice = choose([kubeconfigs.write(tmp_path / "config", cluster, context={"namespace": "space"})])
+    choice = resolve_context([kubeconfigs.write(tmp_path / "config", cluster, context={"namespace": "space"})])
     assert choice.namespace == "space"
     read = choice.cluster
     assert (read.tls_server_name, read.insecure_skip_tls_verify, read.proxy_url) == ("api", True, "http://proxy")
@@ -95,50 +95,52 @@ SECRET = "s3cr3t-t0k3n"
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         pytest.param(f"users:\n- token: {SECRET}\n  {SECRET}: [", r"is not YAML \(line \d\)", id="broken YAML"),
         pytest.param(f"- {SECRET}", "is not a kubeconfig: Expected `object`", id="a list"),
-        pytest.param(SECRET, "is not a kubeconfig: Expected `object`", id="a word"),
+        pytest.param(SECRET, "is not a kubeconfig: Expected `object`", id="a string"),
         pytest.param(
             f"users: [{{name: u, user: {{client-key-data: '{SECRET}!'}}}}]", "Invalid base64", id="data not base64"
         ),
         pytest.param(
             "users: [{name: u, user: {token: 12345}}]", r"Expected `str.*users\[0\].user.token", id="token a number"
         ),
-        pytest.param("", "no current-context; name a context", id="empty"),
-        pytest.param("current-context: c", r"there is no context 'c' \(there is: none\)", id="no such context"),
+        pytest.param("", "no current-context; select a context", id="empty"),
+        pytest.param("current-context: c", r"context 'c' not found \(found: none\)", id="no such context"),
         pytest.param(
             "current-context: c\ncontexts: [{name: c, context: {cluster: x}}]\nclusters: [{name: y, cluster: {}}]",
-            r"context 'c': there is no cluster 'x' \(there is: y\)",
+            r"context 'c': cluster 'x' not found \(found: y\)",
             id="no such cluster",
         ),
         pytest.param(
             "current-context: c\n"
             "contexts: [{name: c, context: {cluster: x, user: u}}]\nclusters: [{name: x, cluster: {}}]",
-            r"context 'c': there is no user 'u'",
+            r"context 'c': user 'u' not found",
             id="no such user",
         ),
     ],
 )
-def test_errors_name_the_file_and_no_secret(tmp_path: Path, text: str, complaint: str) -> None:
+def test_errors_name_the_file_and_no_secret(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}: .*{complaint}") as raised:
-        choose([path])
+    with pytest.raises(ConfigError, match=f"^{re.escape(str(path))}: .*{message}") as raised:
+        resolve_context([path])
     text = f"{raised.value} {raised.value.__cause__}"
     assert SECRET not in text
     assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+def test_an_unreadable_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="absent: cannot be read"):
-        choose([tmp_path / "absent"])
+        resolve_context([tmp_path / "absent"])
     with pytest.raises(ConfigError, match=f"{tmp_path}: cannot be read"):
-        choose([tmp_path])
+        resolve_context([tmp_path])
 
 
-def test_nothing_shows_its_secrets(tmp_path: Path) -> None:
+def test_repr_contains_no_secrets(tmp_path: Path) -> None:
     user = {"token": SECRET, "password": SECRET, "exec": {"apiVersion": "v", "command": "c", "args": [SECRET]}}
-    choice: Choice = choose([kubeconfigs.write(tmp_path / "config", {"proxy-url": f"http://u:{SECRET}@p"}, user)])
+    choice: ResolvedContext = resolve_context(
+        [kubeconfigs.write(tmp_path / "config", {"proxy-url": f"http://u:{SECRET}@p"}, user)]
+    )
     assert SECRET not in repr(choice)

@@ -13,7 +13,7 @@ from coder_k8s.kube.addresses import Address, parse_address
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.servers import CannotServe, Server, health_server, metrics_server
 
-ANYWHERE = Address("127.0.0.1", 0)
+FREE_PORT = Address("127.0.0.1", 0)
 
 
 @pytest.fixture
@@ -45,81 +45,80 @@ def test_addresses(text: str, address: Address | None) -> None:
 
 
 @pytest.mark.parametrize("text", ["8081", "::8081", ":http", ":65536", ":-1", "[::1]", "host:", "::1:80"])
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_addresses(text: str) -> None:
     with pytest.raises(ValueError, match="is not a listen address"):
         parse_address(text)
 
 
-async def test_health_is_well_until_a_check_objects(session: aiohttp.ClientSession) -> None:
-    trouble = {"heart": "", "lungs": ""}
-    checks = {"heart": lambda: trouble["heart"], "lungs": lambda: trouble["lungs"]}
-    async with health_server(ANYWHERE, checks, checks) as server:
+async def test_health_fails_with_a_check(session: aiohttp.ClientSession) -> None:
+    errors = {"watch": "", "cache": ""}
+    checks = {"watch": lambda: errors["watch"], "cache": lambda: errors["cache"]}
+    async with health_server(FREE_PORT, checks, checks) as server:
         for path in ("/healthz", "/readyz"):
-            async with session.get(url(server, path)) as answer:
-                assert (answer.status, await answer.text()) == (200, "ok\n")
-            async with session.get(url(server, path + "?verbose")) as answer:
-                assert await answer.text() == "[+] heart: ok\n[+] lungs: ok\nok\n"
-        trouble["lungs"] = "out of breath"
+            async with session.get(url(server, path)) as response:
+                assert (response.status, await response.text()) == (200, "ok\n")
+            async with session.get(url(server, path + "?verbose")) as response:
+                assert await response.text() == "[+] watch: ok\n[+] cache: ok\nok\n"
+        errors["cache"] = "not synced"
         for path, status in (("/healthz", 500), ("/readyz", 503)):
-            async with session.get(url(server, path)) as answer:
-                assert answer.status == status
-                assert await answer.text() == "[+] heart: ok\n[-] lungs: out of breath\nfailed\n"
+            async with session.get(url(server, path)) as response:
+                assert response.status == status
+                assert await response.text() == "[+] watch: ok\n[-] cache: not synced\nfailed\n"
 
 
-async def test_an_event_loop_that_is_stuck_answers_no_probe() -> None:
-    """A probe with a time-out, such as kubelet's, takes that as failure."""
-    async with health_server(ANYWHERE, {}, {}) as server:
+async def test_probes_time_out_while_the_event_loop_is_blocked() -> None:
+    async with health_server(FREE_PORT, {}, {}) as server:
         host, port = server.address
         probed = threading.Event()
-        answers: list[bytes] = []
+        responses: list[bytes] = []
 
         def probe() -> None:
             with socket.create_connection((host or "", port), timeout=0.3) as connection:
                 connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 try:
-                    answers.append(connection.recv(100))
+                    responses.append(connection.recv(100))
                 except TimeoutError:
-                    answers.append(b"")
+                    responses.append(b"")
             probed.set()
 
         healthy = threading.Thread(target=probe)
         healthy.start()
         await asyncio.to_thread(probed.wait, 5)
         probed.clear()
-        stuck = threading.Thread(target=probe)
-        stuck.start()
+        blocked = threading.Thread(target=probe)
+        blocked.start()
         while not probed.is_set():
-            time.sleep(0.01)  # noqa: ASYNC251 - this is the event loop being stuck
+            time.sleep(0.01)  # noqa: ASYNC251 - blocks the event loop
         healthy.join()
-        stuck.join()
-    assert answers[0].startswith(b"HTTP/1.1 200")
-    assert answers[1] == b""
+        blocked.join()
+    assert responses[0].startswith(b"HTTP/1.1 200")
+    assert responses[1] == b""
 
 
 async def test_metrics_in_both_formats(session: aiohttp.ClientSession) -> None:
     metrics = Metrics()
     age = 1.0
-    metrics.watch_age.labels("things").set_function(lambda: age)
-    async with metrics_server(ANYWHERE, metrics.registry) as server:
+    metrics.watch_age.labels("configmaps").set_function(lambda: age)
+    async with metrics_server(FREE_PORT, metrics.registry) as server:
         for accept, parse in (("text/plain", parse_text), ("application/openmetrics-text", parse_openmetrics)):
             age += 1
-            async with session.get(url(server, "/metrics"), headers={"Accept": accept}) as answer:
-                assert answer.status == 200
-                assert answer.headers["Content-Type"].startswith(f"{accept}; version=")
-                families = {family.name: family for family in parse(await answer.text())}
+            async with session.get(url(server, "/metrics"), headers={"Accept": accept}) as response:
+                assert response.status == 200
+                assert response.headers["Content-Type"].startswith(f"{accept}; version=")
+                families = {family.name: family for family in parse(await response.text())}
             (sample,) = families["coder_k8s_watch_age_seconds"].samples
-            assert sample.value == age, "computed when asked"
+            assert sample.value == age, "computed on each scrape"
 
 
-async def test_a_port_in_use_is_one_clear_error() -> None:
-    async with health_server(ANYWHERE, {}, {}) as first:
+async def test_a_port_in_use() -> None:
+    async with health_server(FREE_PORT, {}, {}) as first:
         with pytest.raises(CannotServe, match=rf"^cannot serve health on {first.address}: .*in use"):
             async with health_server(first.address, {}, {}):
                 pass
 
 
-async def test_nothing_is_served_after_the_end(session: aiohttp.ClientSession) -> None:
-    async with health_server(ANYWHERE, {}, {}) as server:
+async def test_nothing_is_served_after_exit(session: aiohttp.ClientSession) -> None:
+    async with health_server(FREE_PORT, {}, {}) as server:
         pass
     with pytest.raises(aiohttp.ClientConnectorError):
         await session.get(url(server, "/healthz"))

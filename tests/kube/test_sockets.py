@@ -1,4 +1,4 @@
-"""No connection outlives its session, even if nobody answers its farewell, on either event loop."""
+"""No connection outlives its session, on asyncio and on uvloop."""
 
 import asyncio
 import os
@@ -21,16 +21,16 @@ from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
 
 
-class Silent(Thread):
-    """A server that hears one request and never says anything but what TLS makes it say."""
+class SilentServer(Thread):
+    """A TLS server that reads one request and never responds."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         super().__init__(daemon=True)
         self._context = context
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        self.asked = Event()
-        self.over = Event()
+        self.received = Event()
+        self.stop = Event()
 
     def run(self) -> None:
         with (
@@ -39,12 +39,12 @@ class Silent(Thread):
             self._context.wrap_socket(accepted, server_side=True) as connection,
         ):
             connection.recv(4096)
-            self.asked.set()
-            self.over.wait(60)
+            self.received.set()
+            self.stop.wait(60)
 
 
 def connections_to(port: int) -> int:
-    """How many sockets of this process are connected to a port."""
+    """Return how many sockets of this process are connected to a port."""
     count = 0
     for link in Path("/proc/self/fd").iterdir():
         with suppress(OSError):  # closed meanwhile, or not connected
@@ -55,40 +55,40 @@ def connections_to(port: int) -> int:
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_a_request_that_is_called_off(loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path) -> None:
+def test_a_cancelled_request(loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path) -> None:
     authority = Authority(tmp_path, "ca", datetime.now(UTC))
     pair = authority.serving("server", ["127.0.0.1"])
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pair.certificate, pair.key)
-    server = Silent(context)
+    server = SilentServer(context)
     server.start()
     config = load(kubeconfig(tmp_path / "kubeconfig", server.port, authority.certificate))
 
-    async def call_off() -> None:
+    async def cancel_request() -> None:
         async with Http(config, "test", Metrics()) as http:
             request = asyncio.create_task(http.send("GET", "/", {}, {}))
-            await eventually(server.asked.is_set)
+            await eventually(server.received.is_set)
             request.cancel()
             with suppress(asyncio.CancelledError):
                 await request
-            assert connections_to(server.port) == 1, "the library closes it by itself: Sockets is not needed any more"
+            assert connections_to(server.port) == 1, "aiohttp closes it: Sockets is no longer needed"
         assert connections_to(server.port) == 0
 
     try:
         with asyncio.Runner(loop_factory=loop) as runner:
-            runner.run(call_off())
+            runner.run(cancel_request())
     finally:
-        server.over.set()
+        server.stop.set()
         server.join()
 
 
 def kubeconfig(path: Path, port: int, authority: Path) -> Path:
     cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(authority)}
-    context = {"cluster": "one", "user": "nobody"}
+    context = {"cluster": "one", "user": "anonymous"}
     content = {
         "current-context": "one",
         "clusters": [{"name": "one", "cluster": cluster}],
-        "users": [{"name": "nobody", "user": {}}],
+        "users": [{"name": "anonymous", "user": {}}],
         "contexts": [{"name": "one", "context": context}],
     }
     path.write_text(yaml.safe_dump(content))

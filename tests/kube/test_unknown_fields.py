@@ -1,4 +1,4 @@
-"""What the words of an API server come to."""
+"""How error messages about unknown fields are parsed."""
 
 import json
 
@@ -10,13 +10,13 @@ QUOTED = '{"spec":{"note":"strict decoding error: unknown field \\"spec.fake\\""
 GROUPS = "spec.template.spec.securityContext.supplementalGroupsPolicy"
 
 
-def refusal(status: int, message: str, causes: list[str] | None = None) -> errors.ApiError:
+def parse(status: int, message: str, causes: list[str] | None = None) -> errors.ApiError:
     details = {"causes": [{"field": field} for field in causes or []]}
     return errors.from_response(status, json.dumps({"message": message, "details": details}).encode())
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "fields", "words"),
+    ("status", "message", "fields", "text"),
     [
         (
             400,
@@ -41,18 +41,18 @@ def refusal(status: int, message: str, causes: list[str] | None = None) -> error
         ),
     ],
 )
-def test_fields_that_the_server_does_not_know(status: int, message: str, fields: tuple[str, ...], words: str) -> None:
-    error = refusal(status, message)
+def test_unknown_fields(status: int, message: str, fields: tuple[str, ...], text: str) -> None:
+    error = parse(status, message)
     assert isinstance(error, errors.UnknownField)
-    assert (error.fields, error.message) == (fields, words)
+    assert (error.fields, error.message) == (fields, text)
 
 
 def test_an_invalid_object_names_its_fields() -> None:
-    error = refusal(422, 'CoderProvisioner.coder.com "x" is invalid', ["spec.key.name", "spec.tags"])
+    error = parse(422, 'CoderProvisioner.coder.com "x" is invalid', ["spec.key.name", "spec.tags"])
     assert type(error) is errors.Invalid
     assert error.fields == ("spec.key.name", "spec.tags")
 
 
 def test_duplicates_in_a_list_are_not_unknown_fields() -> None:
-    words = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): .spec.x: duplicate entries for key"
-    assert type(refusal(500, words)) is errors.ServerError
+    text = "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): .spec.x: duplicate entries for key"
+    assert type(parse(500, text)) is errors.ServerError

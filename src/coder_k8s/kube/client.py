@@ -1,4 +1,4 @@
-"""The verbs of the Kubernetes API, on any kind."""
+"""A client for objects of any kind."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -20,14 +20,14 @@ PAGE = 500
 
 
 class Page(msgspec.Struct):
-    """A part of a list, undecoded; every part of one list has the same resourceVersion."""
+    """A page of a list with undecoded items; all pages have the same resourceVersion."""
 
     items: list[msgspec.Raw]
     resource_version: str
 
 
 class WatchEvent(msgspec.Struct, gc=False):
-    """One line of a watch, its object undecoded."""
+    """A watch event with an undecoded object."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: msgspec.Raw
@@ -50,8 +50,7 @@ _EVENT = msgspec.json.Decoder(WatchEvent)
 class Client:
     """Reads and writes objects under one field manager.
 
-    A fence, if given, is asked before every write and raises to hold it back: a process that may have lost its Lease
-    must not write, however late it learns of that.
+    The fence, if any, is called before every write. It raises if the process may have lost its Lease.
     """
 
     def __init__(self, http: Http, field_manager: str, fence: Callable[[], None] | None = None) -> None:
@@ -61,26 +60,26 @@ class Client:
 
     async def get(self, kind: Kind[T], key: Key) -> T:
         if not key.name:
-            raise errors.NotFound(404, "NotFound", f"no {kind.name} is without a name")
+            raise errors.NotFound(404, "NotFound", f"{kind.name} without a name")
         body = await self._http.send("GET", kind.path(key), {}, _accept(kind))
         return _decode(kind, body)
 
     async def confirm(self, kind: Kind[Any], key: Key, seen: Object | None) -> None:
-        """`Conflict` unless what has this name, if anything has, is now as it was seen.
+        """Raise `Conflict` if the object has changed since it was read from a cache; None means that it did not exist.
 
-        A cache may show the past, and the preconditions of a write hold for nothing but what is written. So this comes
-        before what cannot be undone: a deletion because of a spec, or the end of something outside of Kubernetes.
+        Call this before an action that cannot be undone and that depends on another object, for example the deletion of
+        a key in Coder. A cache may be stale, and the preconditions of a write cover only the written object.
         """
-        known = seen.metadata.resource_version if seen else ""
+        cached = seen.metadata.resource_version if seen else ""
         try:
             version = (await self.get(kind, key)).metadata.resource_version
         except errors.NotFound:
             version = ""
-        if version != known:
-            raise errors.Conflict(409, "Conflict", f"{kind.name} {key} is no longer as it was seen")
+        if version != cached:
+            raise errors.Conflict(409, "Conflict", f"{kind.name} {key} has changed since it was read")
 
     async def get_manifest(self, kind: Kind[Any], key: Key) -> Manifest:
-        """The object as the server shows it, `managedFields` included."""
+        """Return the object as plain JSON values, including `managedFields`."""
         body = await self._http.send("GET", kind.path(key), {}, {"Accept": JSON})
         manifest: Manifest = _parse(body)
         return manifest
@@ -88,14 +87,14 @@ class Client:
     async def list(
         self, kind: Kind[T], namespace: str = "", *, labels: str = "", fields: str = ""
     ) -> AsyncIterator[Page]:
-        """The pages of a consistent list; `Gone` when the server forgot it between two pages."""
+        """Yield the pages of a consistent list; raise `Gone` if its resourceVersion expires between two pages."""
         query = _query(limit=str(PAGE), labelSelector=labels, fieldSelector=fields)
         while True:
             body = await self._http.send("GET", kind.path(Key(namespace, "")), query, _accept(kind, "List"))
             try:
                 page = deep_json.decode(_LIST.decode, body)
-            except ValueError as trouble:
-                raise errors.invalid_response(trouble) from trouble
+            except ValueError as error:
+                raise errors.invalid_response(error) from error
             yield Page(page.items or [], page.metadata.resource_version)
             if not page.metadata.proceed:
                 return
@@ -112,7 +111,7 @@ class Client:
         labels: str = "",
         fields: str = "",
     ) -> AsyncGenerator[WatchEvent, None]:
-        """What happened since a resourceVersion; ends after `seconds`, fails when silent for too long."""
+        """Yield the events after a resourceVersion for `seconds`; raise if none arrives for `idle_timeout` seconds."""
         query = _query(
             watch="true",
             allowWatchBookmarks="true",
@@ -121,32 +120,32 @@ class Client:
             labelSelector=labels,
             fieldSelector=fields,
         )
-        rest = b""
+        partial = b""
         chunks = self._http.stream(kind.path(Key(namespace, "")), query, _accept(kind), idle_timeout)
         async with aclosing(chunks):
             async for chunk in chunks:
-                *lines, rest = (rest + chunk).split(b"\n")
+                *lines, partial = (partial + chunk).split(b"\n")
                 for line in lines:
                     yield _event(line)
-        if rest.strip():
-            raise errors.Unreachable(f"the watch of {kind} was cut in the middle of an event")
+        if partial.strip():
+            raise errors.Unreachable(f"the watch of {kind} ended in the middle of an event")
 
     async def create(self, kind: Kind[T], manifest: Manifest) -> T:
         path = kind.path(Key(key_of(manifest).namespace, ""))
         return await self._write(kind, "POST", path, JSON, manifest, fieldManager=self.field_manager)
 
     async def apply(self, kind: Kind[T], manifest: Manifest) -> T:
-        """Server-side apply: these fields are ours now, whoever had them before."""
+        """Apply the manifest with server-side apply, and take over fields of other managers."""
         path = kind.path(key_of(manifest))
         return await self._write(kind, "PATCH", path, APPLY, manifest, fieldManager=self.field_manager, force="true")
 
     async def dry_run(self, kind: Kind[Any], manifest: Manifest) -> None:
-        """Raise what `apply` would, and change nothing: a dry run on the server."""
+        """Raise the error that `apply` would raise, without changing the object."""
         query = {"fieldManager": self.field_manager, "force": "true", "dryRun": "All"}
         await self._write(kind, "PATCH", kind.path(key_of(manifest)), APPLY, manifest, **query)
 
     async def replace(self, kind: Kind[T], manifest: Manifest) -> T:
-        """The whole object anew, unless it changed since its resourceVersion."""
+        """Replace the object; raise `Conflict` if it has changed since its resourceVersion."""
         return await self._write(
             kind, "PUT", kind.path(key_of(manifest)), JSON, manifest, fieldManager=self.field_manager
         )
@@ -154,17 +153,17 @@ class Client:
     async def merge(
         self, kind: Kind[T], key: Key, patch: Manifest, subresource: str = "", *, dry_run: bool = False
     ) -> T:
-        """A merge patch; with `metadata.uid` or `metadata.resourceVersion` in it, `Conflict` if that is another."""
+        """Send a merge patch; a `metadata.uid` or `metadata.resourceVersion` in it is a precondition (`Conflict`)."""
         query = {"fieldManager": self.field_manager} | ({"dryRun": "All"} if dry_run else {})
         return await self._write(kind, "PATCH", kind.path(key, subresource), MERGE, patch, **query)
 
     async def patch(self, kind: Kind[T], key: Key, operations: Sequence[Manifest]) -> T:
-        """A JSON patch."""
+        """Send a JSON patch."""
         path = kind.path(key)
         return await self._write(kind, "PATCH", path, JSON_PATCH, list(operations), fieldManager=self.field_manager)
 
     async def delete(self, kind: Kind[Any], seen: Object, *, unchanged: bool = True) -> None:
-        """Delete exactly the object that was seen; `unchanged` also refuses one that changed since."""
+        """Delete the object if it has the same uid and, with `unchanged`, the same resourceVersion."""
         preconditions = {"uid": seen.metadata.uid}
         if unchanged:
             preconditions["resourceVersion"] = seen.metadata.resource_version
@@ -175,11 +174,11 @@ class Client:
         body = content
         if isinstance(content, dict) and content_type != MERGE:
             body = {"apiVersion": kind.api_version, "kind": kind.name, **content}
-        query = {**query, "fieldValidation": "Strict"}  # else a server drops what it does not know
-        answer = await self._http.send(
+        query = {**query, "fieldValidation": "Strict"}  # otherwise the server drops unknown fields
+        response = await self._http.send(
             method, path, query, _accept(kind) | _json(content_type), msgspec.json.encode(body), self._fence
         )
-        return _decode(kind, answer)
+        return _decode(kind, response)
 
 
 def _query(**parameters: str) -> dict[str, str]:
@@ -199,22 +198,22 @@ def _json(content_type: str) -> dict[str, str]:
 def _decode(kind: Kind[T], body: bytes) -> T:
     try:
         return kind.type.decode(body)
-    except (ValueError, KeyError, TypeError) as trouble:
-        raise errors.invalid_response(trouble) from trouble
+    except (ValueError, KeyError, TypeError) as error:
+        raise errors.invalid_response(error) from error
 
 
 def _parse(body: bytes) -> Any:
     try:
         return msgspec.json.decode(body)
-    except (ValueError, RecursionError) as trouble:
-        raise errors.invalid_response(trouble) from trouble
+    except (ValueError, RecursionError) as error:
+        raise errors.invalid_response(error) from error
 
 
 def _event(line: bytes) -> WatchEvent:
     try:
         event = deep_json.decode(_EVENT.decode, line)
-    except ValueError as trouble:
-        raise errors.invalid_response(trouble) from trouble
+    except ValueError as error:
+        raise errors.invalid_response(error) from error
     if event.type == "ERROR":
         raise errors.from_response(500, event.object)
     return event

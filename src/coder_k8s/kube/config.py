@@ -1,4 +1,4 @@
-"""Where the API server is and who we are: from a kubeconfig, or from inside the cluster."""
+"""Loads the address of the API server and the credentials, from a kubeconfig or inside the cluster."""
 
 import os
 import time
@@ -8,9 +8,17 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from coder_k8s.kube import kubeconfig as files
-from coder_k8s.kube.credentials import Clock, CredentialCache, Credentials, Login, StaticCredentials, TLSConfig, basic
+from coder_k8s.kube.credentials import (
+    Clock,
+    CredentialCache,
+    CredentialProvider,
+    Credentials,
+    StaticCredentials,
+    TLSConfig,
+    basic,
+)
 from coder_k8s.kube.exec_plugin import ExecPlugin
-from coder_k8s.kube.kubeconfig import Choice, Cluster, ConfigError, User
+from coder_k8s.kube.kubeconfig import Cluster, ConfigError, ResolvedContext, User
 
 __all__ = ["Config", "ConfigError", "Credentials", "in_cluster", "load"]
 
@@ -19,7 +27,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 @dataclass(frozen=True)
 class Config:
-    """An API server and our credentials there."""
+    """The address of the API server, and the credentials for it."""
 
     server: str
     namespace: str
@@ -29,7 +37,7 @@ class Config:
     server_name: str | None = None
 
     async def credentials(self, *, renew: bool = False) -> Credentials:
-        """What to send now; `renew` after the API server refused the last ones."""
+        """Return the current credentials; pass `renew` after the API server has rejected them."""
         return await self.credential_cache.credentials(renew=renew)
 
 
@@ -42,79 +50,81 @@ def load(
     service_account: Path = SERVICE_ACCOUNT,
     clock: Clock = time.time,
 ) -> Config:
-    """The first of: the given file; the files that `KUBECONFIG` lists; the cluster we run in; `~/.kube/config`.
+    """Load the first of: the given file, the files of `KUBECONFIG`, the pod's service account, `~/.kube/config`.
 
-    Only a kubeconfig has contexts, so naming one passes over the cluster we run in.
+    The service account is skipped if a context is given, because only a kubeconfig has contexts.
     """
     if kubeconfig:
-        return _of_files([Path(kubeconfig)], context, environ, clock)
-    if listed := [Path(entry) for entry in environ.get("KUBECONFIG", "").split(os.pathsep) if entry]:
-        existing = [path for path in listed if path.exists()]
+        return _from_files([Path(kubeconfig)], context, environ, clock)
+    if paths := [Path(entry) for entry in environ.get("KUBECONFIG", "").split(os.pathsep) if entry]:
+        existing = [path for path in paths if path.exists()]
         if not existing:
-            raise ConfigError(f"KUBECONFIG: there is no file {' or '.join(map(str, listed))}")
-        return _of_files(existing, context, environ, clock)
+            raise ConfigError(f"KUBECONFIG: there is no file {' or '.join(map(str, paths))}")
+        return _from_files(existing, context, environ, clock)
     if not context and "KUBERNETES_SERVICE_HOST" in environ and (service_account / "token").exists():
         return in_cluster(environ, service_account, clock)
     default = (home or Path.home()) / ".kube" / "config"
     if not default.exists():
         raise ConfigError(
-            f"no cluster: KUBECONFIG is not set, there is no service account token in {service_account} "
+            f"no cluster configured: KUBECONFIG is not set, there is no service account token in {service_account} "
             f"and no file {default}"
         )
-    return _of_files([default], context, environ, clock)
+    return _from_files([default], context, environ, clock)
 
 
 def in_cluster(
     environ: Mapping[str, str] = os.environ, service_account: Path = SERVICE_ACCOUNT, clock: Clock = time.time
 ) -> Config:
-    """The cluster whose pod we are, as the pod's service account."""
+    """Return the configuration of a pod: its cluster and its service account."""
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
     origin = "service account"
-    login = StaticCredentials(origin, clock, token=service_account / "token")
+    provider = StaticCredentials(origin, clock, token=service_account / "token")
     namespace = service_account / "namespace"
     return Config(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
-        credential_cache=CredentialCache(login, TLSConfig(origin, service_account / "ca.crt"), clock),
+        credential_cache=CredentialCache(provider, TLSConfig(origin, service_account / "ca.crt"), clock),
     )
 
 
-def _of_files(paths: list[Path], context: str | None, environ: Mapping[str, str], clock: Clock) -> Config:
-    choice = files.choose(paths, context)
-    cluster = choice.cluster
+def _from_files(paths: list[Path], context: str | None, environ: Mapping[str, str], clock: Clock) -> Config:
+    resolved = files.resolve_context(paths, context)
+    cluster = resolved.cluster
     server = cluster.server.rstrip("/")
     scheme = urlsplit(server).scheme
     if scheme not in ("http", "https"):
-        raise ConfigError(f"{choice.cluster_origin}: its server must be a URL of http or https")
-    trust = TLSConfig(
-        choice.cluster_origin,
+        raise ConfigError(f"{resolved.cluster_origin}: its server must be an http or https URL")
+    tls = TLSConfig(
+        resolved.cluster_origin,
         cluster.certificate_authority_data or cluster.certificate_authority,
         cluster.insecure_skip_tls_verify,
     )
-    proxy, proxy_headers = _proxy(cluster, choice.cluster_origin)
+    proxy, proxy_headers = _proxy(cluster, resolved.cluster_origin)
     return Config(
         server=server,
-        namespace=choice.namespace,
-        credential_cache=CredentialCache(_login(choice, environ, clock), trust if scheme == "https" else None, clock),
+        namespace=resolved.namespace,
+        credential_cache=CredentialCache(
+            _credential_provider(resolved, environ, clock), tls if scheme == "https" else None, clock
+        ),
         proxy=proxy,
         proxy_headers=proxy_headers,
         server_name=cluster.tls_server_name,
     )
 
 
-def _login(choice: Choice, environ: Mapping[str, str], clock: Clock) -> Login:
-    user, origin = choice.user, choice.user_origin
+def _credential_provider(resolved: ResolvedContext, environ: Mapping[str, str], clock: Clock) -> CredentialProvider:
+    user, origin = resolved.user, resolved.user_origin
     if user.auth_provider:
         raise ConfigError(f"{origin}: auth-provider was removed from Kubernetes; use an exec plugin instead")
     if user.impersonate:
         raise ConfigError(f"{origin}: impersonation (`as`) is not supported; use the credentials of that user")
-    written = _written(user, origin, clock)
-    if user.exec and not (written.token or written.basic):
-        return ExecPlugin(user.exec, origin, choice.cluster, written, environ, clock)
-    return written
+    static = _static_credentials(user, origin, clock)
+    if user.exec and not (static.token or static.basic):
+        return ExecPlugin(user.exec, origin, resolved.cluster, static, environ, clock)
+    return static
 
 
-def _written(user: User, origin: str, clock: Clock) -> StaticCredentials:
+def _static_credentials(user: User, origin: str, clock: Clock) -> StaticCredentials:
     certificate = user.client_certificate_data or user.client_certificate
     key = user.client_key_data or user.client_key
     if bool(certificate) != bool(key):
@@ -130,12 +140,12 @@ def _written(user: User, origin: str, clock: Clock) -> StaticCredentials:
 
 
 def _proxy(cluster: Cluster, origin: str) -> tuple[str | None, Mapping[str, str]]:
-    """The proxy and the headers it wants: a password within its URL would come to light in error messages."""
+    """Return the URL and headers of the proxy. A password moves from the URL to a header, so that no error shows it."""
     if cluster.proxy_url is None:
         return None, {}
     url = urlsplit(cluster.proxy_url)
     if url.scheme not in ("http", "https"):
-        raise ConfigError(f"{origin}: its proxy-url must be of http or https; there is no support for socks5")
-    login, _, address = url.netloc.rpartition("@")
-    headers = {"Proxy-Authorization": basic(*map(unquote, login.partition(":")[::2]))} if login else {}
+        raise ConfigError(f"{origin}: its proxy-url must be an http or https URL; socks5 is not supported")
+    userinfo, _, address = url.netloc.rpartition("@")
+    headers = {"Proxy-Authorization": basic(*map(unquote, userinfo.partition(":")[::2]))} if userinfo else {}
     return urlunsplit(url._replace(netloc=address)), headers

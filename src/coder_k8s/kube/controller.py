@@ -16,7 +16,7 @@ T = TypeVar("T", bound=Object)
 
 log = logging.getLogger(__name__)
 
-THROTTLED_WAIT = 0.5
+MIN_THROTTLED_DELAY = 0.5
 """The least wait for a server that is throttling, also if it says 0."""
 
 Reconcile = Callable[[Key], Awaitable[float | None]]
@@ -97,7 +97,7 @@ class Controller:
                 again = await self._reconcile(key)
         except errors.Throttled as refusal:
             self._outcome("requeue_after")
-            self.queue.add_after(key, max(refusal.after, THROTTLED_WAIT))
+            self.queue.add_after(key, max(refusal.after, MIN_THROTTLED_DELAY))
             log.info("%s", refusal, extra=self._about(key))
         except Exception as trouble:
             self._errors.inc()

@@ -1,4 +1,4 @@
-"""Who we are to the API server, and how we know that it is the right one."""
+"""Credentials and TLS settings for the API server."""
 
 import asyncio
 import base64
@@ -11,19 +11,19 @@ from typing import Protocol
 
 from coder_k8s.kube.kubeconfig import ConfigError
 
-REREAD = 60.0
-"""Seconds after which a file is read again: tokens and certificates are exchanged while we run."""
+FILE_REFRESH_INTERVAL = 60.0
+"""Seconds after which a file is read again, because tokens and certificates are rotated."""
 
 Clock = Callable[[], float]
 """Seconds since the epoch."""
 
 Content = bytes | Path
-"""Something as it is, or the file that holds it."""
+"""Data, or the path of the file with the data."""
 
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
-    """What goes with a request."""
+    """The `Authorization` header and TLS context of a request."""
 
     authorization: str | None
     ssl: ssl.SSLContext | None
@@ -31,27 +31,27 @@ class Credentials:
 
 @dataclass(frozen=True, repr=False)
 class Identity:
-    """Who we say we are: an `Authorization` header, a client certificate with its key, both or neither.
+    """An `Authorization` header, a client certificate with its key, both or neither.
 
-    After `until`, in seconds since the epoch, it must be asked for again.
+    It is valid until `expires`, in seconds since the epoch.
     """
 
     origin: str
-    until: float
+    expires: float
     authorization: str | None = None
     certificate: bytes | None = None
     key: bytes | None = None
 
 
-class Login(Protocol):
-    """Where an identity comes from."""
+class CredentialProvider(Protocol):
+    """Returns the current identity."""
 
     async def __call__(self) -> Identity: ...
 
 
 @dataclass(frozen=True, repr=False)
 class StaticCredentials:
-    """An identity that stands in a kubeconfig, in files that it names, or in those of a service account."""
+    """Reads an identity from a kubeconfig, from files that it names, or from the files of a service account."""
 
     origin: str
     clock: Clock
@@ -63,7 +63,7 @@ class StaticCredentials:
     async def __call__(self) -> Identity:
         certificate = read(self.certificate, self.origin) if self.certificate else None
         key = read(self.key, self.origin) if self.key else None
-        return Identity(self.origin, self.clock() + REREAD, self._authorization(), certificate, key)
+        return Identity(self.origin, self.clock() + FILE_REFRESH_INTERVAL, self._authorization(), certificate, key)
 
     def _authorization(self) -> str | None:
         if self.token:
@@ -76,72 +76,72 @@ class StaticCredentials:
 
 @dataclass(frozen=True, repr=False)
 class TLSConfig:
-    """By what we know the API server: a CA of its own, or else those of the system."""
+    """How to verify the API server: with its certificate authority, or with those of the system."""
 
     origin: str
     authority: Content | None = None
     insecure: bool = False
 
     def context(self, authority: bytes | None, identity: Identity) -> ssl.SSLContext:
-        """TLS settings that also show our client certificate, if we have one."""
+        """Create a TLS context, with the client certificate of the identity if it has one."""
         try:
             context = ssl.create_default_context(cadata=authority.decode() if authority else None)
-        except (ssl.SSLError, UnicodeDecodeError) as trouble:
-            raise ConfigError(f"{self.origin}: its certificate authority is not a PEM certificate") from trouble
-        # Newer Python demands extensions that the CAs of many clusters lack.
+        except (ssl.SSLError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{self.origin}: its certificate authority is not a PEM certificate") from error
+        # Python 3.13 requires extensions that the CAs of many clusters lack.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if identity.certificate and identity.key:
-            _show(context, identity.certificate, identity.key, identity.origin)
+            _load_client_certificate(context, identity.certificate, identity.key, identity.origin)
         return context
 
 
 class CredentialCache:
-    """Keeps credentials for as long as they are good.
+    """Caches credentials until they expire.
 
-    Requests come many at a time: one of them asks for new credentials, the others wait and share its answer. The TLS
-    settings stay the same object while their content does, because connections are pooled by them.
+    Concurrent requests share one refresh. The TLS context is replaced only when its content changes, because aiohttp
+    pools connections by context.
     """
 
-    def __init__(self, login: Login, trust: TLSConfig | None, clock: Clock) -> None:
-        self._login = login
-        self._trust = trust
+    def __init__(self, provider: CredentialProvider, tls: TLSConfig | None, clock: Clock) -> None:
+        self._provider = provider
+        self._tls = tls
         self._clock = clock
         self._lock = asyncio.Lock()
-        self._answer: Credentials | ConfigError | None = None
-        self._until = 0.0
+        self._cached: Credentials | ConfigError | None = None
+        self._expires = 0.0
         self._context: ssl.SSLContext | None = None
-        self._made_of: tuple[bytes | None, ...] = ()
+        self._context_content: tuple[bytes | None, ...] = ()
 
     async def credentials(self, *, renew: bool = False) -> Credentials:
-        answer = self._answer
-        if isinstance(answer, Credentials) and not renew and self._clock() < self._until:
-            return answer
+        cached = self._cached
+        if isinstance(cached, Credentials) and not renew and self._clock() < self._expires:
+            return cached
         async with self._lock:
-            if self._answer is None or self._answer is answer:
-                self._answer = await self._ask()
-            if isinstance(self._answer, ConfigError):
-                raise ConfigError(*self._answer.args) from self._answer
-            return self._answer
+            if self._cached is None or self._cached is cached:
+                self._cached = await self._refresh()
+            if isinstance(self._cached, ConfigError):
+                raise ConfigError(*self._cached.args) from self._cached
+            return self._cached
 
-    async def _ask(self) -> Credentials | ConfigError:
+    async def _refresh(self) -> Credentials | ConfigError:
         try:
-            identity = await self._login()
-            if self._trust:
-                self._update_context(self._trust, identity)
-        except ConfigError as trouble:
-            return trouble
-        self._until = identity.until
+            identity = await self._provider()
+            if self._tls:
+                self._update_context(self._tls, identity)
+        except ConfigError as error:
+            return error
+        self._expires = identity.expires
         return Credentials(identity.authorization, self._context)
 
-    def _update_context(self, trust: TLSConfig, identity: Identity) -> None:
-        authority = read(trust.authority, trust.origin) if trust.authority else None
+    def _update_context(self, tls: TLSConfig, identity: Identity) -> None:
+        authority = read(tls.authority, tls.origin) if tls.authority else None
         content = (authority, identity.certificate, identity.key)
-        if self._context is None or content != self._made_of:
-            self._context = trust.context(authority, identity)
-            self._made_of = content
+        if self._context is None or content != self._context_content:
+            self._context = tls.context(authority, identity)
+            self._context_content = content
 
 
 def read(content: Content, origin: str) -> bytes:
@@ -149,15 +149,15 @@ def read(content: Content, origin: str) -> bytes:
         return content
     try:
         return content.read_bytes()
-    except OSError as trouble:
-        raise ConfigError(f"{origin}: cannot read {content}: {trouble.strerror}") from trouble
+    except OSError as error:
+        raise ConfigError(f"{origin}: cannot read {content}: {error.strerror}") from error
 
 
 def bearer(token: bytes, origin: str) -> str:
-    """The header for a token, which must be one word: anything else would be another header, or nothing."""
+    """Return the header for a token; raise if it contains white space, which could inject another header."""
     words = token.split()
     if len(words) != 1 or not token.isascii():
-        raise ConfigError(f"{origin}: does not hold a token")
+        raise ConfigError(f"{origin}: does not contain a token")
     return f"Bearer {words[0].decode()}"
 
 
@@ -165,13 +165,13 @@ def basic(username: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
 
 
-def _show(context: ssl.SSLContext, certificate: bytes, key: bytes, origin: str) -> None:
-    # The library reads them from a file only; this one is ours alone and gone when it was read.
+def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, origin: str) -> None:
+    # The ssl module reads certificates from files only. This file is private and temporary.
     with tempfile.NamedTemporaryFile(prefix="coder-k8s-") as file:
         file.write(certificate.rstrip() + b"\n" + key)
         file.flush()
         try:
-            # An encrypted key fails with no password rather than asks for one at the terminal.
+            # With an empty password an encrypted key fails, instead of prompting on the terminal.
             context.load_cert_chain(file.name, password="")
-        except ssl.SSLError as trouble:
-            raise ConfigError(f"{origin}: its client certificate and key are not a PEM pair") from trouble
+        except ssl.SSLError as error:
+            raise ConfigError(f"{origin}: its client certificate and key are not a PEM pair") from error

@@ -1,20 +1,20 @@
-"""What can go wrong between us and the API server, named by what the caller can do about it.
+"""Errors of requests to the API server, one class per reaction of the caller.
 
 KubeError
-├── Unreachable               no answer, or only part of one: it is unknown whether a write happened
-│   └── StreamInterrupted     the server or a proxy closed a response that had begun
-├── NotLeading          refused here, before it was sent: another process may hold the Lease
-└── ApiError            the API server's own answer
+├── Unreachable               no response, or an incomplete one: a write may have succeeded
+│   └── StreamInterrupted     the server or a proxy closed the connection during the response
+├── NotLeading          not sent, because another process may hold the Lease
+└── ApiError            an error response of the API server
     ├── Unauthorized    401, also with fresh credentials
     ├── Forbidden       403
     ├── NotFound        404
-    ├── Conflict        409, or 422 about the uid: changed since we read it, or another of its name
+    ├── Conflict        409, or 422 about the uid: the object changed or was replaced since it was read
     │   └── AlreadyExists
-    ├── Gone            410: that resourceVersion is no longer kept
+    ├── Gone            410: the resourceVersion is too old
     ├── Invalid         400, 422: the same request will fail again
-    │   └── UnknownField  of a field that this server does not know: it is older than what was sent
-    ├── Throttled       429, or 503 with `Retry-After`: was not processed, try again `after` seconds
-    └── ServerError     any other 5xx, or an answer that is not Kubernetes'
+    │   └── UnknownField  the server is older than a field of the request
+    ├── Throttled       429, or 503 with `Retry-After`: not processed, retry after `after` seconds
+    └── ServerError     any other 5xx, or a response that is not from Kubernetes
 """
 
 import re
@@ -23,15 +23,15 @@ import msgspec
 
 
 class KubeError(Exception):
-    """Anything that keeps a request to the API server from succeeding."""
+    """A request to the API server failed."""
 
 
 class Unreachable(KubeError):
-    """No answer, or half of one."""
+    """No response, or an incomplete one."""
 
 
 class StreamInterrupted(Unreachable):
-    """An answer began, duration for so many seconds, and was ended by the other side before its time."""
+    """The peer closed the connection `duration` seconds after the response began."""
 
     def __init__(self, message: str, duration: float) -> None:
         super().__init__(message)
@@ -39,11 +39,11 @@ class StreamInterrupted(Unreachable):
 
 
 class NotLeading(KubeError):
-    """A write was held back because another process may lead by now."""
+    """A write was not sent, because another process may be the leader."""
 
 
 class ApiError(KubeError):
-    """The API server refused."""
+    """The API server returned an error."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -53,31 +53,31 @@ class ApiError(KubeError):
 
 
 class Unauthorized(ApiError):
-    """The credentials are not accepted."""
+    """The API server rejects the credentials."""
 
 
 class Forbidden(ApiError):
-    """The credentials do not suffice."""
+    """The user lacks the permission."""
 
 
 class NotFound(ApiError):
-    """There is no such object, or no such kind."""
+    """The object or its kind does not exist."""
 
 
 class Conflict(ApiError):
-    """The object changed since it was read."""
+    """The object has changed since it was read."""
 
 
 class AlreadyExists(Conflict):
-    """Somebody else created it first."""
+    """An object with this name exists."""
 
 
 class Gone(ApiError):
-    """The resourceVersion is too old: list again."""
+    """The resourceVersion is too old; a relist is needed."""
 
 
 class Invalid(ApiError):
-    """The request itself is wrong; `fields` are those that the server names."""
+    """The request is invalid; `fields` are the fields that the server names."""
 
     def __init__(self, status: int, reason: str, message: str, fields: tuple[str, ...] = ()) -> None:
         super().__init__(status, reason, message)
@@ -85,11 +85,11 @@ class Invalid(ApiError):
 
 
 class UnknownField(Invalid):
-    """The server does not know `fields` that were sent."""
+    """The server does not know the `fields` of the request."""
 
 
 class Throttled(ApiError):
-    """Not processed; `after` says when to come back."""
+    """The request was not processed; retry after `after` seconds."""
 
     def __init__(self, status: int, reason: str, message: str, after: float) -> None:
         super().__init__(status, reason, message)
@@ -97,7 +97,7 @@ class Throttled(ApiError):
 
 
 class ServerError(ApiError):
-    """The server failed, or something that is not an API server answered."""
+    """The server failed, or the response is not from an API server."""
 
 
 class _Cause(msgspec.Struct):
@@ -110,7 +110,7 @@ class _Details(msgspec.Struct, rename="camel"):
 
 
 class Status(msgspec.Struct):
-    """The body of a refusal."""
+    """A `metav1.Status`, the body of an error response."""
 
     message: str | None = ""
     reason: str | None = ""
@@ -131,7 +131,7 @@ _ERRORS: dict[int, type[ApiError]] = {
 
 
 UNKNOWN_PATH = b"404 page not found"
-"""How an API server answers about a group that it does not serve."""
+"""The response of an API server to a path of a group that it does not serve."""
 
 
 _UNKNOWN = re.compile(r'unknown field "([^"]+)"')
@@ -140,31 +140,31 @@ _KIND = re.compile(r"Kind=(\w+)\)|^(\w+) in version ")
 
 
 def unknown_fields(message: str) -> tuple[str, ...]:
-    """The fields that a server says it does not know: by a strict write, or by server-side apply, which is a 500.
+    """Return the unknown fields in an error message of a strict write or of server-side apply (a 500).
 
-    Before its verdict on a patch the server quotes the whole object, in which anything may stand.
+    For a patch the message starts with the whole object, so only the text after the last marker counts.
     """
-    _, strict, verdict = message.rpartition("strict decoding error: ")
-    return tuple(_UNKNOWN.findall(verdict) if strict else _UNDECLARED.findall(message))
+    _, strict, details = message.rpartition("strict decoding error: ")
+    return tuple(_UNKNOWN.findall(details) if strict else _UNDECLARED.findall(message))
 
 
 def from_response(status: int, body: bytes | msgspec.Raw, retry_after: str | None = None) -> ApiError:
-    """The typed error for an answer."""
+    """Return the typed error for an error response."""
     try:
-        told = _STATUS.decode(body)
-    except ValueError:  # not JSON, or not even text
-        told = Status(message=f"HTTP {status} with a body that is not a Kubernetes Status")
+        parsed = _STATUS.decode(body)
+    except ValueError:  # not JSON, or not UTF-8
+        parsed = Status(message=f"HTTP {status} with a body that is not a Kubernetes Status")
         if status == 404 and bytes(body).strip() != UNKNOWN_PATH:
-            return ServerError(status, "", told.message or "")  # of something in between: it says nothing of objects
-    code, reason = told.code or status, told.reason or ""
-    message = told.message or reason or f"HTTP {code}"
-    details = told.details or _Details()
+            return ServerError(status, "", parsed.message or "")  # from a proxy: the object may exist
+    code, reason = parsed.code or status, parsed.reason or ""
+    message = parsed.message or reason or f"HTTP {code}"
+    details = parsed.details or _Details()
     after = float(retry_after) if retry_after and retry_after.isdecimal() else details.retry_after_seconds
     if code == 429 or (code == 503 and after is not None):
         return Throttled(code, reason, message, 1.0 if after is None else after)
     if reason == "AlreadyExists":
         return AlreadyExists(code, reason, message)
-    if any(cause.field == "metadata.uid" for cause in details.causes or ()):  # how a patch learns of a namesake
+    if any(cause.field == "metadata.uid" for cause in details.causes or ()):  # a patch of an object that was replaced
         return Conflict(code, reason, message)
     if unknown := unknown_fields(message):
         kind = _KIND.search(message)
@@ -176,6 +176,6 @@ def from_response(status: int, body: bytes | msgspec.Raw, retry_after: str | Non
     return error(code, reason, message)
 
 
-def invalid_response(trouble: Exception) -> ServerError:
-    """The error for an answer that no API server gives."""
-    return ServerError(200, "", f"the answer is not what Kubernetes sends: {trouble}")
+def invalid_response(error: Exception) -> ServerError:
+    """Return the error for a response that cannot be decoded."""
+    return ServerError(200, "", f"not a valid Kubernetes response: {error}")

@@ -1,4 +1,4 @@
-"""Credentials made by a program, the way kubectl's exec plugins do it."""
+"""Gets credentials from an exec plugin, as kubectl does."""
 
 import asyncio
 import base64
@@ -17,11 +17,11 @@ from coder_k8s.kube.kubeconfig import Cluster, ConfigError, Exec
 
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 TIMEOUT = 30.0
-GRACE = 1.0
-MARGIN = 30.0
-"""Seconds before they expire at which credentials are made anew."""
-TAIL = 300
-"""Characters of what a plugin complained about that are worth repeating."""
+KILL_TIMEOUT = 1.0
+REFRESH_MARGIN = 30.0
+"""Seconds before their expiration at which credentials are refreshed."""
+MAX_STDERR = 300
+"""Characters of a plugin's stderr in an error message."""
 
 
 class _Status(msgspec.Struct, rename="camel"):
@@ -38,46 +38,48 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, repr=False)
 class ExecPlugin:
-    """Runs the plugin of a user, who may have a client certificate besides; what it prints goes into no message."""
+    """Runs the plugin of a user, who may also have a static client certificate. No message contains its stdout."""
 
     exec: Exec
     origin: str
     cluster: Cluster
-    written: StaticCredentials
+    static: StaticCredentials
     environ: Mapping[str, str]
     clock: Clock
     timeout: float = TIMEOUT
 
     def __post_init__(self) -> None:
         if self.exec.api_version not in VERSIONS:
-            raise ConfigError(f"{self.origin}: exec plugin of {self.exec.api_version}; known are {', '.join(VERSIONS)}")
+            raise ConfigError(
+                f"{self.origin}: exec plugin of {self.exec.api_version}; supported: {', '.join(VERSIONS)}"
+            )
         if self.exec.interactive_mode == "Always":
-            raise ConfigError(f"{self.origin}: its exec plugin needs a terminal (interactiveMode Always), here is none")
+            raise ConfigError(f"{self.origin}: its exec plugin needs a terminal (interactiveMode Always)")
 
     async def __call__(self) -> Identity:
         status = self._decode(await self._run())
         authorization = bearer(status.token.encode(), self.origin) if status.token else None
-        until = self._until(status.expiration_timestamp)
+        expires = self._expiry(status.expiration_timestamp)
         if status.client_certificate_data and status.client_key_data:
             pair = status.client_certificate_data.encode(), status.client_key_data.encode()
-            return Identity(self.origin, until, authorization, *pair)
-        written = await self.written()
-        return Identity(self.origin, until, authorization, written.certificate, written.key)
+            return Identity(self.origin, expires, authorization, *pair)
+        static = await self.static()
+        return Identity(self.origin, expires, authorization, static.certificate, static.key)
 
-    def _until(self, expiration: datetime | None) -> float:
-        """A little before they expire, but not so soon that a short life were none."""
+    def _expiry(self, expiration: datetime | None) -> float:
+        """Return when to refresh: `REFRESH_MARGIN` before the expiration, or after half of a short lifetime."""
         if expiration is None:
             return float("inf")
         now = self.clock()
-        life = expiration.timestamp() - now
-        return now + max(life - MARGIN, life / 2)
+        lifetime = expiration.timestamp() - now
+        return now + max(lifetime - REFRESH_MARGIN, lifetime / 2)
 
-    def _decode(self, printed: bytes) -> _Status:
+    def _decode(self, stdout: bytes) -> _Status:
         try:
-            credential = msgspec.json.decode(printed, type=_ExecCredential)
-        except msgspec.DecodeError as trouble:
-            # What it printed may be a token, and the exception holds no more than where it stopped making sense.
-            raise self._error(f"printed no ExecCredential: {trouble}") from None
+            credential = msgspec.json.decode(stdout, type=_ExecCredential)
+        except msgspec.DecodeError as error:
+            # The output may be a token. The decode error names only a position.
+            raise self._error(f"printed no ExecCredential: {error}") from None
         if credential.api_version != self.exec.api_version:
             raise self._error(f"printed an ExecCredential of {credential.api_version}, not {self.exec.api_version}")
         status = credential.status
@@ -90,23 +92,23 @@ class ExecPlugin:
     async def _run(self) -> bytes:
         try:
             process = await self._start()
-        except OSError as trouble:
-            raise self._error(f"cannot be run: {trouble.strerror}. {self.exec.install_hint}") from trouble
+        except OSError as error:
+            raise self._error(f"cannot be run: {error.strerror}. {self.exec.install_hint}") from error
         try:
             async with asyncio.timeout(self.timeout):
-                printed, complaint = await process.communicate()
+                stdout, stderr = await process.communicate()
         except TimeoutError:
-            await _end(process)
-            raise self._error(f"did not end within {self.timeout:g} s") from None
+            await _kill(process)
+            raise self._error(f"did not exit within {self.timeout:g} s") from None
         except asyncio.CancelledError:
-            await _end(process)
+            await _kill(process)
             raise
         if process.returncode != 0:
-            raise self._error(f"ended with {process.returncode}: {complaint.decode(errors='replace')[-TAIL:]}")
-        return printed
+            raise self._error(f"exited with {process.returncode}: {stderr.decode(errors='replace')[-MAX_STDERR:]}")
+        return stdout
 
     async def _start(self) -> asyncio.subprocess.Process:
-        """Begins, and is not stopped half-way: the library would then wait for whoever holds the pipes."""
+        """Start the plugin. A cancellation waits for the start: otherwise asyncio waits until the pipes are closed."""
         variables = {variable.name: variable.value for variable in self.exec.env}
         starting = asyncio.create_task(
             asyncio.create_subprocess_exec(
@@ -116,14 +118,14 @@ class ExecPlugin:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 env={**self.environ, **variables, "KUBERNETES_EXEC_INFO": self._info()},
-                start_new_session=True,  # so that it can be ended with whatever it starts
+                start_new_session=True,  # to kill its child processes too
             )
         )
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
             with suppress(OSError):
-                await _end(await starting)
+                await _kill(await starting)
             raise
 
     def _info(self) -> str:
@@ -153,10 +155,10 @@ class ExecPlugin:
         return ConfigError(f"{self.origin}: exec plugin {self.exec.command} " + " ".join(what.split()))
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _kill(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    # One that left the group may hold the pipes, and their end is part of what is waited for.
+    # A child in another session may keep the pipes open, and `wait` includes their end.
     with suppress(TimeoutError):
-        async with asyncio.timeout(GRACE):
+        async with asyncio.timeout(KILL_TIMEOUT):
             await process.wait()

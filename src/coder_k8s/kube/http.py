@@ -1,4 +1,4 @@
-"""Requests to an API server, with credentials, patience and typed errors."""
+"""HTTP requests to the API server, with credentials, retries and typed errors."""
 
 import asyncio
 import time
@@ -13,17 +13,17 @@ from coder_k8s.kube.config import Config, Credentials
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.sockets import Sockets
 
-CONNECT = 4.0
-"""A write that passed the fence may still wait so long for a connection: less than a Lease outlives its renewal."""
-TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=CONNECT)
-TRIES = 4
-PATIENCE = 10.0
-"""A longer `Retry-After` than this is the caller's business: a worker must not sleep it away."""
+CONNECT_TIMEOUT = 4.0
+"""Seconds. Shorter than the time between the renew deadline and the end of a Lease: the fence is called before."""
+TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=CONNECT_TIMEOUT)
+MAX_ATTEMPTS = 4
+MAX_RETRY_AFTER = 10.0
+"""Seconds. A longer `Retry-After` is raised to the caller, so that no worker sleeps for long."""
 
 MIN_RETRY_DELAY = 0.05
-"""The least wait between two tries, also for a server that says 0."""
+"""Seconds between two attempts, also if the server sends `Retry-After: 0`."""
 
-BROKEN = (aiohttp.ClientError, OSError)
+CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
 Query = Mapping[str, str]
 Fence = Callable[[], None]
 
@@ -41,9 +41,9 @@ class _Request(NamedTuple):
 class Http:
     """Sends requests to one API server.
 
-    Only what the server says it did not process is sent again here: 429, 503 with `Retry-After`, and a 401 once with
-    fresh credentials. After a broken connection nobody knows what happened, so that goes up as `Unreachable` to
-    somebody who looks before writing again.
+    It retries only requests that the server did not process: 429, 503 with `Retry-After`, and 401 once with fresh
+    credentials. After a connection error a write may have succeeded. It raises `Unreachable`, and the caller must read
+    the object before it writes again.
     """
 
     def __init__(self, config: Config, user_agent: str, metrics: Metrics) -> None:
@@ -73,58 +73,58 @@ class Http:
         body: bytes | None = None,
         fence: Fence | None = None,
     ) -> bytes:
-        """The body of the answer; the fence is asked before every try whether it may still be sent."""
+        """Send a request and return the body of its response; the fence is called before every attempt."""
         request = _Request(method, path, query, headers, body, fence)
-        tries = 1
+        attempt = 1
         while True:
             try:
-                async with self._answer(request) as answer:
-                    return await answer.read()
-            except errors.Throttled as refusal:
-                if tries == TRIES or refusal.after > PATIENCE:
+                async with self._response(request) as response:
+                    return await response.read()
+            except errors.Throttled as error:
+                if attempt == MAX_ATTEMPTS or error.after > MAX_RETRY_AFTER:
                     raise
-                await asyncio.sleep(max(refusal.after, MIN_RETRY_DELAY * tries))
-                tries += 1
+                await asyncio.sleep(max(error.after, MIN_RETRY_DELAY * attempt))
+                attempt += 1
 
     async def stream(self, path: str, query: Query, headers: Query, idle_timeout: float) -> AsyncGenerator[bytes, None]:
-        """The chunks of an endless answer; it is dead when it says nothing for longer than `idle_timeout`."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT, sock_read=idle_timeout)
+        """Yield the chunks of a streaming response; raise if none arrives for `idle_timeout` seconds."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=idle_timeout)
         request = _Request("GET", path, query, headers, timeout=timeout)
-        async with self._answer(request) as answer:
-            begun = time.monotonic()
+        async with self._response(request) as response:
+            started = time.monotonic()
             try:
-                async for chunk in answer.content.iter_any():
+                async for chunk in response.content.iter_any():
                     yield chunk
             except aiohttp.SocketTimeoutError:
                 raise
-            except BROKEN as trouble:
-                cut = self._unreachable(request, trouble)
-                raise errors.StreamInterrupted(str(cut), duration=time.monotonic() - begun) from None
+            except CONNECTION_ERRORS as error:
+                message = str(self._unreachable(request, error))
+                raise errors.StreamInterrupted(message, duration=time.monotonic() - started) from None
 
     @asynccontextmanager
-    async def _answer(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _response(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
         try:
-            async with await self._open(request) as answer:
+            async with await self._open(request) as response:
                 try:
-                    yield answer
+                    yield response
                 except BaseException:
-                    _hang_up(answer)
+                    _abort(response)
                     raise
-        except BROKEN as trouble:
-            raise self._unreachable(request, trouble) from None
+        except CONNECTION_ERRORS as error:
+            raise self._unreachable(request, error) from None
 
     async def _open(self, request: _Request) -> aiohttp.ClientResponse:
         try:
-            return await self._try(request, await self._config.credentials())
+            return await self._attempt(request, await self._config.credentials())
         except errors.Unauthorized:
-            return await self._try(request, await self._config.credentials(renew=True))
+            return await self._attempt(request, await self._config.credentials(renew=True))
 
-    async def _try(self, request: _Request, credentials: Credentials) -> aiohttp.ClientResponse:
-        """The beginning of an answer that is no refusal."""
+    async def _attempt(self, request: _Request, credentials: Credentials) -> aiohttp.ClientResponse:
+        """Send the request once and return a successful response with an unread body."""
         headers = request.headers
         if credentials.authorization:
             headers = {**headers, "Authorization": credentials.authorization}
-        answer = await self._session.request(
+        response = await self._session.request(
             request.method,
             self._config.server + request.path,
             params=request.query,
@@ -136,46 +136,46 @@ class Http:
             server_hostname=self._config.server_name,
             allow_redirects=False,
             timeout=request.timeout,
-            middlewares=() if request.method == "GET" else (self._once(request),),
+            middlewares=() if request.method == "GET" else (self._without_retry(request),),
         )
-        self._metrics.requests.labels(str(answer.status), request.method).inc()
-        if answer.status >= 300:
-            async with answer:
-                raise errors.from_response(answer.status, await answer.read(), answer.headers.get("Retry-After"))
-        return answer
+        self._metrics.requests.labels(str(response.status), request.method).inc()
+        if response.status >= 300:
+            async with response:
+                raise errors.from_response(response.status, await response.read(), response.headers.get("Retry-After"))
+        return response
 
-    def _once(self, request: _Request) -> aiohttp.ClientMiddlewareType:
-        """Asks the fence, and hides a broken connection from the library: it would send PUT and DELETE again itself."""
+    def _without_retry(self, request: _Request) -> aiohttp.ClientMiddlewareType:
+        """Call the fence, and convert connection errors before aiohttp sees them: it would retry PUT and DELETE."""
 
         async def send(message: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
             if request.fence:
                 request.fence()
             try:
                 return await handler(message)
-            except BROKEN as trouble:
-                raise self._unreachable(request, trouble) from None
+            except CONNECTION_ERRORS as error:
+                raise self._unreachable(request, error) from None
 
         return send
 
-    def _unreachable(self, request: _Request, trouble: Exception) -> errors.Unreachable:
+    def _unreachable(self, request: _Request, error: Exception) -> errors.Unreachable:
         self._metrics.requests.labels("<error>", request.method).inc()
-        return errors.Unreachable(f"{request.method} {request.path}: {_words(trouble)}")
+        return errors.Unreachable(f"{request.method} {request.path}: {_describe(error)}")
 
 
-def _hang_up(answer: aiohttp.ClientResponse) -> None:
-    """Give up an answer at once: a polite farewell by TLS would keep the connection."""
-    if answer.connection is not None and answer.connection.transport is not None:
-        answer.connection.transport.abort()
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """Close the connection at once; a TLS shutdown would keep it open."""
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
 
 
-def _words(trouble: Exception) -> str:
-    """What happened, without the library's own words where they may hold the password of a proxy."""
-    match trouble:
+def _describe(error: Exception) -> str:
+    """Describe a connection error, without aiohttp's text where it may contain the password of a proxy."""
+    match error:
         case aiohttp.ClientConnectorError():
-            return f"cannot connect to {trouble.host}:{trouble.port}: {trouble.os_error}"
+            return f"cannot connect to {error.host}:{error.port}: {error.os_error}"
         case aiohttp.ClientHttpProxyError():
-            return f"the proxy answered {trouble.status} {trouble.message}"
+            return f"the proxy returned {error.status} {error.message}"
         case OSError() | aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
-            return str(trouble) or type(trouble).__name__
+            return str(error) or type(error).__name__
         case _:
-            return type(trouble).__name__
+            return type(error).__name__

@@ -1,4 +1,4 @@
-"""kubeconfig files: several merged into one, and of it one cluster with one user chosen."""
+"""Reads kubeconfig files and resolves a context to its cluster and user."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,25 +12,25 @@ T = TypeVar("T")
 
 
 class ConfigError(KubeError):
-    """Where the API server is or who we are cannot be told; the message says which file to change and how."""
+    """The configuration or credentials are invalid; the message names the file and the fix."""
 
 
 class _Struct(msgspec.Struct, rename="kebab", kw_only=True):
-    """A part of a kubeconfig file, which never shows its secrets."""
+    """A part of a kubeconfig file; its repr contains no secrets."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(...)"
 
 
 class Extension(_Struct):
-    """What a tool keeps here under its own name."""
+    """Data of a tool, under its own name."""
 
     name: str
     extension: Any = None
 
 
 class Cluster(_Struct):
-    """An API server, and how it is known to be the right one."""
+    """The address of an API server, and how to verify it."""
 
     server: str = ""
     tls_server_name: str | None = None
@@ -42,14 +42,14 @@ class Cluster(_Struct):
 
 
 class EnvVar(_Struct):
-    """A variable that a plugin gets beside ours."""
+    """An additional environment variable of a plugin."""
 
     name: str
     value: str
 
 
 class Exec(_Struct, rename="camel"):
-    """A program that makes credentials."""
+    """An exec plugin, which creates credentials."""
 
     api_version: str
     command: str
@@ -77,7 +77,7 @@ class User(_Struct):
 
 
 class Context(_Struct):
-    """Which user meets which cluster."""
+    """A cluster, a user and a namespace."""
 
     cluster: str = ""
     user: str = ""
@@ -106,8 +106,8 @@ class _File(_Struct):
     current_context: str = ""
 
 
-class Choice(NamedTuple):
-    """One cluster and one user, each with the words that tell where it was found."""
+class ResolvedContext(NamedTuple):
+    """The cluster and the user of a context, each with its origin for error messages."""
 
     cluster: Cluster
     cluster_origin: str
@@ -116,44 +116,46 @@ class Choice(NamedTuple):
     namespace: str
 
 
-def choose(paths: Sequence[Path], context: str | None = None) -> Choice:
-    """What the named or else the current context asks for; of two entries of one name the first counts."""
+def resolve_context(paths: Sequence[Path], context: str | None = None) -> ResolvedContext:
+    """Resolve the given context, or the current one. The first entry with a name wins, as in kubectl."""
     files = {path: _read(path) for path in paths}
     searched = ", ".join(map(str, paths))
     name = context or next((file.current_context for file in files.values() if file.current_context), "")
     if not name:
         raise ConfigError(
-            f"{searched}: no current-context; name a context, or set one with `kubectl config use-context`"
+            f"{searched}: no current-context; select a context, or set one with `kubectl config use-context`"
         )
 
     contexts = {path: {entry.name: entry.context for entry in file.contexts} for path, file in files.items()}
     clusters = {path: {entry.name: entry.cluster for entry in file.clusters} for path, file in files.items()}
     users = {path: {entry.name: entry.user for entry in file.users} for path, file in files.items()}
 
-    chosen, context_origin = _find(contexts, "context", name, searched)
-    cluster, cluster_origin = _find(clusters, "cluster", chosen.cluster, context_origin)
-    user, user_origin = _find(users, "user", chosen.user, context_origin) if chosen.user else (User(), context_origin)
-    return Choice(cluster, cluster_origin, user, user_origin, chosen.namespace)
+    selected, context_origin = _find(contexts, "context", name, searched)
+    cluster, cluster_origin = _find(clusters, "cluster", selected.cluster, context_origin)
+    user, user_origin = (
+        _find(users, "user", selected.user, context_origin) if selected.user else (User(), context_origin)
+    )
+    return ResolvedContext(cluster, cluster_origin, user, user_origin, selected.namespace)
 
 
-def _find(entries: dict[Path, dict[str, T]], what: str, name: str, asked_by: str) -> tuple[T, str]:
+def _find(entries: dict[Path, dict[str, T]], what: str, name: str, referrer: str) -> tuple[T, str]:
     for path, named in entries.items():
         if name in named:
             return named[name], f"{path}: {what} {name!r}"
     known = ", ".join(sorted({name for named in entries.values() for name in named})) or "none"
-    raise ConfigError(f"{asked_by}: there is no {what} {name!r} (there is: {known})")
+    raise ConfigError(f"{referrer}: {what} {name!r} not found (found: {known})")
 
 
 def _read(path: Path) -> _File:
-    import yaml  # only here: in a cluster there is no such file, and nothing to parse
+    import yaml  # not needed in a cluster
 
     try:
         content = yaml.safe_load(path.read_bytes())
-    except OSError as trouble:
-        raise ConfigError(f"{path}: cannot be read: {trouble.strerror}") from trouble
-    except yaml.YAMLError as trouble:
-        # The library quotes the lines around the mistake, which may hold a token.
-        mark = getattr(trouble, "problem_mark", None)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        # The library quotes the lines around the error, which may contain a token.
+        mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark else ""
         raise ConfigError(f"{path}: is not YAML{where}") from None
 
@@ -162,8 +164,8 @@ def _read(path: Path) -> _File:
 
     try:
         file = msgspec.convert(_without_nulls(content or {}), _File, dec_hook=resolve)
-    except msgspec.ValidationError as trouble:
-        raise ConfigError(f"{path}: is not a kubeconfig: {trouble}") from trouble
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: is not a kubeconfig: {error}") from error
     for entry in file.users:
         if entry.user.exec and "/" in entry.user.exec.command:
             entry.user.exec.command = str(path.parent / entry.user.exec.command)
@@ -171,7 +173,7 @@ def _read(path: Path) -> _File:
 
 
 def _without_nulls(value: Any) -> Any:
-    """`clusters: null` is how kubectl writes that there are none."""
+    """Remove null values: kubectl writes `clusters: null` for an empty list."""
     if isinstance(value, dict):
         return {name: _without_nulls(item) for name, item in value.items() if item is not None}
     if isinstance(value, list):

@@ -13,11 +13,11 @@ import msgspec
 from coder_k8s.kube import deep_json, errors
 
 Manifest = dict[str, Any]
-"""An object as it goes over the wire, decoded no further than JSON."""
+"""An object as plain JSON values."""
 
 
 class Key(NamedTuple):
-    """What an object of a known kind is called; the namespace is empty where the kind has none."""
+    """Namespace and name of an object; the namespace of a cluster-scoped object is empty."""
 
     namespace: str
     name: str
@@ -27,7 +27,7 @@ class Key(NamedTuple):
 
 
 class OwnerReference(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, kw_only=True):
-    """Who an object belongs to; garbage collection and adoption go by it."""
+    """A `metav1.OwnerReference`."""
 
     api_version: str
     kind: str
@@ -38,7 +38,7 @@ class OwnerReference(msgspec.Struct, rename="camel", omit_defaults=True, frozen=
 
 
 class ManagedFields(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """Who manages fields of an object and how; which fields is left on the server."""
+    """An entry of `managedFields`, without its field set."""
 
     manager: str = ""
     operation: str = ""
@@ -46,7 +46,7 @@ class ManagedFields(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class ObjectMeta(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """`metadata`, without what nobody here reads."""
+    """The fields of `metav1.ObjectMeta` that the operator reads."""
 
     name: str = ""
     namespace: str = ""
@@ -63,15 +63,15 @@ class ObjectMeta(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
 
 
 class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """Any object, known by its metadata; a kind of its own adds `spec` and `status`."""
+    """An object with its metadata; types of kinds add `spec` and `status`."""
 
     metadata: ObjectMeta
 
     @classmethod
     def decode(cls, data: bytes | msgspec.Raw) -> Self:
-        found: Self = deep_json.decode(partial(msgspec.json.decode, type=cls), data)
-        _share(found.metadata)
-        return found
+        decoded: Self = deep_json.decode(partial(msgspec.json.decode, type=cls), data)
+        _intern(decoded.metadata)
+        return decoded
 
     @property
     def key(self) -> Key:
@@ -83,36 +83,36 @@ class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The one owner that manages this object."""
+        """The owner reference with `controller: true`."""
         return next((owner for owner in self.metadata.owner_references if owner.controller), None)
 
 
-_NO_TEXTS: dict[str, str] = {}
-_NO_NAMES: list[Any] = []
+_EMPTY_DICT: dict[str, str] = {}
+_EMPTY_LIST: list[Any] = []
 
 
 class PartialObject(Object):
-    """An object of which we only want to know that it is there, whose it is and that it changed.
+    """An object with the metadata that a watch for existence, owner and changes needs.
 
-    There may be thousands, most of them nobody's business. So those that have no labels and no owner share the empty
-    containers, which would take as much room as all the rest.
+    There can be thousands, most of them unrelated to Coder. Objects without labels or owners share empty containers,
+    which would otherwise take half of their memory.
     """
 
     @classmethod
     def decode(cls, data: bytes | msgspec.Raw) -> Self:
-        seen = super().decode(data)
-        meta = seen.metadata
-        seen.metadata = ObjectMeta(
+        decoded = super().decode(data)
+        meta = decoded.metadata
+        decoded.metadata = ObjectMeta(
             name=meta.name,
             namespace=meta.namespace,
             resource_version=meta.resource_version,
-            labels=meta.labels or _NO_TEXTS,
-            annotations=_NO_TEXTS,
-            owner_references=meta.owner_references or _NO_NAMES,
-            finalizers=_NO_NAMES,
+            labels=meta.labels or _EMPTY_DICT,
+            annotations=_EMPTY_DICT,
+            owner_references=meta.owner_references or _EMPTY_LIST,
+            finalizers=_EMPTY_LIST,
             deletion_timestamp=meta.deletion_timestamp,
         )
-        return seen
+        return decoded
 
 
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -120,7 +120,7 @@ _META = msgspec.json.Decoder(ObjectMeta)
 
 
 class Unstructured(Object):
-    """An object that we read now and then: its content stays encoded, a tenth of the memory of dicts."""
+    """An object whose content stays encoded, which takes a tenth of the memory of dicts."""
 
     content: bytes
 
@@ -128,13 +128,13 @@ class Unstructured(Object):
     def decode(cls, data: bytes | msgspec.Raw) -> Self:
         fields = deep_json.decode(_FIELDS.decode, data)
         metadata = deep_json.decode(_META.decode, fields.pop("metadata"))
-        _share(metadata)
+        _intern(metadata)
         encoded = msgspec.json.encode(fields)
-        return cls(metadata=metadata, content=bytes(memoryview(encoded)))  # a copy, without the encoder's spare room
+        return cls(metadata=metadata, content=bytes(memoryview(encoded)))  # a copy without the encoder's spare capacity
 
     @property
     def manifest(self) -> Manifest:
-        """The object without `managedFields`, and without `apiVersion` and `kind` if a list showed it; a fresh copy."""
+        """A new copy without `managedFields`; an item of a list also has no `apiVersion` and `kind`."""
         manifest: Manifest = msgspec.json.decode(self.content)
         metadata: Manifest = msgspec.to_builtins(self.metadata)
         metadata.pop("managedFields", None)
@@ -146,7 +146,7 @@ T = TypeVar("T", bound=Object, covariant=True)
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """A kind of object: where the API server serves it and what it decodes to."""
+    """A kind: its group, version and resource name, and the type that it decodes to."""
 
     group: str
     version: str
@@ -165,7 +165,7 @@ class Kind(Generic[T]):
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, key: Key, subresource: str = "") -> str:
-        """The path of one object, or of the collection when the name is empty."""
+        """Return the path of an object, or of the collection if the name is empty."""
         parts = ["/apis" if self.group else "/api", self.api_version]
         if key.namespace and self.namespaced:
             parts += ["namespaces", _segment(key.namespace)]
@@ -173,7 +173,7 @@ class Kind(Generic[T]):
         return "/".join(parts)
 
     def reference(self, owner: Object) -> OwnerReference:
-        """An owner reference to an object of this kind that says: this one manages me."""
+        """Return a controller owner reference to an object of this kind."""
         return OwnerReference(
             api_version=self.api_version,
             kind=self.name,
@@ -188,8 +188,8 @@ def key_of(manifest: Mapping[str, Any]) -> Key:
     return Key(manifest["metadata"].get("namespace", ""), manifest["metadata"]["name"])
 
 
-def _share(meta: ObjectMeta) -> None:
-    """Hold one copy of each text that many objects have in common."""
+def _intern(meta: ObjectMeta) -> None:
+    """Intern the strings that many objects have in common."""
     meta.namespace = sys.intern(meta.namespace)
     for name, value in meta.labels.items():
         meta.labels[name] = sys.intern(value)
@@ -200,28 +200,28 @@ def _share(meta: ObjectMeta) -> None:
 
 
 def newer(version: str, than: str) -> bool:
-    """Whether one resourceVersion comes after another; none at all comes before every other.
+    """Return whether a resourceVersion is newer than another; an empty one is older than any other.
 
-    Kubernetes promises since 1.35 that they compare as integers, and never stored anything else before;
-    a server that hands out opaque ones is taken at its word that different means newer.
+    Since 1.35 Kubernetes guarantees that they compare as integers; they were integers before. An opaque version that
+    differs counts as newer.
     """
     if version.isdecimal() and than.isdecimal():
         return int(version) > int(than)
     return bool(version) and version != than
 
 
-def timestamp(moment: datetime) -> str:
-    """`metav1.Time`: whole seconds, UTC."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+def timestamp(time: datetime) -> str:
+    """Format a `metav1.Time`: whole seconds, UTC."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def micro_timestamp(moment: datetime) -> str:
-    """`metav1.MicroTime`: the API server refuses anything but exactly six digits."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def micro_timestamp(time: datetime) -> str:
+    """Format a `metav1.MicroTime`: the API server requires exactly six decimal digits."""
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _segment(name: str) -> str:
-    """A name as a part of a path: a spec may hold anything as a name, also what would lead into another namespace."""
+    """Quote a name as a path segment; reject one that could lead to another namespace, because it may be user input."""
     if name in (".", "..") or "/" in name or "%" in name:
-        raise errors.NotFound(404, "NotFound", f"no object can have the name {name!r}")
+        raise errors.NotFound(404, "NotFound", f"{name!r} is not a valid object name")
     return quote(name)

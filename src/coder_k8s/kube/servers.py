@@ -1,4 +1,4 @@
-"""Health and metrics over HTTP."""
+"""HTTP servers for health probes and metrics."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -13,17 +13,17 @@ from coder_k8s.kube.addresses import Address
 log = logging.getLogger(__name__)
 
 Check = Callable[[], str]
-"""Says what is wrong; nothing when all is well."""
+"""Returns what is wrong; empty if the check passes."""
 
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class CannotServe(Exception):
-    """The address cannot be listened on."""
+    """The server cannot listen on its address."""
 
 
 class Server:
-    """A few routes on one address, served between `async with` and its end."""
+    """Serves some routes on one address within `async with`."""
 
     def __init__(self, name: str, address: Address, routes: list[web.RouteDef]) -> None:
         self.name = name
@@ -36,9 +36,9 @@ class Server:
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, self.address.host, self.address.port).start()
-        except OSError as trouble:
+        except OSError as error:
             await self._runner.cleanup()
-            raise CannotServe(f"cannot serve {self.name} on {self.address}: {trouble.strerror}") from trouble
+            raise CannotServe(f"cannot serve {self.name} on {self.address}: {error.strerror}") from error
         host, port = self._runner.addresses[0][:2]
         self.address = Address(host, port)
         log.info("serving %s", self.name, extra={"address": str(self.address)})
@@ -49,13 +49,13 @@ class Server:
 
 
 def health_server(address: Address, alive: Mapping[str, Check], ready: Mapping[str, Check]) -> Server:
-    """`/healthz` for the liveness probe and `/readyz` for the readiness probe."""
+    """Create a server with `/healthz` for the liveness probe and `/readyz` for the readiness probe."""
     routes = [web.get("/healthz", _checked(alive, 500)), web.get("/readyz", _checked(ready, 503))]
     return Server("health", address, routes)
 
 
 def metrics_server(address: Address, registry: CollectorRegistry) -> Server:
-    """`/metrics` in whichever of Prometheus' formats the scraper prefers."""
+    """Create a server with `/metrics`, in the Prometheus format that the scraper prefers."""
 
     async def metrics(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
@@ -65,12 +65,13 @@ def metrics_server(address: Address, registry: CollectorRegistry) -> Server:
 
 
 def _checked(checks: Mapping[str, Check], failure: int) -> Handler:
-    async def answer(request: web.Request) -> web.Response:
-        verdicts = {name: check() for name, check in checks.items()}
-        wrong = any(verdicts.values())
-        if not wrong and "verbose" not in request.query:
+    async def handle(request: web.Request) -> web.Response:
+        results = {name: check() for name, check in checks.items()}
+        failed = any(results.values())
+        if not failed and "verbose" not in request.query:
             return web.Response(text="ok\n")
-        lines = [f"[-] {name}: {trouble}" if trouble else f"[+] {name}: ok" for name, trouble in verdicts.items()]
-        return web.Response(status=failure if wrong else 200, text="\n".join([*lines, "failed" if wrong else "ok", ""]))
+        lines = [f"[-] {name}: {error}" if error else f"[+] {name}: ok" for name, error in results.items()]
+        status, summary = (failure, "failed") if failed else (200, "ok")
+        return web.Response(status=status, text="\n".join([*lines, summary, ""]))
 
-    return answer
+    return handle

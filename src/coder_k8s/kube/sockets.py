@@ -1,4 +1,4 @@
-"""The sockets of a session of the HTTP library, all of which are closed when it is."""
+"""Closes all sockets of an aiohttp session."""
 
 import asyncio
 import socket
@@ -12,9 +12,10 @@ CLOSE_TIMEOUT = 2.0
 
 
 class Sockets:
-    """Opens the sockets of the session within it, and leaves none open that the session forgets.
+    """Opens the sockets of a session, and closes those that the session leaves open.
 
-    A connection whose request was called off says goodbye by TLS and waits for an answer. It must not outlive the loop.
+    After a request is cancelled, aiohttp sends a TLS shutdown and waits for the peer. Without this class that
+    connection can outlive the event loop.
     """
 
     def __init__(self) -> None:
@@ -27,18 +28,18 @@ class Sockets:
         self._opened.add(opened)
         return opened
 
-    def left(self) -> list[socket.socket]:
+    def still_open(self) -> list[socket.socket]:
         return [each for each in self._opened if each.fileno() != -1]
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End what is still open: whoever reads from a socket that is shut down closes it."""
-        for each in self.left():
-            with suppress(OSError):  # it is not connected yet
+        """Shut down open sockets; their reader then closes them."""
+        for each in self.still_open():
+            with suppress(OSError):  # not connected yet
                 each.shutdown(socket.SHUT_RDWR)
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
-                while self.left():  # noqa: ASYNC110 - a socket tells nobody
+                while self.still_open():  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(0.005)
