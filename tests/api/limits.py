@@ -10,29 +10,29 @@ Wrap = Callable[[Any], Any]
 NO_NAME = "Not a name!"
 A_SECRET = {"name": "x"}
 RULES: dict[str, Any] = {
-    "the Service takes the name of the object": {"metadata": {"name": "a.b"}},
-    "the name must begin with a letter": {"metadata": {"name": "1"}},
-    "daemons are named after their pods": {"metadata": {"name": "a.b"}},
-    "the key takes the name of the object": {"metadata": {"name": "psk"}},
-    "must be without '/', control characters, and spaces": "a/b",
+    "the name must not contain '.', because the Service": {"metadata": {"name": "a.b"}},
+    "the name must start with a letter": {"metadata": {"name": "1"}},
+    "the name must not contain '.', because a daemon": {"metadata": {"name": "a.b"}},
+    "built-in, user-auth and psk are reserved by Coder as names of keys": {"metadata": {"name": "psk"}},
+    "must not contain '/', control characters, or leading or trailing spaces": "a/b",
     "must be letters, digits, '-', '_' and '.'": "../x",
     "must be lower-case letters, digits, '-' and '.'": NO_NAME,
     "must be lower-case letters, digits and '-'": "a.b",
     "must be a host name in lower case": "https://coder.example.com",
     "must be '*.' and a host name": "coder.example.com",
-    "one source: write configMapRef and secretRef": {"configMapRef": A_SECRET, "secretRef": A_SECRET},
-    "expose by ingress or by gateway": {
+    "an entry has one source: write configMapRef and secretRef": {"configMapRef": A_SECRET, "secretRef": A_SECRET},
+    "ingress and gateway are mutually exclusive": {
         "ingress": {"host": "a.b"},
         "gateway": {"host": "a.b", "parentRefs": [{"name": "x"}]},
     },
-    "disabled and tokenSecretRef exclude each other": {"disabled": True, "tokenSecretRef": A_SECRET},
-    "Coder keeps the names built-in, user-auth and psk": "psk",
+    "disabled and tokenSecretRef are mutually exclusive": {"disabled": True, "tokenSecretRef": A_SECRET},
+    "built-in, user-auth and psk are reserved by Coder: choose": "psk",
     "must be a positive duration": "30 days",
     "set exactly one of proxySessionTokenSecretRef": {},
-    "proxySessionTokenSecretRef does not say where Coder is": {"proxySessionTokenSecretRef": A_SECRET},
+    "proxySessionTokenSecretRef needs the URL of Coder": {"proxySessionTokenSecretRef": A_SECRET},
     "must be an http or https URL": "ftp://coder.example.com",
-    "must be without user and password": "https://user:password@coder.example.com",
-    "primary is the Coder deployment itself": "primary",
+    "must not contain a user or password": "https://user:password@coder.example.com",
+    "primary is reserved for the Coder deployment itself": "primary",
 }
 """How the message of each rule begins, and what breaks the rule."""
 

@@ -58,7 +58,7 @@ DEFAULTS = {
 }
 
 NAME = "such as coder-token"
-IN_A_SECRET = "credentials belong in a Secret"
+IN_A_SECRET = "put credentials into a Secret"
 SECRET = {"name": "s"}
 INGRESS = {"host": "coder.example.com"}
 GW = {"name": "gw"}
@@ -66,10 +66,10 @@ GATEWAY = {"host": "coder.example.com", "parentRefs": [GW]}
 BOOTSTRAP = {"coderURL": "https://coder.example.com", "credentialsSecretRef": SECRET}
 KEY_NAMES = ("a/b", "/", "a\tb", "a\u0085b", "a\n", " a", "a ", "a\u00a0", "\u3000a", ".", "..")
 REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
-    (CONTROL_PLANE, "metadata.name", "coder.prod", "write '-' instead"),
-    (CONTROL_PLANE, "metadata.name", "1-coder", "must begin with a letter"),
-    (PROVISIONER, "metadata.name", "build.gpu", "write '-' instead"),
-    *((PROVISIONER, "spec.key.name", name, "must be without '/'") for name in KEY_NAMES),
+    (CONTROL_PLANE, "metadata.name", "coder.prod", "use '-' instead"),
+    (CONTROL_PLANE, "metadata.name", "1-coder", "must start with a letter"),
+    (PROVISIONER, "metadata.name", "build.gpu", "use '-' instead"),
+    *((PROVISIONER, "spec.key.name", name, "must not contain '/'") for name in KEY_NAMES),
     (CONTROL_PLANE, "spec.replicas", -1, "greater than or equal to 0"),
     (CONTROL_PLANE, "spec.replicas", 2**31, "int32"),
     (CONTROL_PLANE, "spec.replicas", "2", "must be of type integer"),
@@ -83,7 +83,7 @@ REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
         [{"configMapRef": SECRET, "secretRef": SECRET}],
         "write configMapRef and secretRef",
     ),
-    (CONTROL_PLANE, "spec.operatorAccess", {"disabled": True, "tokenSecretRef": SECRET}, "exclude each other"),
+    (CONTROL_PLANE, "spec.operatorAccess", {"disabled": True, "tokenSecretRef": SECRET}, "mutually exclusive"),
     (CONTROL_PLANE, "spec.operatorAccess.generatedTokenSecretName", "n" * 64, "63"),
     (CONTROL_PLANE, "spec.operatorAccess.generatedTokenSecretName", "My Token", NAME),
     (CONTROL_PLANE, "spec.operatorAccess.tokenSecretRef", {"key": "token"}, "tokenSecretRef.name: Required value"),
@@ -104,7 +104,12 @@ REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
     (CONTROL_PLANE, "spec.readinessProbe.timeoutSeconds", 0, "greater than or equal to 1"),
     (CONTROL_PLANE, "spec.readinessProbe.failureThreshold", 0, "greater than or equal to 1"),
     (CONTROL_PLANE, "spec.livenessProbe.successThreshold", 2, "less than or equal to 1"),
-    (CONTROL_PLANE, "spec.expose", {"ingress": INGRESS, "gateway": GATEWAY}, "expose by ingress or by gateway"),
+    (
+        CONTROL_PLANE,
+        "spec.expose",
+        {"ingress": INGRESS, "gateway": GATEWAY},
+        "ingress and gateway are mutually exclusive",
+    ),
     (CONTROL_PLANE, "spec.expose.ingress", {}, "host: Required value"),
     (CONTROL_PLANE, "spec.expose.ingress", {"host": "https://coder.example.com"}, "such as coder.example.com"),
     (CONTROL_PLANE, "spec.expose.ingress", INGRESS | {"wildcardHost": "coder.example.com"}, "*.coder.example.com"),
@@ -129,7 +134,7 @@ REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
     (PROVISIONER, "spec.organizationName", "o" * 129, "128"),
     (PROVISIONER, "spec.bootstrap", {}, "credentialsSecretRef: Required value"),
     (PROVISIONER, "spec.key.name", "k" * 65, "64"),
-    (PROVISIONER, "spec.key.name", "Built-In", "choose another one"),
+    (PROVISIONER, "spec.key.name", "Built-In", "choose another name"),
     (PROVISIONER, "spec.key.secretName", "a_b", NAME),
     (PROVISIONER, "spec.key.secretKey", "a b", "such as tls.crt"),
     (PROVISIONER, "spec.key.rotation", {}, "interval: Required value"),
@@ -138,7 +143,7 @@ REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
     (PROVISIONER, "spec.key.rotation.interval", "-5m", "such as 720h"),
     (PROVISIONER, "spec.key.rotation.interval", "30 days", "such as 720h"),
     (PROVISIONER, "spec.terminationGracePeriodSeconds", -1, "greater than or equal to 0"),
-    (WORKSPACE_PROXY, "metadata.name", "eu.west", "write '-' instead"),
+    (WORKSPACE_PROXY, "metadata.name", "eu.west", "use '-' instead"),
     (WORKSPACE_PROXY, "spec.controlPlaneRef", None, "set exactly one of"),
     (WORKSPACE_PROXY, "spec.bootstrap", BOOTSTRAP, "set exactly one of"),
     (WORKSPACE_PROXY, "spec", {"proxySessionTokenSecretRef": SECRET}, "set primaryAccessURL too"),

@@ -43,7 +43,7 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     ),
     "our variable": (
         {"extraEnv": [{"name": "POD_NAMESPACE", "value": "elsewhere"}]},
-        "extraEnv: POD_NAMESPACE is set by the chart itself",
+        "extraEnv: POD_NAMESPACE is set by the chart",
     ),
     "variable twice": (
         {"extraEnv": [{"name": "A", "value": "1"}, {"name": "B"}, {"name": "A", "value": "2"}]},
@@ -60,7 +60,7 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     ),
     "our label": (
         {"labels": {"app.kubernetes.io/name": "x"}},
-        "labels: app.kubernetes.io/name is set by the chart itself",
+        "labels: app.kubernetes.io/name is set by the chart",
     ),
     "two monitors": (
         {"metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}},
@@ -84,7 +84,7 @@ def test_what_cannot_be_meant_is_refused(helm: Helm, case: str) -> None:
 def test_release_name_that_begins_with_a_digit_is_refused(helm: Helm) -> None:
     with pytest.raises(HelmFailed) as refused:
         render(helm, {}, release="1op")
-    assert "1op-coder-k8s begins with a digit" in str(refused.value)
+    assert "1op-coder-k8s starts with a digit" in str(refused.value)
     assert render(helm, {"fullnameOverride": "op"}, release="1op")
 
 

@@ -77,7 +77,7 @@ async def _asked_at(people: People, at: int) -> bool:
     """Whether the right at this place of the list is asked for."""
     names = tuple(f"name-{each}" for each in range(at))
     held = [rule("configmaps", "get", names=names)] if names else []
-    return "you may not" in await refusal(people.holder, people, extraRules=[*held, rule("secrets", "get")])
+    return "you lack" in await refusal(people.holder, people, extraRules=[*held, rule("secrets", "get")])
 
 
 async def make(client: Client, people: People, **rbac: Any) -> str:
@@ -112,7 +112,7 @@ async def accepted(client: Client, people: People, **rbac: Any) -> str:
 @pytest.mark.parametrize("asked", HELD, ids=str)
 async def test_what_one_holds_can_be_passed_on(people: People, asked: dict[str, Any]) -> None:
     assert await refusal(people.holder, people, extraRules=[asked]) == ""
-    assert "you may not" in await refusal(people.stranger, people, extraRules=[asked])
+    assert "you lack" in await refusal(people.stranger, people, extraRules=[asked])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ async def test_every_right_of_a_long_list_is_asked_for(people: People) -> None:
 
 async def test_a_longer_list_is_added_in_steps(people: People) -> None:
     asked = [rule("configmaps", "get list", names=(f"{each}",)) for each in range(LIMIT // 2 + 1)]
-    assert f"would add {LIMIT + 2} rights" in await refusal(people.holder, people, extraRules=asked)
+    assert f"would add {LIMIT + 2} permissions" in await refusal(people.holder, people, extraRules=asked)
     name = await make(people.holder, people, extraRules=asked[:-1])
     await change(people.holder, people, name, extraRules=asked)
     with pytest.raises(errors.Invalid, match="would add"):
@@ -219,7 +219,7 @@ async def test_several_namespaces_at_once(people: People, cluster: ClusterAccess
     author = introduce(cluster, f"author-{uuid4().hex[:8]}", people.namespace, rights)
     async with client_of(author) as client:
         name = await accepted(client, people, workspaceNamespaces=places[:8])
-        assert "would add 225 rights" in await refusal(client, people, workspaceNamespaces=places)
+        assert "would add 225 permissions" in await refusal(client, people, workspaceNamespaces=places)
         await change(client, people, name, workspaceNamespaces=places)
 
 
@@ -254,7 +254,7 @@ async def test_what_was_there_before_is_nobodys_fault(people: People) -> None:
     await change(people.holder, people, name, extraRules=[HELD[1], everything])
     await change(people.stranger, people, name, extraRules=[everything], workspaceNamespaces=[])
     await change(people.stranger, people, name, extraRules=[])
-    with pytest.raises(errors.Invalid, match="you may not"):
+    with pytest.raises(errors.Invalid, match="you lack"):
         await change(people.stranger, people, name, extraRules=[everything])
 
 
@@ -266,7 +266,7 @@ async def test_whoever_may_write_any_role_is_not_asked(people: People) -> None:
 async def test_a_list_beyond_measure_is_refused_and_not_waved_through(people: People) -> None:
     names = tuple(f"name-{each}" for each in range(5000))
     message = await refusal(people.stranger, people, extraRules=[rule("secrets", "get list", names=names)])
-    assert "would add 10000 rights" in message
+    assert "would add 10000 permissions" in message
 
 
 async def change(client: Client, people: People, name: str, **rbac: Any) -> None:

@@ -1,11 +1,11 @@
 {{- /*
-Helm removes a value that is null. This puts the default of `values.yaml` in its place, so every template begins with it.
+Replaces null values by the defaults of `values.yaml`, because Helm removes null values. Every template includes this first.
 */ -}}
 {{- define "coder-k8s.defaults" -}}
 {{- include "coder-k8s.fill" (dict "values" .Values "defaults" (.Files.Get "files/values.yaml" | fromYaml)) -}}
 {{- end -}}
 
-{{- /* `resources` has one default as a whole: without `limits` there is no limit. */ -}}
+{{- /* `resources` is not merged with its default: without `limits` there is no limit. */ -}}
 {{- define "coder-k8s.fill" -}}
 {{- range $name, $default := .defaults -}}
 {{- $value := index $.values $name -}}
@@ -25,7 +25,7 @@ Helm removes a value that is null. This puts the default of `values.yaml` in its
 {{- $name = .Release.Name -}}
 {{- end -}}
 {{- if regexMatch "^[0-9]" $name -}}
-{{- fail (printf "%s begins with a digit, which the name of a Service must not; set fullnameOverride or choose another release name" $name) -}}
+{{- fail (printf "%s starts with a digit, which is invalid for the name of a Service; set fullnameOverride or choose another release name" $name) -}}
 {{- end -}}
 {{- $name | trunc 50 | trimSuffix "-" -}}
 {{- end -}}
@@ -38,7 +38,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- define "coder-k8s.labels" -}}
 {{- range list "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/managed-by" "helm.sh/chart" -}}
 {{- if hasKey $.Values.labels . -}}
-{{- fail (printf "labels: %s is set by the chart itself" .) -}}
+{{- fail (printf "labels: %s is set by the chart" .) -}}
 {{- end -}}
 {{- end -}}
 {{ include "coder-k8s.selector" . }}
@@ -65,7 +65,7 @@ labels:
 {{- end -}}
 {{- end -}}
 
-{{- /* An object of a file, with the labels of this release and further annotations. */ -}}
+{{- /* An object of a file, with the labels of this release and the given annotations. */ -}}
 {{- define "coder-k8s.object" -}}
 {{- $object := fromYaml .text -}}
 {{- $labels := merge (include "coder-k8s.labels" .root | fromYaml) ($object.metadata.labels | default dict) -}}
@@ -76,9 +76,9 @@ labels:
 {{ toYaml $object }}
 {{- end -}}
 
-{{- /* The variables of `extraEnv`; the API server refuses a name that is there twice. */ -}}
+{{- /* The variables of `extraEnv`. Duplicate names fail, because the API server rejects them. */ -}}
 {{- define "coder-k8s.env" -}}
-{{- $seen := dict "POD_NAMESPACE" "set by the chart itself" -}}
+{{- $seen := dict "POD_NAMESPACE" "set by the chart" -}}
 {{- range .Values.extraEnv -}}
 {{- if hasKey $seen .name -}}
 {{- fail (printf "extraEnv: %s is %s" .name (get $seen .name)) -}}
@@ -96,7 +96,7 @@ name: {{ include "coder-k8s.name" . }}
 namespace: {{ .Release.Namespace }}
 {{- end -}}
 
-{{- /* What `antiAffinity` asks for, with the parts that `affinity` names in its stead. */ -}}
+{{- /* The affinity for `antiAffinity`; fields of `affinity` take precedence. */ -}}
 {{- define "coder-k8s.affinity" -}}
 {{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" (dict "matchLabels" (include "coder-k8s.selector" . | fromYaml)) -}}
 {{- $rule := dict -}}

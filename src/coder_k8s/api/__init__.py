@@ -1,6 +1,6 @@
-"""What users write: the kinds of `coder.com/v1alpha1`.
+"""The kinds of `coder.com/v1alpha1`.
 
-The annotation is the single source: wire format, schema, defaults, checks and reference follow from it. The text under
+The annotations are the single source of wire format, schema, defaults, validation rules and reference. The string below
 a field is its description.
 """
 

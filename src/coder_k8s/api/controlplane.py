@@ -1,5 +1,5 @@
 # ruff: noqa: RUF012 - msgspec copies an empty default
-"""CoderControlPlane: a Coder server and what belongs to it."""
+"""CoderControlPlane: a Coder server and its Kubernetes objects."""
 
 from datetime import datetime
 from typing import Annotated, Any, ClassVar
@@ -37,7 +37,7 @@ EnvFromSource = Annotated[
     Core("EnvFromSource"),
     Check(
         "!(has(self.configMapRef) && has(self.secretRef))",
-        "one source: write configMapRef and secretRef as two entries",
+        "an entry has one source: write configMapRef and secretRef as two entries",
     ),
 ]
 PolicyRule = Annotated[dict[str, Any], Core("PolicyRule", group="rbac.authorization.k8s.io")]
@@ -47,21 +47,21 @@ AtLeastOne = Schema(minimum=1)
 
 
 class OperatorAccess(Part, kw_only=True, frozen=True):
-    """How the operator gets into Coder's API."""
+    """How the operator authenticates to Coder's API."""
 
     checks: ClassVar[tuple[Check, ...]] = (
         Check(
             "!(has(self.tokenSecretRef) && has(self.disabled) && self.disabled)",
-            "disabled and tokenSecretRef exclude each other: remove one of the two",
+            "disabled and tokenSecretRef are mutually exclusive: remove one of them",
         ),
     )
 
     disabled: bool = False
-    """Make no operator user and no token. An existing token is revoked and its Secret deleted."""
+    """Do not create an operator user and token. An existing token is revoked and its Secret deleted."""
     generated_token_secret_name: Annotated[ObjectName, Schema(maxLength=63)] = ""
-    """Secret to keep the generated token in. Default: `<name>-operator-token`."""
+    """Name of the Secret for the generated token. Defaults to `<name>-operator-token`."""
     token_secret_ref: TokenSecret | None = None
-    """Token of an owner to use, instead of making a user in Coder's database."""
+    """Secret with an owner token, used instead of a generated user and token."""
 
 
 class LicenseSecret(SecretKey, kw_only=True, frozen=True):
@@ -74,28 +74,29 @@ class ServiceAccount(Part, kw_only=True, frozen=True):
     """The ServiceAccount of the pods."""
 
     disable_create: bool = False
-    """Use an account that exists instead of making one. An account made earlier is released, not deleted."""
+    """Use an existing ServiceAccount. One that the operator created before is released, not deleted."""
     name: ObjectName = ""
-    """Name of the account. Default: the name of the object."""
+    """Name of the ServiceAccount. Defaults to the name of the object."""
     annotations: dict[str, str] = {}
-    """Annotations of the account, such as those for workload identity."""
+    """Annotations of the ServiceAccount, for example for workload identity."""
     labels: dict[str, str] = {}
-    """Labels of the account."""
+    """Labels of the ServiceAccount."""
 
 
 class RBAC(Part, kw_only=True, frozen=True):
-    """What Coder may do in the cluster to run workspaces."""
+    """Permissions of Coder in the cluster, to run workspaces."""
 
     workspace_perms: bool = True
-    """Make a Role and a RoleBinding for pods and persistent volume claims."""
+    """Create a Role and a RoleBinding for pods and persistent volume claims."""
     enable_deployments: bool = True
     """Add Deployments to this Role."""
     extra_rules: list[PolicyRule] = []
-    """Rules to add to this Role."""
+    """Extra rules of this Role."""
     workspace_namespaces: Annotated[list[Annotated[LabelName, NotEmpty]], AsSet, Schema(maxItems=500)] = []
     """
-    Namespaces that get the same Role and RoleBinding. Each must agree by the label
-    `coder.com/workspaces-from: <namespace of the control plane>` (or `ANY`), or by the operator's own list.
+    Other namespaces that get the same Role and RoleBinding. Each must opt in with the label
+    `coder.com/workspaces-from: <namespace of the control plane>` (or `ANY`), or be allowed by the operator's flag
+    `--allow-workspace-namespaces`.
     """
 
 
@@ -103,43 +104,43 @@ class TLS(Part, kw_only=True, frozen=True):
     """TLS served by Coder itself."""
 
     secret_names: Annotated[list[Annotated[ObjectName, NotEmpty]], Schema(maxItems=100)] = []
-    """Secrets of type `kubernetes.io/tls`. One or more turn TLS on."""
+    """Secrets of type `kubernetes.io/tls`. Coder serves TLS if there is at least one."""
 
 
 class Certificates(Part, kw_only=True, frozen=True):
     """Certificate authorities that Coder trusts."""
 
     secrets: Annotated[list[SecretKey], Schema(maxItems=100)] = []
-    """CA certificates, mounted under `/etc/ssl/certs`."""
+    """CA certificates, mounted in `/etc/ssl/certs`."""
 
 
 class Probe(Part, kw_only=True, frozen=True):
-    """An HTTP check of `/healthz`."""
+    """An HTTP probe of `/healthz`."""
 
     enabled: bool = True
     """Whether the pods have this probe."""
     initial_delay_seconds: Annotated[Int32, Schema(minimum=0)] = 0
-    """Seconds from the start of the container to the first check."""
+    """Seconds after the start of the container before the first probe."""
     period_seconds: Annotated[Int32, AtLeastOne] = 10
-    """Seconds between checks."""
+    """Seconds between probes."""
     timeout_seconds: Annotated[Int32, AtLeastOne] = 1
-    """Seconds that an answer may take."""
+    """Seconds after which the probe times out."""
     success_threshold: Annotated[Int32, AtLeastOne] = 1
-    """Successes in a row after which a failed probe counts as passed."""
+    """Consecutive successes for the probe to be considered successful after a failure."""
     failure_threshold: Annotated[Int32, AtLeastOne] = 3
-    """Failures in a row after which the probe counts as failed."""
+    """Consecutive failures for the probe to be considered failed."""
 
 
 class LivenessProbe(Probe, kw_only=True, frozen=True):
-    """An HTTP check of `/healthz` that restarts the container."""
+    """An HTTP probe of `/healthz` that restarts the container."""
 
     enabled: bool = False
     success_threshold: Annotated[Int32, Schema(minimum=1, maximum=1)] = 1
-    """Kubernetes allows nothing but 1 here."""
+    """Must be 1."""
 
 
 class IngressTLS(Part, kw_only=True, frozen=True):
-    """Certificates that the Ingress serves."""
+    """TLS certificates of the Ingress."""
 
     secret_name: ObjectName = ""
     """Secret with the certificate of `host`."""
@@ -153,24 +154,24 @@ class Ingress(Part, kw_only=True, frozen=True):
     host: Annotated[Host, NotEmpty]
     """Host name of Coder."""
     wildcard_host: WildcardHost = ""
-    """Host names of workspace applications."""
+    """Wildcard host name for workspace applications."""
     class_name: ObjectName = ""
-    """Ingress class. Default: that of the cluster."""
+    """Ingress class. Defaults to the default class of the cluster."""
     annotations: dict[str, str] = {}
     """Annotations of the Ingress."""
     tls: IngressTLS | None = None
-    """Certificates for the two hosts."""
+    """TLS certificates of the two hosts."""
 
 
 class ParentRef(Part, kw_only=True, frozen=True):
-    """A Gateway that takes the route."""
+    """A Gateway that the route attaches to."""
 
     name: Annotated[ObjectName, NotEmpty]
     """Name of the Gateway."""
     namespace: LabelName = ""
-    """Namespace of the Gateway. Default: that of the object."""
+    """Namespace of the Gateway. Defaults to the namespace of the object."""
     section_name: ObjectName = ""
-    """Listener of the Gateway. Default: every one that fits."""
+    """Listener of the Gateway. Defaults to all matching listeners."""
 
 
 class Gateway(Part, kw_only=True, frozen=True):
@@ -179,26 +180,29 @@ class Gateway(Part, kw_only=True, frozen=True):
     host: Annotated[Host, NotEmpty]
     """Host name of Coder."""
     wildcard_host: WildcardHost = ""
-    """Host names of workspace applications."""
+    """Wildcard host name for workspace applications."""
     parent_refs: Annotated[list[ParentRef], Schema(minItems=1, maxItems=32)]
-    """Gateways that take the route, at least one."""
+    """Gateways that the route attaches to."""
 
 
 class Expose(Part, kw_only=True, frozen=True):
-    """How Coder is reached from outside of the cluster."""
+    """How Coder is exposed outside the cluster."""
 
     checks: ClassVar[tuple[Check, ...]] = (
-        Check("!(has(self.ingress) && has(self.gateway))", "expose by ingress or by gateway: remove one of the two"),
+        Check(
+            "!(has(self.ingress) && has(self.gateway))",
+            "ingress and gateway are mutually exclusive: remove one of them",
+        ),
     )
 
     ingress: Ingress | None = None
-    """By an Ingress."""
+    """Expose Coder with an Ingress."""
     gateway: Gateway | None = None
-    """By an HTTPRoute of the Gateway API."""
+    """Expose Coder with an HTTPRoute of the Gateway API."""
 
 
 class ControlPlaneSpec(Pods, kw_only=True, frozen=True):
-    """The Coder server that is wanted."""
+    """Desired state of a Coder server."""
 
     image: Text = "ghcr.io/coder/coder:latest"
     """Container image."""
@@ -207,63 +211,63 @@ class ControlPlaneSpec(Pods, kw_only=True, frozen=True):
     service: Service = Service()
     """The Service, named after the object."""
     env_from: Annotated[list[EnvFromSource], Schema(maxItems=500)] = []
-    """ConfigMaps and Secrets whose keys become environment variables. A change in one of them rolls the pods."""
+    """ConfigMaps and Secrets whose keys become environment variables. Changing one of them restarts the pods."""
     topology_spread_constraints: list[TopologySpreadConstraint] = []
-    """How the pods spread over zones and nodes."""
+    """How the pods are spread across zones and nodes."""
     operator_access: OperatorAccess = OperatorAccess()
-    """How the operator gets into Coder's API."""
+    """How the operator authenticates to Coder's API."""
     license_secret_ref: LicenseSecret | None = None
-    """License to keep uploaded."""
+    """Secret with the license; kept applied."""
     service_account: ServiceAccount = ServiceAccount()
     """The ServiceAccount of the pods."""
     rbac: RBAC = RBAC()
-    """What Coder may do in the cluster to run workspaces."""
+    """Permissions of Coder in the cluster, to run workspaces."""
     tls: TLS = TLS()
     """TLS served by Coder itself."""
     certs: Certificates = Certificates()
     """Certificate authorities that Coder trusts."""
     readiness_probe: Probe = Probe()
-    """Whether a pod gets requests, by `/healthz`."""
+    """Readiness probe of the pods."""
     liveness_probe: LivenessProbe = LivenessProbe()
-    """Whether a container is restarted, by `/healthz`."""
+    """Liveness probe of the pods."""
     env_use_cluster_access_url: bool = True
-    """Set `CODER_ACCESS_URL` to the URL in the cluster, unless `extraEnv` or a source of `envFrom` defines it."""
+    """Set `CODER_ACCESS_URL` to the in-cluster URL, unless `extraEnv` or a source of `envFrom` sets it."""
     expose: Expose | None = None
-    """How Coder is reached from outside of the cluster: by an Ingress or by a Gateway."""
+    """How Coder is exposed outside the cluster: with an Ingress or a Gateway."""
 
 
 class ControlPlaneStatus(Status, kw_only=True, frozen=True):
-    """The Coder server as it is."""
+    """Observed state of a Coder server."""
 
     url: str = ""
-    """URL in the cluster, always with its port."""
+    """In-cluster URL, always with the port."""
     image: str = ""
     """
-    Image of all pods after the last complete rollout. Provisioners and workspace proxies without an image of their own
-    follow it.
+    Image of all pods after the last complete rollout. Used by provisioners and workspace proxies that do not set an
+    image.
     """
     version: str = ""
-    """Version that Coder reports of itself."""
+    """Version that Coder reports."""
     operator_access_ready: bool = False
-    """Whether the operator has a token that works."""
+    """Whether the operator has a valid token."""
     operator_token_secret_ref: SecretKey | None = None
-    """Where the token of the operator is."""
+    """Secret with the operator's token."""
     license_last_applied: datetime | None = None
     """When the license was last uploaded."""
     license_last_applied_hash: str = ""
-    """SHA-256 of the license that was last uploaded, in hexadecimal digits."""
+    """SHA-256 of the license that was last uploaded, in hexadecimal."""
     license_tier: Annotated[str, Schema(enum=["none", "trial", "enterprise", "premium", "unknown"])] = ""
-    """What the license covers."""
+    """Tier of the license."""
     license_expires: datetime | None = None
-    """When the license runs out."""
+    """When the license expires."""
     entitlements_last_checked: datetime | None = None
-    """When Coder was last asked what it is entitled to."""
+    """When the entitlements were last queried from Coder."""
     external_provisioner_daemons_entitlement: Annotated[
         str, Schema(enum=["entitled", "grace_period", "not_entitled", "unknown"])
     ] = ""
-    """Whether external provisioners may be used."""
+    """Entitlement for external provisioner daemons."""
     config_checksum: str = ""
-    """Checksum of the ConfigMaps and Secrets that the environment comes from."""
+    """Checksum of the ConfigMaps and Secrets that provide environment variables."""
 
 
 class CoderControlPlane(Object, kw_only=True):
@@ -275,9 +279,9 @@ class CoderControlPlane(Object, kw_only=True):
     checks: ClassVar[tuple[Check, ...]] = (SERVICE_NAME, LETTER_FIRST)
 
     spec: ControlPlaneSpec = ControlPlaneSpec()
-    """What is wanted."""
+    """Desired state."""
     status: ControlPlaneStatus = ControlPlaneStatus()
-    """What is; written by the operator."""
+    """Observed state, set by the operator."""
 
 
 CONTROL_PLANE = Kind(GROUP, VERSION, "CoderControlPlane", "codercontrolplanes", CoderControlPlane)

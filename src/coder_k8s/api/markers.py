@@ -1,7 +1,7 @@
-"""What an annotation says beyond its type.
+"""Markers for annotations of fields, in addition to their types.
 
-The generators of `coder_k8s.manifests` read these marks; decoding ignores them, so that an object which was stored
-before a limit existed can still be read.
+The generators of `coder_k8s.manifests` read them. Decoding ignores them, so that an object that was stored before a
+limit existed can still be decoded.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from coder_k8s.kube.objects import Kind, Object
 
 
 class Schema:
-    """OpenAPI keywords that go into the schema as they are."""
+    """OpenAPI keywords that are copied into the schema."""
 
     def __init__(self, **keywords: Any) -> None:
         self.keywords = keywords
@@ -20,7 +20,7 @@ class Schema:
 
 @dataclass(frozen=True)
 class Check:
-    """A CEL rule that must hold, and what to write instead where it does not."""
+    """A CEL validation rule, and the message that describes how to satisfy it."""
 
     rule: str
     message: str
@@ -29,7 +29,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Core:
-    """A type of Kubernetes itself: passed through by the operator, exact in the schema."""
+    """A Kubernetes type: complete in the schema, passed through by the operator."""
 
     name: str
     group: str = "core"
@@ -47,7 +47,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Resource:
-    """How a kind presents itself to the people who use it."""
+    """A kind with its short name, columns and conditions."""
 
     kind: Kind[Object]
     short_name: str

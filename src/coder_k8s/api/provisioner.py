@@ -1,4 +1,4 @@
-# ruff: noqa: RUF012, S105 - msgspec copies an empty default, the names of secrets are no secrets
+# ruff: noqa: RUF012, S105 - msgspec copies an empty default, names of secrets are not secrets
 """CoderProvisioner: external provisioner daemons of a control plane."""
 
 from datetime import datetime
@@ -30,137 +30,137 @@ from .shared import (
 
 
 class ProvisionerBootstrap(Part, kw_only=True, frozen=True):
-    """Credentials of one's own for Coder's API."""
+    """Credentials for Coder's API."""
 
     credentials_secret_ref: TokenSecret
-    """Session token of a user who may manage provisioner keys."""
+    """Secret with the session token of a user who can manage provisioner keys."""
 
 
 class KeyRotation(Part, kw_only=True, frozen=True):
-    """When a key is replaced although nothing else asks for it."""
+    """When a key is rotated regularly."""
 
     interval: Duration
-    """Replace the key this often, such as `720h`. Running builds are not interrupted."""
+    """Rotation interval of the key, such as `720h`. Running builds are not interrupted."""
 
 
 class ProvisionerKey(Part, kw_only=True, frozen=True):
-    """The provisioner key and the Secret that holds it."""
+    """The provisioner key and its Secret."""
 
     name: Annotated[
         str,
         Schema(maxLength=64),
         Check(
             "!(self.lowerAscii() in ['built-in', 'user-auth', 'psk'])",
-            "Coder keeps the names built-in, user-auth and psk for itself: choose another one",
+            "built-in, user-auth and psk are reserved by Coder: choose another name",
         ),
         Check(
             "self == '' || (!(self in ['.', '..'])"
             r" && self.matches(r'^[^/\p{Cc}\p{Z}]([^/\p{Cc}]*[^/\p{Cc}\p{Z}])?$'))",
-            "must be without '/', control characters, and spaces at its ends: Coder finds no key of such a name again",
+            "must not contain '/', control characters, or leading or trailing spaces: Coder cannot look up such a key",
         ),
     ] = ""
-    """Name of the key in Coder. Default: the name of the object."""
+    """Name of the key in Coder. Defaults to the name of the object."""
     secret_name: ObjectName = ""
-    """Secret to keep the key in. Default: `<name>-provisioner-key`."""
+    """Name of the Secret for the key. Defaults to `<name>-provisioner-key`."""
     secret_key: Annotated[SecretKeyName, NotEmpty] = "key"
     """Key in this Secret."""
     rotation: KeyRotation | None = None
-    """When to replace the key. Default: only when something else asks for it."""
+    """Regular rotation of the key. By default the key is rotated only when needed."""
 
 
 class ProvisionerSpec(Pods, kw_only=True, frozen=True):
-    """The provisioner daemons that are wanted."""
+    """Desired state of provisioner daemons."""
 
     control_plane_ref: ControlPlaneRef
-    """The control plane that the daemons work for."""
+    """Control plane that the daemons connect to."""
     bootstrap: ProvisionerBootstrap | None = None
-    """Credentials to manage the key with. Default: the operator's access to the control plane."""
+    """Credentials to manage the key. Defaults to the operator's access to the control plane."""
     organization_name: Annotated[str, Schema(maxLength=128)] = "default"
-    """Organization in Coder that the daemons belong to."""
+    """Organization of the daemons in Coder."""
     key: ProvisionerKey = ProvisionerKey()
-    """The provisioner key and the Secret that holds it."""
+    """The provisioner key and its Secret."""
     replicas: Replicas = 1
-    """Number of pods, and so of builds that run at the same time."""
+    """Number of pods. Each pod runs one build at a time."""
     tags: dict[str, str] = {}
-    """Tags of the daemons; Coder gives them the jobs that ask for these tags. A change replaces the key."""
+    """Tags of the daemons, which run jobs with these tags. A change rotates the key."""
     image: Text = ""
-    """Container image. Default: that of the control plane."""
+    """Container image. Defaults to the image of the control plane."""
     termination_grace_period_seconds: Annotated[Int64, Schema(minimum=0)] = 600
-    """Seconds that a running build gets when its pod is stopped."""
+    """Seconds that a running build has to finish when its pod is stopped."""
     workspace_permissions: bool = True
-    """Make a Role and a RoleBinding for pods and persistent volume claims."""
+    """Create a Role and a RoleBinding for pods and persistent volume claims."""
     enable_deployments: bool = False
     """Add Deployments to this Role."""
 
 
 class RetiringKey(Part, kw_only=True, frozen=True):
-    """A key that was replaced and is not yet deleted in Coder."""
+    """A key that has been replaced and is not yet deleted in Coder."""
 
     name: str
     """Name of the key in Coder."""
     id: str = ""
-    """ID of the key in Coder; empty when the key was requested and the answer got lost."""
+    """ID of the key in Coder; empty if the response to its creation was lost."""
     organization_name: str = ""
-    """Organization that it belongs to."""
+    """Organization of the key."""
     organization_id: str = ""
     """ID of this organization in Coder."""
     control_plane_ref_name: str = ""
-    """Control plane that it was made at."""
+    """Control plane that the key was created in."""
     control_plane_url: str = ""
     """URL of that control plane."""
     since: datetime | None = None
-    """When it was replaced; without an ID, when it was requested."""
+    """When the key was replaced; without an ID, when it was requested."""
     tags_hash: str = ""
-    """Hash of the tags that it was requested with; only without an ID."""
+    """Hash of the tags in the request; set only without an ID."""
 
 
 class Daemons(Part, kw_only=True, frozen=True):
-    """The daemons of this object as Coder sees them."""
+    """Daemons of this object, as reported by Coder."""
 
     connected: Int32 = 0
-    """Daemons that are connected."""
+    """Number of connected daemons."""
     busy: Int32 = 0
-    """Those of them that run a job."""
+    """Number of connected daemons that run a job."""
     offline: Int32 = 0
-    """Daemons that Coder has lost sight of."""
+    """Number of disconnected daemons."""
     versions: list[str] = []
-    """Versions that the daemons report."""
+    """Versions of the daemons."""
 
 
 class ProvisionerStatus(Status, kw_only=True, frozen=True):
-    """The provisioner daemons as they are."""
+    """Observed state of provisioner daemons."""
 
     organization_id: str = ""
     """ID of the organization in Coder."""
     organization_name: str = ""
-    """Organization that the key was made in."""
+    """Organization that the key was created in."""
     provisioner_key_id: str = ""
     """ID of the key in Coder."""
     provisioner_key_name: str = ""
-    """Name of the key in Coder; recorded before the key is made."""
+    """Name of the key in Coder; recorded before the key is created."""
     key_requested: datetime | None = None
-    """When a key whose ID is not known yet was requested, by the clock of Coder."""
+    """When a key without a known ID was requested, by Coder's clock."""
     key_refused: bool = False
-    """Coder refused the last request for the key, so it made none."""
+    """Whether Coder rejected the last request for the key."""
     key_created: datetime | None = None
-    """When the key was made."""
+    """When the key was created."""
     tags_hash: str = ""
-    """Hash of the tags that the key was made with."""
+    """Hash of the tags of the key."""
     control_plane_ref_name: str = ""
-    """Control plane that the key was made at."""
+    """Control plane that the key was created in."""
     control_plane_url: str = ""
     """URL of this control plane."""
     secret_ref: SecretKey | None = None
-    """Where the key is."""
+    """Secret with the key."""
     retiring_keys: list[RetiringKey] = []
-    """Keys that were replaced and are not yet deleted in Coder."""
+    """Keys that have been replaced and are not yet deleted in Coder."""
     daemons: Daemons | None = None
-    """The daemons as Coder sees them."""
+    """Daemons, as reported by Coder."""
 
 
 DAEMON_NAME = Check(
     "oldSelf.hasValue() || !self.metadata.name.contains('.')",
-    "daemons are named after their pods, up to the first '.': write '-' instead",
+    "the name must not contain '.', because a daemon takes its name from the pod up to the first '.': use '-' instead",
     only_at_creation=True,
 )
 
@@ -168,23 +168,23 @@ DAEMON_NAME = Check(
 KEY_NAME = Check(
     "oldSelf.hasValue() || !(self.metadata.name in ['built-in', 'user-auth', 'psk'])"
     " || (has(self.spec.key) && has(self.spec.key.name) && self.spec.key.name != '')",
-    "the key takes the name of the object, and Coder keeps built-in, user-auth and psk for itself: set spec.key.name",
+    "built-in, user-auth and psk are reserved by Coder as names of keys: set spec.key.name",
     only_at_creation=True,
 )
 
 
 class CoderProvisioner(Object, kw_only=True):
     """
-    External provisioner daemons: a provisioner key in Coder, kept in a Secret and replaced when needed, and a
+    External provisioner daemons: a provisioner key in Coder, stored in a Secret and rotated when needed, and a
     Deployment of daemons that use it.
     """
 
     checks: ClassVar[tuple[Check, ...]] = (DAEMON_NAME, KEY_NAME)
 
     spec: ProvisionerSpec
-    """What is wanted."""
+    """Desired state."""
     status: ProvisionerStatus = ProvisionerStatus()
-    """What is; written by the operator."""
+    """Observed state, set by the operator."""
 
 
 PROVISIONER = Kind(GROUP, VERSION, "CoderProvisioner", "coderprovisioners", CoderProvisioner)

@@ -1,4 +1,4 @@
-"""What the three kinds have in common."""
+"""Types that all kinds share."""
 
 import re
 from typing import Annotated, Any, ClassVar
@@ -23,7 +23,7 @@ def wire_name(name: str) -> str:
 
 
 class Part(msgspec.Struct, rename=wire_name, omit_defaults=True, frozen=True, kw_only=True):
-    """A piece of an object; an empty string, list or map means that the field is not set."""
+    """A nested object; an empty string, list or map means that the field is not set."""
 
     checks: ClassVar[tuple[Check, ...]] = ()
 
@@ -33,7 +33,7 @@ DNS_NAME = rf"{DNS_LABEL}(\.{DNS_LABEL})*"
 
 
 def _matches(pattern: str, message: str) -> Check:
-    """A check of a text by a pattern; an empty text is one that was left out."""
+    """Check that a string matches a pattern; an empty string means that the field is not set."""
     return Check(f"self == '' || self.matches(r'^{pattern}$')", message)
 
 
@@ -68,9 +68,9 @@ WildcardHost = Annotated[
     Schema(maxLength=253),
     _matches(rf"\*\.{DNS_NAME}", "must be '*.' and a host name, such as *.coder.example.com"),
 ]
-# A spec is read by many, and status, events and logs repeat its URLs.
+# Many users can read a spec, and status, events and logs contain its URLs.
 NoCredentials = Check(
-    "!self.matches('^[^/?#]*//[^/?#]*@')", "must be without user and password: credentials belong in a Secret"
+    "!self.matches('^[^/?#]*//[^/?#]*@')", "must not contain a user or password: put credentials into a Secret"
 )
 URL = Annotated[
     str,
@@ -86,7 +86,7 @@ Duration = Annotated[
     Schema(maxLength=32),
     Check(
         r"self.matches(r'^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) > duration('0s')",
-        "must be a positive duration with its unit, such as 720h or 90m",
+        "must be a positive duration with a unit, such as 720h or 90m",
     ),
 ]
 
@@ -94,7 +94,7 @@ UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def seconds(duration: str) -> float:
-    """How long a `Duration` is."""
+    """Convert a `Duration` to seconds."""
     return sum(float(number) * UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", duration))
 
 
@@ -134,34 +134,34 @@ class Service(Part, kw_only=True, frozen=True):
     """The Service in front of the pods."""
 
     type: Annotated[str, Schema(enum=["ClusterIP", "NodePort", "LoadBalancer"])] = "ClusterIP"
-    """How the Service can be reached."""
+    """Type of the Service."""
     port: Port = 80
     """Port of the Service."""
     annotations: dict[str, str] = {}
-    """Annotations of the Service, such as those that a load balancer reads."""
+    """Annotations of the Service, for example for a load balancer."""
 
 
 class Pods(Part, kw_only=True, frozen=True):
-    """What can be said about the pods of every kind."""
+    """Pod settings that all kinds share."""
 
     extra_args: list[str] = []
-    """Arguments that follow those of the operator."""
+    """Extra arguments, appended to the operator's own."""
     extra_env: list[EnvVar] = []
-    """Environment variables that follow those of the operator."""
+    """Extra environment variables, appended to the operator's own."""
     resources: Annotated[dict[str, Any], Core("ResourceRequirements")] = {}
-    """Resources that the container asks for, and its limits."""
+    """Resource requests and limits of the container."""
     image_pull_secrets: list[LocalObjectReference] = []
-    """Secrets to pull the image with."""
+    """Secrets with credentials to pull the image."""
     node_selector: dict[str, str] = {}
     """Labels that a node must have."""
     tolerations: list[Toleration] = []
-    """Taints of nodes that the pods accept."""
+    """Tolerations of the pods."""
     affinity: Annotated[dict[str, Any], Core("Affinity")] = {}
-    """Where the pods should run, by nodes and by other pods."""
+    """Scheduling constraints: node affinity, pod affinity and pod anti-affinity."""
     volumes: list[Volume] = []
-    """Volumes of the pods, beside those of the operator."""
+    """Extra volumes of the pods, in addition to the operator's own."""
     volume_mounts: list[VolumeMount] = []
-    """Where the container mounts these volumes."""
+    """Extra volume mounts of the container."""
     security_context: Annotated[dict[str, Any], Core("SecurityContext")] = {}
     """Security context of the container."""
     pod_security_context: Annotated[dict[str, Any], Core("PodSecurityContext")] = {}
@@ -176,27 +176,31 @@ ConditionEntry = Annotated[
         required=["type", "status", "reason", "message", "lastTransitionTime"],
         properties={
             "type": {
-                "description": "Name of the aspect.",
+                "description": "Type of the condition.",
                 "type": "string",
                 "maxLength": 316,
                 "pattern": rf"^({DNS_NAME}/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
             },
-            "status": {"description": "Whether it holds.", "type": "string", "enum": ["True", "False", "Unknown"]},
+            "status": {
+                "description": "Status of the condition.",
+                "type": "string",
+                "enum": ["True", "False", "Unknown"],
+            },
             "reason": {
-                "description": "One CamelCase word that says why.",
+                "description": "Reason for the status, in CamelCase.",
                 "type": "string",
                 "minLength": 1,
                 "maxLength": 1024,
                 "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$",
             },
-            "message": {"description": "The same for people.", "type": "string", "maxLength": 32768},
+            "message": {"description": "Human-readable details.", "type": "string", "maxLength": 32768},
             "lastTransitionTime": {
                 "description": "When the status last changed.",
                 "type": "string",
                 "format": "date-time",
             },
             "observedGeneration": {
-                "description": "The generation of the object that this was said about.",
+                "description": "Generation of the object that the condition is based on.",
                 "type": "integer",
                 "format": "int64",
                 "minimum": 0,
@@ -207,26 +211,26 @@ ConditionEntry = Annotated[
 
 
 class Status(Part, kw_only=True, frozen=True):
-    """What the operator tells about an object of any kind."""
+    """Status fields that all kinds share."""
 
     observed_generation: Int64 = 0
-    """The generation of the object that this status is about."""
+    """Generation of the object that this status is based on."""
     phase: Annotated[str, Schema(enum=["Pending", "Ready"])] = ""
     """`Ready` once at least one pod is ready."""
     replicas: Int32 = 0
-    """Pods that exist."""
+    """Number of pods."""
     ready_replicas: Int32 = 0
-    """Pods that are ready."""
+    """Number of ready pods."""
     selector: str = ""
     """Label selector of the pods, for autoscalers."""
     conditions: Annotated[
         list[ConditionEntry], Schema(**{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]})
     ] = []
-    """What holds and what does not; see the conditions below."""
+    """Current conditions (see the conditions reference)."""
 
 
 def columns(*own: Column) -> tuple[Column, ...]:
-    """The columns of every kind, with those of one kind before the age."""
+    """Return the columns of every kind, with the columns of one kind before the age."""
     return (
         Column("Phase", ".status.phase"),
         Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
@@ -238,14 +242,14 @@ def columns(*own: Column) -> tuple[Column, ...]:
     )
 
 
-# Kubernetes before 1.36 has no Service whose name begins with a digit.
+# Before 1.36, Kubernetes rejects a Service whose name starts with a digit.
 LETTER_FIRST = Check(
     "oldSelf.hasValue() || self.metadata.name.matches('^[a-z]')",
-    "the name must begin with a letter, because the Service takes it too: write coder-1 instead of 1",
+    "the name must start with a letter, because the Service has the same name: use coder-1 instead of 1",
     only_at_creation=True,
 )
 SERVICE_NAME = Check(
     "oldSelf.hasValue() || !self.metadata.name.contains('.')",
-    "the Service takes the name of the object, and must not contain '.': write '-' instead",
+    "the name must not contain '.', because the Service has the same name: use '-' instead",
     only_at_creation=True,
 )

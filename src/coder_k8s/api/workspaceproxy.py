@@ -30,29 +30,28 @@ from .shared import (
 
 
 class ProxyBootstrap(Part, kw_only=True, frozen=True):
-    """Where and as what the operator registers the proxy."""
+    """Registration of the proxy by the operator."""
 
     coder_url: Annotated[URL, NotEmpty]
     """URL of the Coder deployment."""
     credentials_secret_ref: TokenSecret
-    """Session token of a user who may manage workspace proxies."""
+    """Secret with the session token of a user who can manage workspace proxies."""
     proxy_name: Annotated[
         str,
         Schema(maxLength=128),
-        Check("self != 'primary'", "primary is the Coder deployment itself: choose another name"),
+        Check("self != 'primary'", "primary is reserved for the Coder deployment itself: choose another name"),
     ] = ""
-    """Name of the proxy in Coder. Default: the name of the object."""
+    """Name of the proxy in Coder. Defaults to the name of the object."""
     display_name: Text = ""
-    """Name that people see. Without it, the name of the proxy until somebody chooses another one in Coder."""
+    """Display name. If not set, it can be changed in Coder and is initially the name of the proxy."""
     icon: Annotated[Text, NoCredentials] = ""
-    """Icon that people see, by its path or URL. Without it, `/emojis/1f5fa.png` until somebody chooses another one in
-    Coder."""
+    """Path or URL of the icon. If not set, it can be changed in Coder and is initially `/emojis/1f5fa.png`."""
     generated_token_secret_name: ObjectName = ""
-    """Secret to keep the token of the proxy in. Default: `<name>-proxy-token`."""
+    """Name of the Secret for the token of the proxy. Defaults to `<name>-proxy-token`."""
 
 
 class WorkspaceProxySpec(Pods, kw_only=True, frozen=True):
-    """The workspace proxy that is wanted."""
+    """Desired state of a workspace proxy."""
 
     checks: ClassVar[tuple[Check, ...]] = (
         Check(
@@ -62,31 +61,31 @@ class WorkspaceProxySpec(Pods, kw_only=True, frozen=True):
         ),
         Check(
             "!has(self.proxySessionTokenSecretRef) || (has(self.primaryAccessURL) && self.primaryAccessURL != '')",
-            "proxySessionTokenSecretRef does not say where Coder is: set primaryAccessURL too",
+            "proxySessionTokenSecretRef needs the URL of Coder: set primaryAccessURL too",
         ),
     )
 
     image: Text = ""
-    """Container image. Default: the `status.image` of the control plane of `controlPlaneRef`, which changes when its
-    rollout is complete; else `ghcr.io/coder/coder:latest`."""
+    """Container image. Defaults to `status.image` of the control plane in `controlPlaneRef`, which changes when its
+    rollout is complete, otherwise to `ghcr.io/coder/coder:latest`."""
     replicas: Replicas = 1
     """Number of pods."""
     service: Service = Service()
     """The Service, named `wsproxy-<name>`."""
     primary_access_url: URL = ""
-    """Access URL of the Coder deployment. Default: `bootstrap.coderURL`, or the URL of the control plane."""
+    """Access URL of the Coder deployment. Defaults to `bootstrap.coderURL` or the URL of the control plane."""
     proxy_session_token_secret_ref: TokenSecret | None = None
-    """Token of a proxy that was registered by someone else."""
+    """Secret with the token of a proxy that you registered yourself."""
     bootstrap: ProxyBootstrap | None = None
-    """Register the proxy at a Coder deployment that may be anywhere."""
+    """Register the proxy in any Coder deployment, with the given credentials."""
     control_plane_ref: ControlPlaneRef | None = None
-    """Register the proxy at this control plane, with the operator's own access."""
+    """Register the proxy in this control plane, with the operator's own access."""
     derp_only: bool = False
-    """Relay connections only, and serve no workspace applications."""
+    """Only relay connections; do not serve workspace applications."""
 
 
 class UsedSecret(Part, kw_only=True, frozen=True):
-    """A value in a Secret of the same namespace that was used."""
+    """A value in a Secret of the same namespace that has been used."""
 
     name: str
     """Name of the Secret."""
@@ -95,46 +94,46 @@ class UsedSecret(Part, kw_only=True, frozen=True):
 
 
 class RetiringProxy(Part, kw_only=True, frozen=True):
-    """A proxy that the operator registered, that is no longer wanted and not yet deregistered."""
+    """A proxy that the operator registered, that is no longer needed and not yet deregistered."""
 
     proxy_id: str = ""
-    """ID of the proxy in Coder; empty when its registration was begun and perhaps not ended."""
+    """ID of the proxy in Coder; empty if the response to its registration was lost."""
     proxy_name: str = ""
     """Name of the proxy in Coder."""
     registration_started: datetime | None = None
-    """When the name was recorded, before the proxy was registered; by Coder's clock."""
+    """When the registration started, by Coder's clock; recorded before the proxy is registered."""
     coder_url: str = ""
-    """URL of the Coder deployment that it was registered at."""
+    """URL of the Coder deployment that it was registered in."""
     control_plane_ref_name: str = ""
-    """Control plane that it was registered at, if it was one."""
+    """Control plane that it was registered in, if any."""
     credentials_secret_ref: UsedSecret | None = None
-    """Credentials that it was registered with, if they were given."""
+    """Credentials that it was registered with, if any."""
 
 
 class WorkspaceProxyStatus(Status, kw_only=True, frozen=True):
-    """The workspace proxy as it is."""
+    """Observed state of a workspace proxy."""
 
     registered: bool = False
     """Whether the operator registered the proxy."""
     proxy_id: str = ""
     """ID of the proxy in Coder."""
     proxy_name: str = ""
-    """Name of the proxy in Coder, from before it is registered on."""
+    """Name of the proxy in Coder; recorded before the proxy is registered."""
     registration_started: datetime | None = None
-    """When the name was recorded, before the proxy was registered; by Coder's clock. Without an ID, only a proxy that
-    Coder created since then counts as this object's."""
+    """When the registration started, by Coder's clock; recorded before the proxy is registered. Without an ID, only a
+    proxy that Coder created after that time belongs to this object."""
     coder_url: str = ""
-    """URL of the Coder deployment that it is registered at."""
+    """URL of the Coder deployment that it is registered in."""
     control_plane_ref_name: str = ""
-    """Control plane that it is registered at, if it is one."""
+    """Control plane that it is registered in, if any."""
     credentials_secret_ref: UsedSecret | None = None
-    """Credentials that it is registered with, if they are given."""
+    """Credentials that it is registered with, if any."""
     retiring_proxies: Annotated[list[RetiringProxy], Schema(maxItems=16)] = []
-    """Proxies that the operator registered and has yet to deregister."""
+    """Proxies that the operator registered and has not yet deregistered."""
     proxy_token_secret_ref: SecretKey | None = None
-    """Where the token of the proxy is."""
+    """Secret with the token of the proxy."""
     token_checksum: str = ""
-    """Hash of the token that the pods run with."""
+    """Hash of the token that the pods use."""
 
 
 class CoderWorkspaceProxy(Object, kw_only=True):
@@ -143,9 +142,9 @@ class CoderWorkspaceProxy(Object, kw_only=True):
     checks: ClassVar[tuple[Check, ...]] = (SERVICE_NAME,)
 
     spec: WorkspaceProxySpec
-    """What is wanted."""
+    """Desired state."""
     status: WorkspaceProxyStatus = WorkspaceProxyStatus()
-    """What is; written by the operator."""
+    """Observed state, set by the operator."""
 
 
 WORKSPACE_PROXY = Kind(GROUP, VERSION, "CoderWorkspaceProxy", "coderworkspaceproxies", CoderWorkspaceProxy)

@@ -20,7 +20,7 @@ class ObjectReadiness(Collector):
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         yield GaugeMetricFamily(
-            "coder_k8s_object_ready", "1 for an object that is Ready, else 0, with the reason.", labels=self._labelnames
+            "coder_k8s_object_ready", "1 if the object is Ready, otherwise 0, with the reason.", labels=self._labelnames
         )
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

@@ -16,38 +16,45 @@ class Metrics:
             "controller_runtime_reconcile", "Reconciles by outcome.", [*controller, "result"], registry=registry
         )
         self.reconcile_errors = Counter(
-            "controller_runtime_reconcile_errors", "Reconciles that raised.", controller, registry=registry
+            "controller_runtime_reconcile_errors", "Reconciles that failed.", controller, registry=registry
         )
         self.terminal_errors = Counter(
             "controller_runtime_terminal_reconcile_errors",
-            "Always 0, because every reconcile that fails is retried. Exists for dashboards of controller-runtime.",
+            "Always 0, because failed reconciles are retried. Exists for dashboards of controller-runtime.",
             controller,
             registry=registry,
         )
         self.reconcile_seconds = Histogram(
             "controller_runtime_reconcile_time_seconds",
-            "How long one reconcile takes.",
+            "Duration of a reconcile.",
             controller,
             buckets=DURATIONS,
             registry=registry,
         )
         self.active_workers = Gauge(
-            "controller_runtime_active_workers", "Workers that are reconciling now.", controller, registry=registry
+            "controller_runtime_active_workers", "Active reconciles.", controller, registry=registry
         )
         self.max_workers = Gauge(
-            "controller_runtime_max_concurrent_reconciles", "Workers there are.", controller, registry=registry
+            "controller_runtime_max_concurrent_reconciles",
+            "Maximum concurrent reconciles.",
+            controller,
+            registry=registry,
         )
 
         queue = ["name", "controller"]
-        self.queue_depth = Gauge("workqueue_depth", "Keys that wait.", queue, registry=registry)
-        self.queue_adds = Counter("workqueue_adds", "Keys put into the queue.", queue, registry=registry)
-        self.queue_retries = Counter("workqueue_retries", "Keys put back after a failure.", queue, registry=registry)
+        self.queue_depth = Gauge("workqueue_depth", "Keys in the queue.", queue, registry=registry)
+        self.queue_adds = Counter("workqueue_adds", "Keys added to the queue.", queue, registry=registry)
+        self.queue_retries = Counter("workqueue_retries", "Keys added again after a failure.", queue, registry=registry)
         self.queue_seconds = Histogram(
-            "workqueue_queue_duration_seconds", "How long a key waits.", queue, buckets=DURATIONS, registry=registry
+            "workqueue_queue_duration_seconds",
+            "Time that a key waits in the queue.",
+            queue,
+            buckets=DURATIONS,
+            registry=registry,
         )
         self.work_seconds = Histogram(
             "workqueue_work_duration_seconds",
-            "How long a key is worked on.",
+            "Time to process a key.",
             queue,
             buckets=DURATIONS,
             registry=registry,
@@ -57,22 +64,22 @@ class Metrics:
             "rest_client_requests", "Requests to the API server.", ["code", "method"], registry=registry
         )
         self.leader = Gauge(
-            "leader_election_master_status", "Whether this process holds the Lease.", ["name"], registry=registry
+            "leader_election_master_status", "1 if this replica is the leader.", ["name"], registry=registry
         )
-        self.tasks = Gauge("coder_k8s_tasks", "Tasks on the event loop.", registry=registry)
+        self.tasks = Gauge("coder_k8s_tasks", "Asyncio tasks.", registry=registry)
         self.watch_age = Gauge(
-            "coder_k8s_watch_age_seconds", "Time since a watch last gave a sign of life.", ["kind"], registry=registry
+            "coder_k8s_watch_age_seconds", "Time since a watch was last known to work.", ["kind"], registry=registry
         )
-        self.cached_objects = Gauge("coder_k8s_cached_objects", "Objects held in memory.", ["kind"], registry=registry)
+        self.cached_objects = Gauge("coder_k8s_cached_objects", "Objects in the cache.", ["kind"], registry=registry)
         self.undecodable = Counter(
-            "coder_k8s_undecodable_objects", "Objects that could not be read.", ["kind"], registry=registry
+            "coder_k8s_undecodable_objects", "Objects that could not be decoded.", ["kind"], registry=registry
         )
         self.status_rejected = Counter(
             "coder_k8s_status_rejected",
-            "Writes of a status that the API server rejected because of a rule or a webhook.",
+            "Status updates that the API server rejected because of a validation rule or a webhook.",
             ["kind"],
             registry=registry,
         )
         self.events_dropped = Counter(
-            "coder_k8s_events_dropped", "Events that were not written.", ["reason"], registry=registry
+            "coder_k8s_events_dropped", "Events that were not recorded.", ["reason"], registry=registry
         )

@@ -1,1 +1,1 @@
-"""Generators of what is derived from the code: CRDs, roles, ways to install, references. Never imported at run time."""
+"""Generators of CRDs, roles, install manifests, chart files and reference pages. Not imported at run time."""

@@ -1,4 +1,4 @@
-"""`python -m coder_k8s.manifests`: write the generated files, or check that they are fresh."""
+"""`python -m coder_k8s.manifests`: write the generated files, or check that they are up to date."""
 
 from pathlib import Path
 
@@ -8,15 +8,15 @@ from .files import generated, outdated, write
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="Write nothing; fail when a file is stale.")
+@click.option("--check", is_flag=True, help="Write nothing; fail if a file is stale.")
 @click.option(
     "--root",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     default=Path(),
-    help="Root of the project; default: the current folder.",
+    help="Root directory of the project. Defaults to the current directory.",
 )
 def main(check: bool, root: Path) -> None:
-    """Write from the code what follows from it: CRDs, roles, ways to install, references."""
+    """Write the generated files: CRDs, roles, install manifests, chart files and reference pages."""
     files = generated()
     if not check:
         write(root, files)

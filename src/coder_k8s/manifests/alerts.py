@@ -1,4 +1,4 @@
-"""The reference of alerts, from the rule file itself."""
+"""The alerts reference page, generated from the rule file."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import yaml
 
 RULES = Path(__file__).with_name("alerts.yaml")
 RUNBOOKS = "https://github.com/coder/coder-k8s/blob/main/docs/reference/alerts.md"
-"""Where the page is read; an alert's anchor follows."""
+"""URL of the page, without the anchor of an alert."""
 TITLES = {"coder-k8s-operator": "The operator", "coder-k8s-coder": "Coder"}
 
 
@@ -18,12 +18,12 @@ def groups() -> list[dict[str, Any]]:
 
 
 def page() -> str:
-    """Each alert under a heading of its own, which its `runbook_url` leads to."""
+    """Return the page: each alert has a heading, which its `runbook_url` links to."""
     blocks = [
         "# Alerts",
-        "The rules of `config/monitoring`, and of the chart with `prometheusRule.enabled`. What is `critical` needs "
-        "somebody now, what is a `warning` can wait for the morning. They need no [metrics](metrics.md) but "
-        "the operator's.",
+        "The alerting rules in `config/monitoring`, and in the chart with `prometheusRule.enabled`. A `critical` alert "
+        "needs immediate action; a `warning` can wait until the next working day. The rules use only the operator's "
+        "[metrics](metrics.md).",
     ]
     for group in groups():
         blocks.append(f"## {TITLES[group['name']]}")
@@ -33,17 +33,17 @@ def page() -> str:
 
 
 def _section(rule: dict[str, Any]) -> list[str]:
-    said = rule["annotations"]
-    lasting = f", after {rule['for']}" if "for" in rule else ""
+    annotations = rule["annotations"]
+    duration = f", after {rule['for']}" if "for" in rule else ""
     return [
         f"### {rule['alert']}",
-        f"`{rule['labels']['severity']}`{lasting}. {_plain(said['description'])}",
-        f"> {said['action']}",
+        f"`{rule['labels']['severity']}`{duration}. {_plain(annotations['description'])}",
+        f"> {annotations['action']}",
         f"```text\n{rule['expr']}\n```",
     ]
 
 
 def _plain(text: str) -> str:
-    """What Prometheus fills in, by its name: `<kind>` for `{{ $labels.kind }}`."""
+    """Replace template variables of Prometheus by placeholders: `<kind>` for `{{ $labels.kind }}`."""
     named = re.sub(r"\{\{ \$(?:labels\.)?(\w+)[^}]* \}\}", r"`<\1>`", text)
     return named.replace(">`/`<", ">/<")

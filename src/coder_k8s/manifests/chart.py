@@ -1,4 +1,4 @@
-"""The parts of the Helm chart that follow from the code; its templates are written by hand and read them."""
+"""Generated files of the Helm chart, which the templates read."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ DESCRIPTION = "An operator that runs Coder: control planes, external provisioner
 
 
 def metadata() -> Json:
-    """`Chart.yaml`."""
+    """Return the content of `Chart.yaml`."""
     return {
         "apiVersion": "v2",
         "name": NAME,
@@ -22,13 +22,13 @@ def metadata() -> Json:
         "type": "application",
         "version": version(),
         "appVersion": version(),
-        # ValidatingAdmissionPolicy is stable from here on.
+        # The first version with a stable ValidatingAdmissionPolicy.
         "kubeVersion": ">=1.30.0-0",
     }
 
 
 def rules(rbac: dict[str, list[Json]]) -> Json:
-    """The rules of every role, by the name that the templates call it."""
+    """Return the rules of every role, by the name that the templates use."""
     view, edit = rbac["user-roles.yaml"]
     return {
         "cluster": rbac["operator.yaml"][0]["rules"],
@@ -40,5 +40,5 @@ def rules(rbac: dict[str, list[Json]]) -> Json:
 
 
 def defaults() -> Any:
-    """The default of every value; a template cannot read `values.yaml` itself."""
+    """Return the defaults of all values. Templates cannot read `values.yaml` itself."""
     return yaml.safe_load(VALUES.read_text())

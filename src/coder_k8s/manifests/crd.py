@@ -1,4 +1,4 @@
-"""Custom resource definitions from the API types."""
+"""CustomResourceDefinitions, generated from the API types."""
 
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from coder_k8s.api.shared import CATEGORY
 from .embedded import Json, inline
 from .model import Field, Shape, fields
 from .rbac import LABELS
-from .rules import lenient, stated, without_rules
+from .rules import as_keyword, skip_unchanged, without_rules
 
 TYPES: dict[type, Json] = {
     str: {"type": "string"},
@@ -30,7 +30,7 @@ REPLICAS = {
 
 
 def definition(resource: Resource, embedded: Json) -> Json:
-    """The CustomResourceDefinition of a kind."""
+    """Return the CustomResourceDefinition of a kind."""
     kind = resource.kind
     singular = kind.name.lower()
     return {
@@ -63,28 +63,28 @@ def definition(resource: Resource, embedded: Json) -> Json:
 
 
 def schema_default(field: Field) -> Any:
-    """The default to show in an object, or `None`: a part defaults to its own defaults."""
+    """Return the default of a field in the schema, or `None`. The default of a nested object is `{}`."""
     if isinstance(field.default, msgspec.Struct):
         if field.default != type(field.default)():
-            raise ValueError(f"{field.name}: the default must be that of its type")
+            raise ValueError(f"{field.name}: the default must be the default of its type")
         return {}
     return None if field.default in NOT_SET else field.default
 
 
 class Generator:
-    """Schemas of API types, with the types of Kubernetes in place."""
+    """Generates the schemas of API types, with the types of Kubernetes inlined."""
 
     def __init__(self, embedded: Json) -> None:
         self.embedded = embedded
 
     def root(self, kind: type[msgspec.Struct]) -> Json:
-        """The schema of a whole object. Status has no defaults: what the operator has not said is not known."""
+        """Return the schema of a complete object. Status has no defaults, because only the operator sets its fields."""
         parts = {field.name: field for field in fields(kind)}
         described = self.struct(kind, defaults=True)
         status = self.field(parts["status"], defaults=False)
         status.pop("default", None)
         standard = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
-        return lenient(
+        return skip_unchanged(
             {
                 "description": " ".join((kind.__doc__ or "").split()),
                 **described,
@@ -101,7 +101,7 @@ class Generator:
             "properties": {
                 field.name: self.field(field, defaults=defaults) for field in sorted(known, key=lambda it: it.name)
             },
-            **stated(getattr(struct, "checks", ())),
+            **as_keyword(getattr(struct, "checks", ())),
         }
 
     def field(self, field: Field, *, defaults: bool) -> Json:
@@ -111,7 +111,7 @@ class Generator:
 
     def shape(self, shape: Shape, *, defaults: bool) -> Json:
         schema = {**self._bare(shape, defaults=defaults), **shape.keywords}
-        return {**schema, **stated(shape.checks)} if shape.checks else schema
+        return {**schema, **as_keyword(shape.checks)} if shape.checks else schema
 
     def _bare(self, shape: Shape, *, defaults: bool) -> Json:
         if shape.core:

@@ -1,4 +1,4 @@
-"""The Grafana dashboard, from its list of panels."""
+"""The Grafana dashboard, generated from its list of panels."""
 
 import json
 from itertools import count
@@ -10,9 +10,9 @@ import yaml
 PANELS = Path(__file__).with_name("dashboard.yaml")
 NAME = "coder-k8s"
 SCHEMA_VERSION = 42
-"""The last one of the classic model, which every version of Grafana imports."""
+"""The last version of the classic model, which every version of Grafana imports."""
 WIDTH, HEIGHT = 24, 8
-"""Grafana's grid is 24 wide."""
+"""Width of Grafana's grid, and height of a panel."""
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 VARIABLES = {
     "job": "label_values(coder_k8s_watch_age_seconds, job)",
@@ -24,8 +24,8 @@ Json = dict[str, Any]
 
 
 def text(mark: str) -> str:
-    """The dashboard to import, with the mark of a generated file in its first line."""
-    body = {"description": f"The coder-k8s operator and what it sees of Coder. {mark}", **_dashboard()}
+    """Return the dashboard as JSON, with the marker of generated files in its first line."""
+    body = {"description": f"The coder-k8s operator and the Coder deployments that it manages. {mark}", **_dashboard()}
     return json.dumps(body, indent=2).replace("{\n  ", "{ ", 1) + "\n"
 
 
@@ -73,21 +73,21 @@ def _variable(name: str, query: str) -> Json:
 
 
 def _panels() -> list[Json]:
-    """Each row and panel in its place, one under the other."""
+    """Return all rows and panels with their grid positions, from top to bottom."""
     ids = count(1)
-    made: list[Json] = []
+    placed: list[Json] = []
     top = 0
     for title, panels in rows().items():
-        place = {"x": 0, "y": top, "w": WIDTH, "h": 1}
-        made.append(
-            {"id": next(ids), "type": "row", "title": title, "collapsed": False, "gridPos": place, "panels": []}
+        position = {"x": 0, "y": top, "w": WIDTH, "h": 1}
+        placed.append(
+            {"id": next(ids), "type": "row", "title": title, "collapsed": False, "gridPos": position, "panels": []}
         )
         width = WIDTH // len(panels)
         for column, panel in enumerate(panels):
-            place = {"x": column * width, "y": top + 1, "w": width, "h": HEIGHT}
-            made.append({"id": next(ids), **_panel(panel), "gridPos": place})
+            position = {"x": column * width, "y": top + 1, "w": width, "h": HEIGHT}
+            placed.append({"id": next(ids), **_panel(panel), "gridPos": position})
         top += 1 + HEIGHT
-    return made
+    return placed
 
 
 def _panel(panel: Json) -> Json:

@@ -1,8 +1,8 @@
-"""The schemas of Kubernetes' own types that ours embed.
+"""The schemas of the Kubernetes types that the API types embed.
 
-An API server serves them under `/openapi/v3`. One file per Kubernetes version keeps those that we need, without what a
-CRD does not use: prose, enums (a newer cluster may know more), defaults (the API server sets them on the child anyway)
-and hints for patches. To write the file anew:
+An API server serves them under `/openapi/v3`. One file per Kubernetes version contains those that are needed, without
+descriptions, enums (a newer cluster may have more values), defaults (the API server sets them in the child) and patch
+strategies. To update the file:
 
     kubectl proxy --port=8001 &
     python -m coder_k8s.manifests.embedded http://127.0.0.1:8001
@@ -44,18 +44,18 @@ SPECIAL = {
 
 
 def load() -> Json:
-    """The definitions by name, as the file has them."""
+    """Return the schemas in the file, by full name."""
     definitions: Json = json.loads(FILE.read_text())
     return definitions
 
 
 def inline(core: Core, definitions: Json) -> Json:
-    """One definition with all that it refers to in place."""
+    """Return a schema with all its references inlined."""
     return _inline(definitions[full_name(core)], definitions)
 
 
 def select(served: Json, wanted: Iterable[str]) -> Json:
-    """The wanted ones of the schemas that an API server serves, with all that they refer to, by full name."""
+    """Return the wanted schemas of those that an API server serves, and those they refer to, by full name."""
     selected: Json = {}
     waiting = list(wanted)
     while waiting:
@@ -71,7 +71,7 @@ def full_name(core: Core) -> str:
 
 
 def _reduce(schema: Json) -> Json:
-    """A schema without what a CRD does not use."""
+    """Return a schema with only the keywords that a CRD needs."""
     if (target := _target(schema)) is not None:
         return {"$ref": target}
     reduced: Json = {key: schema[key] for key in KEPT if key in schema}
@@ -86,7 +86,7 @@ def _reduce(schema: Json) -> Json:
 
 
 def _target(schema: Json) -> str | None:
-    """The name that a schema refers to; one beside a description or a default is wrapped in `allOf`."""
+    """Return the name that a schema refers to. A reference next to a description or default is inside `allOf`."""
     reference: str | None = schema.get("$ref") or next((part["$ref"] for part in schema.get("allOf", ())), None)
     return reference.rpartition("/")[2] if reference else None
 
@@ -112,14 +112,14 @@ def _inline(schema: Json, definitions: Json) -> Json:
 
 
 def needed() -> list[str]:
-    """The full names of all types of Kubernetes that ours embed."""
+    """Return the full names of all Kubernetes types that the API types embed."""
     return [full_name(core) for resource in RESOURCES for core in cores(resource.kind.type)]
 
 
 def main(url: str) -> None:
     served: Json = {}
     for path, _ in PACKAGES.values():
-        with urlopen(f"{url}/openapi/v3/{path}") as answer:  # noqa: S310 - the caller's own cluster
+        with urlopen(f"{url}/openapi/v3/{path}") as answer:  # noqa: S310 - the user's own cluster
             served |= json.load(answer)["components"]["schemas"]
     FILE.write_text(json.dumps(select(served, needed()), indent=1) + "\n")
 

@@ -1,4 +1,4 @@
-"""The operator as a Deployment, with what stands around it."""
+"""The Deployment of the operator, with its namespace, Service, disruption budget and monitoring objects."""
 
 from importlib import metadata
 
@@ -13,12 +13,12 @@ SCRAPE_INTERVAL = "30s"
 
 
 def version() -> str:
-    """The version of this project, which its image and chart have too."""
+    """Return the version of this project, its image and its chart."""
     return metadata.version(NAME)
 
 
 def namespace() -> Json:
-    """The operator's namespace; nothing may run there that the strictest Pod Security level refuses."""
+    """Return the operator's namespace, which enforces the Pod Security level `restricted`."""
     labels = {**LABELS, "pod-security.kubernetes.io/enforce": "restricted"}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
 
@@ -31,7 +31,7 @@ def deployment() -> Json:
         "spec": {
             "replicas": 2,
             "selector": {"matchLabels": LABELS},
-            # One of two may go first, or two nodes would be too few for pods that must not share one.
+            # Without maxUnavailable, two nodes are too few for a rollout if replicas must run on different nodes.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "50%"}},
             "template": {"metadata": {"labels": LABELS}, "spec": pod()},
         },
@@ -43,7 +43,7 @@ def pod() -> Json:
         "serviceAccountName": NAME,
         "automountServiceAccountToken": True,
         "enableServiceLinks": False,
-        # After SIGTERM the operator needs 32 seconds at worst: 25 for what is under way, the rest to hand over.
+        # Shutdown takes at most 32 seconds: 25 for in-flight reconciles, the rest to release the Lease and exit.
         "terminationGracePeriodSeconds": 40,
         "securityContext": {
             "runAsNonRoot": True,
@@ -100,7 +100,7 @@ def container() -> Json:
 
 
 def service() -> Json:
-    """Where Prometheus finds the metrics."""
+    """Return the Service of the metrics port."""
     ports = [{"name": "metrics", "port": METRICS_PORT, "targetPort": "metrics"}]
     return {
         "apiVersion": "v1",
@@ -111,7 +111,7 @@ def service() -> Json:
 
 
 def disruption_budget() -> Json:
-    """At most one replica is evicted at a time; one that is not ready never holds up the drain of a node."""
+    """Allow one eviction at a time. A replica that is not ready never blocks the drain of a node."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -125,7 +125,7 @@ def disruption_budget() -> Json:
 
 
 def service_monitor() -> Json:
-    """For Prometheus Operator. Our own `namespace` label is that of the object which a metric is about."""
+    """Return the ServiceMonitor. `honorLabels` keeps the labels `namespace` and `name` of the metrics."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "ServiceMonitor",

@@ -1,4 +1,4 @@
-"""The API types as the generators see them: every field with its shape, its default and the text under it."""
+"""A model of the API types for the generators: every field with its shape, default and description."""
 
 import ast
 import inspect
@@ -18,7 +18,7 @@ from coder_k8s.api.markers import Check, Core, Schema
 
 @dataclass(frozen=True)
 class Shape:
-    """An annotation, taken apart; `item` is the shape of the elements of a list or the values of a map."""
+    """A parsed annotation; `item` is the shape of the elements of a list or the values of a map."""
 
     base: type
     item: "Shape | None" = None
@@ -28,13 +28,13 @@ class Shape:
 
     @property
     def struct(self) -> "type[msgspec.Struct] | None":
-        """The type whose fields are to be written down, if this is one of ours."""
+        """The API type whose fields the schema lists, if any."""
         return self.base if issubclass(self.base, msgspec.Struct) and "type" not in self.keywords else None
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of an API type, under its wire name."""
+    """A field of an API type, with its wire name."""
 
     name: str
     shape: Shape
@@ -44,10 +44,10 @@ class Field:
 
 
 def shape(annotation: Any) -> Shape:
-    """Take an annotation apart."""
+    """Parse an annotation."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _marked(shape(arguments[0]), arguments[1:])
+        return _with_markers(shape(arguments[0]), arguments[1:])
     if origin in (Union, types.UnionType):
         return shape(next(argument for argument in arguments if argument is not types.NoneType))
     if origin in (list, dict):
@@ -57,18 +57,18 @@ def shape(annotation: Any) -> Shape:
     raise TypeError(f"no schema for {annotation}")
 
 
-def _marked(bare: Shape, marks: tuple[Any, ...]) -> Shape:
+def _with_markers(bare: Shape, markers: tuple[Any, ...]) -> Shape:
     keywords = dict(bare.keywords)
-    for mark in marks:
-        if isinstance(mark, Schema):
-            keywords |= mark.keywords
-    cores = [mark for mark in marks if isinstance(mark, Core)]
-    checks = tuple(mark for mark in marks if isinstance(mark, Check))
+    for marker in markers:
+        if isinstance(marker, Schema):
+            keywords |= marker.keywords
+    cores = [marker for marker in markers if isinstance(marker, Core)]
+    checks = tuple(marker for marker in markers if isinstance(marker, Check))
     return Shape(bare.base, bare.item, next(iter(cores), bare.core), bare.checks + checks, keywords)
 
 
 def fields(struct: type[msgspec.Struct]) -> list[Field]:
-    """The fields of an API type: its own in the order of the source, then those that it inherits."""
+    """Return the fields of an API type: its own in source order, then the inherited ones."""
     texts = descriptions(struct)
     inherited = {name for base in struct.__bases__ for name in getattr(base, "__struct_fields__", ())}
     found = sorted(msgspec.structs.fields(struct), key=lambda item: item.name in inherited)
@@ -86,7 +86,7 @@ def _default(item: msgspec.structs.FieldInfo) -> Any:
 
 
 def descriptions(cls: type) -> dict[str, str]:
-    """The text under each attribute of a class, by name; an attribute without one has that of its base class."""
+    """Return the description of each attribute of a class, by name. It is inherited from the base class if missing."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if base.__module__.startswith("coder_k8s.api"):
@@ -110,7 +110,7 @@ def _own_descriptions(cls: type) -> dict[str, str]:
 
 
 def structs(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
-    """An API type and all those that its fields lead to."""
+    """Yield an API type and the types of its fields, recursively."""
     yield struct
     for item in fields(struct):
         for inner in (item.shape, item.shape.item):
@@ -119,6 +119,6 @@ def structs(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
 
 
 def cores(struct: type[msgspec.Struct]) -> set[Core]:
-    """Every type of Kubernetes that an API type embeds."""
+    """Return every Kubernetes type that an API type embeds."""
     shapes = [item.shape for part in structs(struct) for item in fields(part)]
     return {inner.core for each in shapes for inner in (each, each.item) if inner and inner.core}

@@ -1,13 +1,13 @@
-"""The admission policies by which nobody passes on, by a CoderControlPlane, what they do not hold themselves.
+"""Admission policies that stop authors from granting, through a CoderControlPlane, permissions they lack.
 
-The operator writes the Roles that `rbac.extraRules` and `rbac.workspaceNamespaces` ask for with its own rights, which
-may be more than those of the author. So the API server asks its authorizer about the author, for every right that is
-new: those of the rules, and in other namespaces those of every workspace Role and of binding it as well. In the
-namespace of the object itself whoever writes the object runs pods anyway.
+The operator writes the Roles for `rbac.extraRules` and `rbac.workspaceNamespaces` with its own permissions, which can
+exceed those of the author. So the policies check with the authorizer that the author holds every new permission: those
+of the rules and, in other namespaces, also those of every workspace Role and of binding it. In the namespace of the
+object itself, anyone who can write the object can run pods anyway.
 
-CEL's budget for that is small: an expression may ask twice, a policy 28 times. Therefore the rights are laid out as one
-list, each validation asks for two of them, and several policies share the list. Who needs more adds them in steps, for
-what was there before is not asked again.
+The cost budget of CEL is small: an expression can call the authorizer twice, a policy 28 times. Therefore the
+permissions are one list, each validation checks two of them, and several policies share the list. Authors who need more
+add them in steps, because existing permissions are not checked again.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ from .rbac import API, LABELS, NAME, VERBS
 
 POLICIES = 8
 CHECKS = 13
-"""Validations of a policy that ask the authorizer; what they leave of its budget is for laying out the list."""
+"""Validations of a policy that call the authorizer; the rest of the budget is for computing the list."""
 LIMIT = POLICIES * CHECKS * 2
-"""Rights that can be added at once."""
+"""Permissions that can be added at once."""
 
 BASIC = [" pods", " persistentvolumeclaims"]
-"""What every workspace Role allows everything on, as `group resource`."""
+"""Resources on which every workspace Role allows all verbs, as `group resource`."""
 DEPLOYMENTS = ["apps deployments"]
-"""The same, for those with `rbac.enableDeployments`."""
+"""The same, with `rbac.enableDeployments`."""
 
 MATCH = {
     "touches-rights": (
@@ -34,22 +34,22 @@ MATCH = {
         " || object.?spec.?rbac.?workspaceNamespaces != oldObject.?spec.?rbac.?workspaceNamespaces"
         " || object.?spec.?rbac.?enableDeployments != oldObject.?spec.?rbac.?enableDeployments"
     ),
-    # Whoever holds both in the whole cluster can write any Role without our help.
+    # Anyone who holds both verbs in the whole cluster can write any Role directly.
     "may-not-write-any-role": (
         f"!['escalate', 'bind'].all(verb, authorizer.group('{API}').resource('roles').check(verb).allowed())"
     ),
 }
 
 
-def _everything(resources: str) -> str:
-    """The rights on some resources, each of them `group resource`."""
-    rights = f"({resources}).map(resource, {list(VERBS)}.map(verb, resource + '  ' + verb).join(',')).join(',')"
-    return f"{rights}.split(',').filter(right, right != '')"
+def _full_access(resources: str) -> str:
+    """Return the CEL list of all permissions on resources, each of them `group resource`."""
+    permissions = f"({resources}).map(resource, {list(VERBS)}.map(verb, resource + '  ' + verb).join(',')).join(',')"
+    return f"{permissions}.split(',').filter(entry, entry != '')"
 
 
-# A right is written as `group resource name verb`, in `rights` with its namespace before it. Lists are flattened by
-# joining and splitting texts, because CEL has `flatten` from Kubernetes 1.34 on only. They are counted first, so that a
-# list beyond all measure costs next to nothing.
+# A permission is written as `group resource name verb`, and in `permissions` with its namespace first. Lists are
+# flattened by joining and splitting strings, because CEL has `flatten` only since Kubernetes 1.34. The permissions are
+# counted first, so that a list that is too long is not computed.
 VARIABLES = {
     "rbac": "object.?spec.?rbac.orValue({})",
     "oldRBAC": "oldObject == null ? {} : oldObject.?spec.?rbac.orValue({})",
@@ -58,8 +58,8 @@ VARIABLES = {
     "others": "variables.rbac.?workspaceNamespaces.orValue([]).filter(name, name != request.namespace)",
     "newOthers": "variables.others.filter(name, !(name in variables.oldRBAC.?workspaceNamespaces.orValue([])))",
     "deployments": "[variables.rbac, variables.oldRBAC].map(rbac, rbac.?enableDeployments.orValue(true))",
-    "basic": _everything(f"{BASIC} + (variables.deployments[0] ? {DEPLOYMENTS} : [])"),
-    "newBasic": _everything(f"variables.deployments == [true, false] ? {DEPLOYMENTS} : []"),
+    "basic": _full_access(f"{BASIC} + (variables.deployments[0] ? {DEPLOYMENTS} : [])"),
+    "newBasic": _full_access(f"variables.deployments == [true, false] ? {DEPLOYMENTS} : []"),
     "sizes": (
         "[dyn(variables.rules), dyn(variables.newRules)].map(rules, rules.map(rule, rule.?apiGroups.orValue([]).size()"
         " * rule.?resources.orValue([]).size() * rule.verbs.size()"
@@ -75,25 +75,25 @@ VARIABLES = {
         " rule.?apiGroups.orValue([]).map(group, rule.?resources.orValue([]).map(resource,"
         " (rule.?resourceNames.orValue([]).size() == 0 ? [''] : rule.resourceNames).map(name,"
         " rule.verbs.map(verb, [group, resource, name, verb].join(' '))"
-        ".join(',')).join(',')).join(',')).join(',')).join(',').split(',').filter(right, right != ''))"
+        ".join(',')).join(',')).join(',')).join(',')).join(',').split(',').filter(entry, entry != ''))"
     ),
     "inNewOthers": f"['{API} rolebindings  create'] + variables.basic + variables.ofRules[0]",
     "inOthers": "variables.newBasic + variables.ofRules[1]",
-    "rights": (
-        f"variables.count > {LIMIT} ? [] : (variables.ofRules[1].map(right, request.namespace + ' ' + right)"
+    "permissions": (
+        f"variables.count > {LIMIT} ? [] : (variables.ofRules[1].map(entry, request.namespace + ' ' + entry)"
         " + variables.others.map(place, (place in variables.newOthers ? variables.inNewOthers : variables.inOthers)"
-        ".map(right, place + ' ' + right).join(',')))"
-        ".join(',').split(',').filter(right, right != '').map(right, right.split(' '))"
+        ".map(entry, place + ' ' + entry).join(',')))"
+        ".join(',').split(',').filter(entry, entry != '').map(entry, entry.split(' '))"
     ),
-    "told": (
-        "variables.rights.map(right, right[4] + ' ' + right[2] + (right[1] == '' ? '' : '.' + right[1])"
-        " + (right[3] == '' ? '' : ' ' + right[3]) + ' in namespace ' + right[0])"
+    "descriptions": (
+        "variables.permissions.map(entry, entry[4] + ' ' + entry[2] + (entry[1] == '' ? '' : '.' + entry[1])"
+        " + (entry[3] == '' ? '' : ' ' + entry[3]) + ' in namespace ' + entry[0])"
     ),
 }
 
 
 def manifests() -> list[Json]:
-    """The policies, each with the binding that makes it hold in the whole cluster."""
+    """Return the policies, each with its binding."""
     return [item for part in range(POLICIES) for item in _policy(f"{NAME}-workspace-rights-{part + 1}", part)]
 
 
@@ -131,10 +131,10 @@ def _policy(name: str, part: int) -> Iterator[Json]:
 
 
 def _limits() -> Iterator[Json]:
-    """What no list of rights can hold."""
+    """Yield the validations of the rules themselves."""
     yield {
         "expression": "variables.rules.all(rule, rule.?nonResourceURLs.orValue([]).size() == 0)",
-        "message": "rbac.extraRules: a Role holds in a namespace and cannot grant nonResourceURLs: remove them",
+        "message": "rbac.extraRules: a Role cannot grant nonResourceURLs: remove them",
     }
     yield {
         "expression": (
@@ -147,24 +147,24 @@ def _limits() -> Iterator[Json]:
     yield {
         "expression": f"variables.count <= {LIMIT}",
         "messageExpression": (
-            "'rbac.extraRules and rbac.workspaceNamespaces would add ' + string(variables.count) + ' rights (verbs on"
-            f" resources in namespaces), and at most {LIMIT} can be checked at once: add them in several steps, or ask"
-            " someone who holds the verbs escalate and bind on roles in the whole cluster'"
+            "'rbac.extraRules and rbac.workspaceNamespaces would add ' + string(variables.count) + ' permissions"
+            f" (verbs on resources in namespaces), but at most {LIMIT} can be checked at once: add them in several"
+            " steps, or ask a user with the verbs escalate and bind on roles in the whole cluster'"
         ),
     }
 
 
 def _check(at: int) -> Json:
-    """That the author holds the rights at this and the next place of the list, if it is that long."""
-    pair = f"[{at}, {at + 1}].filter(at, at < variables.rights.size())"
+    """Return the validation that the author holds two permissions of the list, from index `at`."""
+    pair = f"[{at}, {at + 1}].filter(at, at < variables.permissions.size())"
     allowed = (
-        "authorizer.group(right[1]).resource(right[2].split('/')[0]).subresource((right[2] + '/').split('/')[1])"
-        ".name(right[3]).namespace(right[0]).check(right[4]).allowed()"
+        "authorizer.group(entry[1]).resource(entry[2].split('/')[0]).subresource((entry[2] + '/').split('/')[1])"
+        ".name(entry[3]).namespace(entry[0]).check(entry[4]).allowed()"
     )
     return {
-        "expression": f"{pair}.map(at, variables.rights[at]).all(right, {allowed})",
+        "expression": f"{pair}.map(at, variables.permissions[at]).all(entry, {allowed})",
         "messageExpression": (
-            "'rbac.extraRules and rbac.workspaceNamespaces can pass on only what you hold yourself, and you may not: '"
-            f" + {pair}.map(at, variables.told[at]).join(', or: ')"
+            "'rbac.extraRules and rbac.workspaceNamespaces can grant only permissions that you hold; you lack: '"
+            f" + {pair}.map(at, variables.descriptions[at]).join(' or ')"
         ),
     }

@@ -1,4 +1,4 @@
-"""Roles from the rules that are declared next to the code that needs them."""
+"""Roles, generated from the rules that modules declare next to the code that uses them."""
 
 import pkgutil
 from collections import defaultdict
@@ -17,33 +17,33 @@ LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/instance": NAME}
 API = "rbac.authorization.k8s.io"
 
 DECLARING = ("coder_k8s.kube.", "coder_k8s.controllers.")
-"""Packages whose modules may declare `RULES`."""
+"""Packages whose modules can declare `RULES`."""
 ELECTION = "coder_k8s.kube.election"
-"""Its rules hold in the operator's own namespace alone."""
+"""The module whose rules apply only to the operator's own namespace."""
 
 READ = ("get", "list", "watch")
 WRITE = ("create", "update", "patch", "delete", "deletecollection")
 VERBS = (*READ, *WRITE)
 
 NAMESPACED_USE = f"""\
-# For an operator with --watch-namespaces: instead of ../operator.yaml, apply this folder to each of the namespaces,
+# For an operator with --watch-namespaces: instead of ../operator.yaml, apply this directory to each of the namespaces,
 #
 #   kubectl apply --kustomize config/rbac/namespaced --namespace <watched namespace>
 #
-# with ../service-account.yaml, ../leader-election.yaml and ../user-roles.yaml once. The ServiceAccount is in
-# {NAMESPACE}; change it in the RoleBinding if the operator runs elsewhere.
+# and apply ../service-account.yaml, ../leader-election.yaml and ../user-roles.yaml once. The ServiceAccount is in
+# {NAMESPACE}; if the operator runs in another namespace, change it in the RoleBinding.
 """
 
 
 def declared() -> dict[str, tuple[Rule, ...]]:
-    """The rules of every module that declares some."""
+    """Return the rules of every module that declares any."""
     modules = [module.name for module in pkgutil.walk_packages(coder_k8s.__path__, "coder_k8s.")]
     rules = {name: getattr(import_module(name), "RULES", ()) for name in modules if name.startswith(DECLARING)}
     return {name: found for name, found in rules.items() if found}
 
 
 def merged(rules: Iterable[Rule]) -> list[Json]:
-    """The same rules in as few entries as possible, in a fixed order."""
+    """Merge rules into as few entries as possible, in a fixed order."""
     verbs: dict[tuple[str, str], set[str]] = defaultdict(set)
     for rule in rules:
         for group in rule.groups:
@@ -59,7 +59,7 @@ def merged(rules: Iterable[Rule]) -> list[Json]:
 
 
 def manifests(rules: dict[str, tuple[Rule, ...]]) -> Iterator[tuple[str, list[Json]]]:
-    """The objects of each file, for the rules of all modules."""
+    """Yield the name and the objects of each file."""
     election = rules.get(ELECTION, ())
     operator = [rule for name, found in rules.items() if name != ELECTION for rule in found]
     inside = [rule for rule in operator if not rule.cluster_scoped]
@@ -86,7 +86,7 @@ def _metadata(name: str, namespace: str = "", labels: dict[str, str] | None = No
 
 
 def _granted(kind: str, name: str, rules: Iterable[Rule], namespace: str = "") -> list[Json]:
-    """A role, and the binding that gives it to the operator."""
+    """Return a role, and the binding that grants it to the operator."""
     metadata = _metadata(name, namespace)
     role = {"apiVersion": f"{API}/v1", "kind": kind, "metadata": metadata, "rules": merged(rules)}
     binding = {
@@ -100,7 +100,7 @@ def _granted(kind: str, name: str, rules: Iterable[Rule], namespace: str = "") -
 
 
 def _user_roles() -> Iterator[Json]:
-    """What people may do with our kinds, added to the `view`, `edit` and `admin` that every cluster has."""
+    """Yield the ClusterRoles that aggregate permissions on the kinds to `view`, `edit` and `admin`."""
     plurals = tuple(resource.kind.plural for resource in RESOURCES)
     scales = tuple(f"{plural}/scale" for plural in plurals)
     statuses = tuple(f"{plural}/status" for plural in plurals)

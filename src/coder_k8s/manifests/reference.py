@@ -1,4 +1,4 @@
-"""The API reference: one page per kind, made for reading."""
+"""The API reference pages, one for each kind."""
 
 from collections.abc import Iterator
 from enum import StrEnum
@@ -19,12 +19,12 @@ from .model import Field, Shape, descriptions, fields
 EXAMPLES = Path(__file__).with_name("examples")
 CORE_TYPES = f"https://kubernetes.io/docs/reference/generated/kubernetes-api/v{KUBERNETES}/"
 NAME_LENGTH = 253
-"""The limit of Kubernetes for names, which goes without saying."""
+"""The limit of Kubernetes for names, which the page does not show."""
 WORDS = {"array": "list", "object": "map"}
 
 
 def page(resource: Resource) -> str:
-    """The reference of a kind, in Markdown."""
+    """Return the reference page of a kind, in Markdown."""
     kind = resource.kind
     singular = kind.name.lower()
     spec, status = (next(part for part in fields(kind.type) if part.name == name) for name in ("spec", "status"))
@@ -38,16 +38,16 @@ def page(resource: Resource) -> str:
         "## Example",
         f"```yaml\n{(EXAMPLES / f'{singular}.yaml').read_text()}```",
         "## Spec",
-        "A default is filled in when the object is stored, so that `kubectl get -o yaml` shows it.",
+        "Defaults are set when the object is stored, so `kubectl get -o yaml` shows them.",
         *_section("spec", spec, level=2),
         "## Status",
-        "Written by the operator.",
+        "Set by the operator.",
         *_section("status", status, level=2),
         "## Conditions",
-        "Each has `status`, `reason`, `message`, `observedGeneration` and a `lastTransitionTime` that moves only when "
-        "`status` does.",
-        "What to do about each reason is in [conditions](conditions.md). `Ready`, `Reconciling` and `Stalled` have the "
-        "reason of the first part that is not as it should be, if there is one.",
+        "Each condition has `status`, `reason`, `message`, `observedGeneration` and `lastTransitionTime`, which "
+        "changes only with `status`.",
+        "The [conditions reference](conditions.md) describes what to do for each reason. `Ready`, `Reconciling` and "
+        "`Stalled` have the reason of the first condition that is not satisfied, if any.",
         *_conditions(CommonCondition),
         *_conditions(resource.conditions),
     ]
@@ -55,7 +55,7 @@ def page(resource: Resource) -> str:
 
 
 def _section(path: str, field: Field, level: int) -> Iterator[str]:
-    """The table of an object's fields, and a section for each of them that is an object itself."""
+    """Yield the table of an object's fields, and a section for each nested object."""
     struct = _struct(field.shape)
     if struct is None:
         return
@@ -65,9 +65,9 @@ def _section(path: str, field: Field, level: int) -> Iterator[str]:
     yield from _rules(getattr(struct, "checks", ()))
     known = fields(struct)
     if path.startswith("spec"):
-        yield table(["field", "type", "default", "allowed", "meaning"], [_spec_row(path, inner) for inner in known])
+        yield table(["field", "type", "default", "allowed", "description"], [_spec_row(path, inner) for inner in known])
     else:
-        yield table(["field", "type", "values", "meaning"], [_status_row(path, inner) for inner in known])
+        yield table(["field", "type", "values", "description"], [_status_row(path, inner) for inner in known])
     for inner in known:
         yield from _section(f"{path}.{inner.name}", inner, level + 1)
 
@@ -80,8 +80,8 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def _spec_row(path: str, field: Field) -> list[str]:
     default = schema_default(field)
     shown = "**required**" if field.required else "" if default in (None, {}) else f"`{_literal(default)}`"
-    name, kind, allowed, meaning = _status_row(path, field)
-    return [name, kind, shown, allowed, meaning]
+    name, kind, allowed, description = _status_row(path, field)
+    return [name, kind, shown, allowed, description]
 
 
 def _status_row(path: str, field: Field) -> list[str]:
@@ -109,14 +109,14 @@ def _link(core: Core) -> str:
 
 
 def _allowed(shape: Shape) -> Iterator[str]:
-    """What a value must keep to."""
+    """Yield the constraints of a value."""
     keywords = shape.keywords
     if "type" in keywords:
         return
     if "enum" in keywords:
         yield ", ".join(f"`{value}`" for value in keywords["enum"])
     if keywords.get("x-kubernetes-list-type") == "set":
-        yield "no entry twice"
+        yield "unique entries"
     yield from _range(keywords.get("minimum"), keywords.get("maximum"), "")
     yield from _range(keywords.get("minItems"), keywords.get("maxItems"), " entries")
     if not shape.checks or keywords.get("maxLength", NAME_LENGTH) < NAME_LENGTH:

@@ -1,4 +1,4 @@
-"""The reference of the command line, from the commands themselves."""
+"""The reference pages of the command line, generated from the commands."""
 
 import inspect
 from collections.abc import Iterator, Sequence
@@ -10,41 +10,41 @@ from .reference import table
 
 NAME = "coder-k8s"
 CONTROLLER = "controller"
-AS_IT_IS = "\b\n"
-"""How click marks a paragraph whose lines are not to be joined."""
+VERBATIM = "\b\n"
+"""Marks a paragraph that click does not rewrap."""
 
 
 def flags_page() -> str:
-    """Every flag and environment variable of the operator."""
+    """Return the page with all flags and environment variables of the operator."""
     blocks = [
-        "# Flags",
-        f"Of `{NAME} {CONTROLLER}`, which runs the operator. Each flag can be given as an environment variable "
-        "instead; a flag wins over it.",
+        "# Operator flags",
+        f"Flags of `{NAME} {CONTROLLER}`, which runs the operator. You can also set each flag as an environment "
+        "variable; the flag takes precedence.",
         _options(_program().commands[CONTROLLER]),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
 def commands_page() -> str:
-    """Every command with what can be given to it."""
+    """Return the page with all commands and their options."""
     return "\n\n".join(["# Commands", *_command(_program(), [NAME])]) + "\n"
 
 
 def _program() -> click.Group:
-    # Generators look at the whole program from outside: it is above them, so it is not imported as a part of them.
+    # The layer above: imported dynamically, because only the generators need it.
     program: click.Group = import_module("coder_k8s.cli").main
     return program
 
 
 def _command(command: click.Command, path: Sequence[str]) -> Iterator[str]:
-    """A section for a command, and for those that it consists of."""
+    """Yield the section of a command, and those of its subcommands."""
     context = click.Context(command, info_name=" ".join(path))
     if len(path) > 1:
         yield f"## {' '.join(path)}"
     yield f"```text\n{' '.join([*path, *command.collect_usage_pieces(context)])}\n```"
     yield from _paragraphs(inspect.cleandoc(command.help or ""))
     if path == [NAME, CONTROLLER]:
-        yield "Its options are in [flags](flags.md)."
+        yield "The options are described in [operator flags](flags.md)."
     elif any(_shown(command)):
         yield _options(command)
     for name, inner in sorted(getattr(command, "commands", {}).items()):
@@ -54,8 +54,8 @@ def _command(command: click.Command, path: Sequence[str]) -> Iterator[str]:
 
 def _paragraphs(text: str) -> Iterator[str]:
     for paragraph in text.split("\n\n"):
-        if paragraph.startswith(AS_IT_IS):
-            yield f"```text\n{paragraph.removeprefix(AS_IT_IS)}\n```"
+        if paragraph.startswith(VERBATIM):
+            yield f"```text\n{paragraph.removeprefix(VERBATIM)}\n```"
         else:
             yield paragraph
 
@@ -71,8 +71,8 @@ def _options(command: click.Command) -> str:
         [_names(option, context), _variable(option), _default(option, context), option.help or ""] for option in options
     ]
     if any(option.envvar for option in options):
-        return table(["flag", "environment variable", "default", "meaning"], rows)
-    return table(["flag", "default", "meaning"], [[name, default, text] for name, _, default, text in rows])
+        return table(["flag", "environment variable", "default", "description"], rows)
+    return table(["flag", "default", "description"], [[name, default, text] for name, _, default, text in rows])
 
 
 def _names(option: click.Option, context: click.Context) -> str:

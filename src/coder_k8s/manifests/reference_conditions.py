@@ -1,4 +1,4 @@
-"""The reference of conditions and events: what the operator says about objects, and what to do about it."""
+"""The reference pages of conditions and events."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,24 +16,23 @@ EVERY_KIND = "every kind"
 
 
 def conditions_page() -> str:
-    """The conditions of each kind, then each reason under a heading of its own, which makes its anchor."""
+    """Return the page with the conditions of each kind, and a heading for each reason."""
     blocks = [
         "# Conditions",
-        "What `kubectl describe` shows under `Conditions`. A link to a reason is `conditions.md#` and the reason in "
+        "The conditions that `kubectl describe` shows. To link to a reason, use `conditions.md#` and the reason in "
         "lower case, such as `conditions.md#secretmissing`.",
-        f"## Of {EVERY_KIND}",
-        "These have a reason of the table while there is nothing more to say, else that of the part that is not as it "
-        "should be.",
+        "## All kinds",
+        "If another condition is not satisfied, these conditions have its reason instead of a reason in the table.",
         _overview(CommonCondition),
     ]
     for resource in RESOURCES:
-        blocks += [f"## Of a {resource.kind.name}", _overview(resource.conditions)]
+        blocks += [f"## {resource.kind.name}", _overview(resource.conditions)]
     blocks += ["## Reasons", *_reasons()]
     return "\n\n".join(blocks) + "\n"
 
 
 def events_page() -> str:
-    """Every event, with what to do about it."""
+    """Return the page with all events."""
     rows = [
         [
             f"`{event.reason}`",
@@ -46,11 +45,11 @@ def events_page() -> str:
     ]
     blocks = [
         "# Events",
-        "What happened to an object, as `kubectl describe` and `kubectl events` show it. An event that repeats itself "
-        "is one object with a count.",
+        "The events that `kubectl describe` and `kubectl events` show. Repeated events are aggregated into one object "
+        "with a count.",
         table(["reason", "type", "kind", "when", "what to do"], rows),
-        "When an object becomes `Stalled`, a Warning has the [reason of that condition](conditions.md#reasons) and its "
-        "message.",
+        "When an object becomes `Stalled`, a Warning event has the [reason](conditions.md#reasons) and message of that "
+        "condition.",
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -65,23 +64,23 @@ def _overview(types: type[StrEnum]) -> str:
         ]
         for condition in types
     ]
-    return table(["condition", "meaning", "reasons"], rows)
+    return table(["condition", "description", "reasons"], rows)
 
 
 def _reasons() -> Iterator[str]:
-    said = _by_name()
-    for name in sorted(said):
+    by_name = _by_name()
+    for name in sorted(by_name):
         yield f"### {name}"
-        for (meaning, remedy), where in said[name].items():
+        for (meaning, remedy), where in by_name[name].items():
             yield f"{'; '.join(where)}: {meaning}" + (f"\n\n> {remedy}" if remedy else "")
 
 
 def _by_name() -> dict[str, dict[tuple[str, str], list[str]]]:
-    """The conditions that have a reason, by its name, and by its meaning and remedy there."""
+    """Return the conditions that have a reason, by its name, then by its meaning and remedy."""
     kinds = {CommonCondition: EVERY_KIND} | {resource.conditions: resource.kind.name for resource in RESOURCES}
-    said: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
+    by_name: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
     for types, conditions in REASONS.items():
         for condition, reasons in conditions.items():
             for reason in reasons:
-                said[reason][reason.meaning, reason.remedy].append(f"`{condition}` of {kinds[types]}")
-    return said
+                by_name[reason][reason.meaning, reason.remedy].append(f"`{condition}` of {kinds[types]}")
+    return by_name

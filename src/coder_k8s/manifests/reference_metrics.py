@@ -1,4 +1,4 @@
-"""The reference of metrics, from the registry of a process that is assembled for it."""
+"""The metrics reference page, generated from the registry of an assembled process."""
 
 import asyncio
 import time
@@ -19,11 +19,11 @@ from coder_k8s.settings import Settings
 from .reference import table
 
 SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
-"""What Prometheus appends to the name of a metric, by its type."""
+"""Suffixes that Prometheus appends to the name of a metric, by type."""
 
 
 class Metric(NamedTuple):
-    """A metric as Prometheus knows it."""
+    """A metric with its type, labels and help text."""
 
     name: str
     type: str
@@ -32,12 +32,12 @@ class Metric(NamedTuple):
 
     @property
     def series(self) -> tuple[str, ...]:
-        """The names to write in a query."""
+        """The names of its series in a query."""
         return tuple(self.name + suffix for suffix in SUFFIXES.get(self.type, ("",)))
 
 
-class Noting(CollectorRegistry):
-    """A registry that can tell who is in it."""
+class RecordingRegistry(CollectorRegistry):
+    """A registry that records its collectors."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Noting(CollectorRegistry):
 
 
 def metrics() -> list[Metric]:
-    """Every metric that a process has; nothing is connected to."""
+    """Return all metrics of a process, without any connection."""
     return asyncio.run(_assembled())
 
 
@@ -60,23 +60,23 @@ def page() -> str:
     ]
     blocks = [
         "# Metrics",
-        "What `/metrics` of an operator shows, in the format of Prometheus. Names that begin with "
-        "`controller_runtime_`, `workqueue_`, `rest_client_` and `leader_election_` mean what they mean in operators "
-        "made with controller-runtime, so that dashboards for those work too.",
-        "Labels `namespace` and `name` are those of the object. A ServiceMonitor or PodMonitor needs "
-        "`honorLabels: true`, or Prometheus renames them to `exported_namespace` and `exported_name`. Of several "
-        "processes only the one that leads has the metrics of objects, except for `coder_k8s_object_ready`.",
-        "A histogram also has series that end in `_sum` and `_count`. [Alerts](alerts.md) use these metrics, and so "
-        "does the Grafana dashboard `dashboards/coder-k8s.json`.",
-        table(["name", "type", "labels", "meaning"], rows),
+        "The metrics that the operator serves at `/metrics`, in the Prometheus format. Metrics that start with "
+        "`controller_runtime_`, `workqueue_`, `rest_client_` and `leader_election_` have the same meaning as in "
+        "operators built with controller-runtime, so dashboards for those operators work too.",
+        "The labels `namespace` and `name` identify the object. Set `honorLabels: true` in a ServiceMonitor or "
+        "PodMonitor, otherwise Prometheus renames them to `exported_namespace` and `exported_name`. Only the leader "
+        "has the metrics of objects, except for `coder_k8s_object_ready`.",
+        "A histogram also has series with the suffixes `_sum` and `_count`. The [alerts](alerts.md) and the Grafana "
+        "dashboard `dashboards/coder-k8s.json` use these metrics.",
+        table(["name", "type", "labels", "description"], rows),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
 async def _assembled() -> list[Metric]:
-    # Generators look at the whole program from outside: it is above them, so it is not imported as a part of them.
+    # The layer above: imported dynamically, because only the generators need it.
     app = import_module("coder_k8s.app")
-    registry = Noting()
+    registry = RecordingRegistry()
     ours = Metrics(registry)
     ProcessCollector(registry=registry)
     credential_cache = CredentialCache(StaticCredentials("nobody", time.time), None, time.time)
@@ -87,7 +87,7 @@ async def _assembled() -> list[Metric]:
 
 
 def _described(collector: Collector) -> Iterator[Metric]:
-    labels: tuple[str, ...] = getattr(collector, "_labelnames", ())  # the library has no other way to ask
+    labels: tuple[str, ...] = getattr(collector, "_labelnames", ())  # the library has no public attribute
     describe = getattr(collector, "describe", collector.collect)
     for family in describe():
         yield Metric(family.name, family.type, labels, family.documentation)

@@ -1,9 +1,9 @@
-"""CEL rules in the form in which an object that is older than a rule can live on.
+"""CEL rules that do not apply to values that are already stored.
 
 API servers before 1.33 evaluate every rule of an object whenever its status is written. If a newer rule rejects the
-spec of an older object, its status can never be written again. So a rule is skipped where the value is the stored one,
-which is what newer API servers do by themselves. A rule knows the stored value as `oldSelf`, but not below a list,
-whose entries have no identity: a rule about entries is placed at their list instead.
+spec of an older object, its status can never be written again. So a rule is skipped if the value equals the stored one,
+as newer API servers do themselves. A rule can compare with the stored value (`oldSelf`), but not below a list, because
+its entries have no identity. Rules for entries are therefore moved to their list.
 """
 
 import re
@@ -17,11 +17,11 @@ Json = dict[str, Any]
 RULES = "x-kubernetes-validations"
 UNCHANGED = "oldSelf.hasValue() && oldSelf.value() == self"
 RESERVED = {"as", "break", "const", "continue", "for", "function", "if", "import", "in", "namespace", "package"}
-"""Words of CEL itself: a field of such a name is written with two underscores on both sides."""
+"""Reserved words of CEL: a field with such a name is escaped with two underscores on both sides."""
 
 
 class EntryRule(NamedTuple):
-    """A rule about an entry of a list, or about the field of it that `path` leads to."""
+    """A rule for an entry of a list, or for its field at `path`."""
 
     rule: str
     message: str
@@ -40,8 +40,8 @@ class EntryRule(NamedTuple):
         return {"rule": f"self.all(entry, {absent}({rule}))", "message": f"{subject}: {self.message}"}
 
 
-def stated(checks: tuple[Check, ...]) -> Json:
-    """The keyword for these rules, as they are written in the API types."""
+def as_keyword(checks: tuple[Check, ...]) -> Json:
+    """Return the schema keyword for the rules of the API types."""
     rules = [
         {"rule": check.rule, "message": check.message, **({"optionalOldSelf": True} if check.only_at_creation else {})}
         for check in checks
@@ -49,10 +49,10 @@ def stated(checks: tuple[Check, ...]) -> Json:
     return {RULES: rules} if rules else {}
 
 
-def lenient(schema: Json) -> Json:
-    """The same schema with rules that are skipped for what does not change."""
+def skip_unchanged(schema: Json) -> Json:
+    """Return the schema with rules that are skipped for unchanged values."""
     rules = [*schema.get(RULES, []), *(rule.for_list() for rule in _of_entries(schema))]
-    inner = {name: lenient(each) for name, each in schema.get("properties", {}).items()}
+    inner = {name: skip_unchanged(each) for name, each in schema.get("properties", {}).items()}
     return {
         **without_rules(schema),
         **({"properties": inner} if inner else {}),
@@ -61,7 +61,7 @@ def lenient(schema: Json) -> Json:
 
 
 def without_rules(schema: Json) -> Json:
-    """The same schema without any rule; so is that of a status, which nobody but the operator writes."""
+    """Return the schema without rules, as for a status, which only the operator writes."""
     bare = {name: value for name, value in schema.items() if name != RULES}
     if "properties" in bare:
         bare["properties"] = {name: without_rules(inner) for name, inner in bare["properties"].items()}
@@ -71,7 +71,7 @@ def without_rules(schema: Json) -> Json:
 
 
 def _of_entries(schema: Json) -> Iterator[EntryRule]:
-    """The rules about the entries of a list."""
+    """Yield the rules for the entries of a list."""
     if "items" in schema:
         yield from _inside(schema["items"])
 

@@ -78,7 +78,7 @@ REFUSED_AT_ADMISSION: dict[str, tuple[Spec, str]] = {
     "empty host": ({"expose": {"ingress": {"host": ""}}}, "spec.expose.ingress.host"),
     "both ways in": (
         {"expose": {"ingress": {"host": "a.example"}, "gateway": {"host": "a.example", "parentRefs": [{"name": "g"}]}}},
-        "remove one of the two",
+        "remove one of them",
     ),
     "no parent": ({"expose": {"gateway": {"host": "a.example", "parentRefs": []}}}, "at least 1 items"),
     "unicode account": ({"serviceAccount": {"name": "größe"}}, "lower-case letters"),

@@ -16,12 +16,14 @@ class LicenseMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         names = ["namespace", "name"]
         self._expiry = Gauge(
-            "coder_k8s_license_expiry_timestamp_seconds", "When the license runs out.", names, registry=registry
+            "coder_k8s_license_expiry_timestamp_seconds", "When the license expires.", names, registry=registry
         )
-        self._tier = Gauge("coder_k8s_license_tier", "1 for the tier that it has.", [*names, "tier"], registry=registry)
+        self._tier = Gauge(
+            "coder_k8s_license_tier", "1 for the current license tier.", [*names, "tier"], registry=registry
+        )
         self._entitlement = Gauge(
             "coder_k8s_license_entitlement",
-            "Per feature: 0 not entitled, 1 in the grace period, 2 entitled.",
+            "Entitlement by feature: 0 not entitled, 1 in the grace period, 2 entitled.",
             [*names, "feature"],
             registry=registry,
         )

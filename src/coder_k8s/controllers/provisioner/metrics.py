@@ -14,13 +14,13 @@ class ProvisionerMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         names = ["namespace", "name"]
         self._daemons = Gauge(
-            "coder_k8s_provisioner_daemons", "Daemons as coderd sees them.", [*names, "state"], registry=registry
+            "coder_k8s_provisioner_daemons", "Daemons, as reported by coderd.", [*names, "state"], registry=registry
         )
         self._created = Gauge(
-            "coder_k8s_provisioner_key_created_timestamp_seconds", "When the key was made.", names, registry=registry
+            "coder_k8s_provisioner_key_created_timestamp_seconds", "When the key was created.", names, registry=registry
         )
         self._rotations = Counter(
-            "coder_k8s_provisioner_key_rotations", "Keys that were replaced.", [*names, "cause"], registry=registry
+            "coder_k8s_provisioner_key_rotations", "Key rotations.", [*names, "cause"], registry=registry
         )
 
     def show(self, key: Key, daemons: Daemons) -> None:

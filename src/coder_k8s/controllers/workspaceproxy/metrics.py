@@ -11,11 +11,11 @@ class ProxyMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         names = ["namespace", "name"]
         self._healthy = Gauge(
-            "coder_k8s_workspace_proxy_healthy", "1 if coderd sees the proxy as healthy.", names, registry=registry
+            "coder_k8s_workspace_proxy_healthy", "1 if coderd reports the proxy as healthy.", names, registry=registry
         )
         self._tokens = Counter(
             "coder_k8s_workspace_proxy_tokens",
-            "Tokens that coderd made, by why it was asked to; a new one throws out the pods with the old one.",
+            "Tokens issued by coderd, by cause; issuing a token disconnects pods using the previous one.",
             [*names, "cause"],
             registry=registry,
         )
