@@ -63,7 +63,7 @@ class Operator:
     async def wait_idle(self) -> None:
         """Wait until no pass is under way, none is waiting, and every event is written."""
         queue, recorder = self._controller.queue, self.runtime.recorder
-        await eventually(lambda: not len(queue) and not queue._busy and recorder.resting, 30)
+        await eventually(lambda: not len(queue) and not queue._busy and recorder.idle, 30)
 
     async def reconcile(self) -> None:
         """Make one more pass, as after any change around the control plane, and wait for its end."""

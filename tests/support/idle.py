@@ -9,7 +9,7 @@ from tests.support import eventually
 
 async def idle(runtime: Runtime) -> None:
     """Wait until no key waits for a worker, no worker has one, and every event is written."""
-    await eventually(lambda: runtime.recorder.resting and not busy(runtime))
+    await eventually(lambda: runtime.recorder.idle and not busy(runtime))
 
 
 def busy(runtime: Runtime, controller: str = "") -> bool:

@@ -78,7 +78,7 @@ class Operator:
 
         def rests() -> bool:
             due = any(timer.when() <= loop.time() for timer in queue._timers.values())
-            return not (due or len(queue) or queue._busy) and self.runtime.recorder.resting
+            return not (due or len(queue) or queue._busy) and self.runtime.recorder.idle
 
         await eventually(rests, 60)
 

@@ -60,7 +60,7 @@ class Operator:
     async def wait_idle(self) -> None:
         """Wait until no pass is under way and none is waiting."""
         queue = self._controller.queue
-        await eventually(lambda: not len(queue) and not queue._busy and self.runtime.recorder.resting, 60)
+        await eventually(lambda: not len(queue) and not queue._busy and self.runtime.recorder.idle, 60)
 
     async def later(self, **spans: float) -> None:
         """Let time pass and make one more pass, as when its time has come."""

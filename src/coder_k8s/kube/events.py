@@ -1,9 +1,8 @@
-"""Events (`events.k8s.io/v1`): what happened to an object and why, for whoever runs `kubectl describe`.
+"""Records events (`events.k8s.io/v1`).
 
-Telling costs the caller nothing: it is noted in memory and written in the background. A repeat of the same words about
-the same object is not another event but counts up a series: the second is written at once, later ones at most once
-in `PERIOD`, and a silence of more than `WINDOW` ends the series. Each object may have `BURST` new events and then one
-in `REFILL`, so that words that differ every time cannot flood the API server. What is not written is counted.
+Recording an event does not block: a background task writes it. Repeats of an event become a series. The second
+occurrence is written at once, later ones at most once per `PERIOD`. A series ends after `WINDOW` without a repeat.
+Each object may have `BURST` new events, then one per `REFILL`. Dropped events are counted in a metric.
 """
 
 import asyncio
@@ -33,18 +32,18 @@ PERIOD = timedelta(minutes=1)
 BURST = 25
 REFILL = timedelta(seconds=30)
 CAPACITY = 1000
-"""Events that may wait to be written."""
+"""Maximum number of queued events."""
 NAME_LIMIT = 253
 NOTE_LIMIT = 1024
 """Bytes, not characters."""
 
 
-class Fact(NamedTuple):
-    """What is told; the same told again is a repeat."""
+class EventKey(NamedTuple):
+    """What identifies an event; an event with the same key is a repeat."""
 
     api_version: str
     kind: str
-    key: Key
+    regarding: Key
     uid: str
     type: Literal["Normal", "Warning"]
     reason: str
@@ -54,97 +53,97 @@ class Fact(NamedTuple):
 
 @dataclass(eq=False)
 class Series:
-    """A fact that was told once or more, and how much of that the API server knows."""
+    """An event and its repeats; `written` is the count that the API server has."""
 
-    fact: Fact
+    key: EventKey
     name: str
     first: datetime
     last: datetime
     not_before: datetime
-    told: int = 1
+    count: int = 1
     written: int = 0
-    waiting: bool = False
+    queued: bool = False
 
 
 class EventCorrelator:
-    """Decides what is to be written and when, knowing time only as an argument."""
+    """Aggregates repeats, limits the rate, and queues events to write. It has no clock: the time is an argument."""
 
     def __init__(self, unique: Callable[[], str], capacity: int = CAPACITY) -> None:
         self._unique = unique
         self._capacity = capacity
-        self._series: dict[Fact, Series] = {}
-        self._allowance: dict[str, datetime] = {}
-        self._waiting: list[tuple[datetime, int, Series]] = []
+        self._series: dict[EventKey, Series] = {}
+        self._buckets: dict[str, datetime] = {}
+        self._queue: list[tuple[datetime, int, Series]] = []
         self._order = count()
-        self._tidy_at = datetime.min.replace(tzinfo=UTC)
+        self._next_cleanup = datetime.min.replace(tzinfo=UTC)
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._queue)
 
     @property
     def due(self) -> datetime | None:
-        """When the next one is to be written, if one waits."""
-        return self._waiting[0][0] if self._waiting else None
+        """When the next event is due, if one is queued."""
+        return self._queue[0][0] if self._queue else None
 
-    def tell(self, fact: Fact, now: datetime) -> str | None:
-        """Take note; returns why not, if not."""
-        self._tidy(now)
-        series = self._series.get(fact)
+    def record(self, key: EventKey, now: datetime) -> str | None:
+        """Queue an event; return the reason if it is dropped."""
+        self._clean_up(now)
+        series = self._series.get(key)
         if series and now - series.last <= WINDOW:
-            series.told += 1
+            series.count += 1
             series.last = now
-            return None if series.waiting else self._wait(series, max(now, series.not_before))
-        if len(self._waiting) >= self._capacity:
+            return None if series.queued else self._enqueue(series, max(now, series.not_before))
+        if len(self._queue) >= self._capacity:
             return "queue_full"
-        if not self._allow(fact.uid, now):
+        if not self._allow(key.uid, now):
             return "rate_limited"
-        self._series[fact] = series = Series(fact, _name(fact.key.name, self._unique()), now, now, now)
-        return self._wait(series, now)
+        self._series[key] = series = Series(key, _name(key.regarding.name, self._unique()), now, now, now)
+        return self._enqueue(series, now)
 
-    def take(self, now: datetime | None = None) -> Series | None:
-        """The next one to be written now, or the next one at all when no time is given."""
-        if not self._waiting or (now and now < self._waiting[0][0]):
+    def pop(self, now: datetime | None = None) -> Series | None:
+        """Return the next series that is due, or the next one at all if no time is given."""
+        if not self._queue or (now and now < self._queue[0][0]):
             return None
-        _, _, series = heapq.heappop(self._waiting)
-        series.waiting = False
-        if now and series.told > 1:
+        _, _, series = heapq.heappop(self._queue)
+        series.queued = False
+        if now and series.count > 1:
             series.not_before = now + PERIOD
         return series
 
-    def put_back(self, series: Series) -> None:
-        """Its write was given up half-way; a repeat may have queued it again by now."""
-        if not series.waiting:
+    def requeue(self, series: Series) -> None:
+        """Queue a series again whose write was cancelled, unless a repeat has queued it."""
+        if not series.queued:
             self._push(series, series.last)
 
-    def _wait(self, series: Series, due: datetime) -> str | None:
-        if len(self._waiting) >= self._capacity:
+    def _enqueue(self, series: Series, due: datetime) -> str | None:
+        if len(self._queue) >= self._capacity:
             return "queue_full"
         self._push(series, due)
         return None
 
     def _push(self, series: Series, due: datetime) -> None:
-        series.waiting = True
-        heapq.heappush(self._waiting, (due, next(self._order), series))
+        series.queued = True
+        heapq.heappush(self._queue, (due, next(self._order), series))
 
     def _allow(self, uid: str, now: datetime) -> bool:
-        """A token bucket, kept as the time at which it will be full again."""
-        full_at = max(self._allowance.get(uid, now), now) + REFILL
+        """Take a token from the bucket of an object, which is stored as the time at which it is full again."""
+        full_at = max(self._buckets.get(uid, now), now) + REFILL
         if full_at > now + BURST * REFILL:
             return False
-        self._allowance[uid] = full_at
+        self._buckets[uid] = full_at
         return True
 
-    def _tidy(self, now: datetime) -> None:
-        """Forget what no longer matters."""
-        if now < self._tidy_at:
+    def _clean_up(self, now: datetime) -> None:
+        """Remove ended series and full buckets."""
+        if now < self._next_cleanup:
             return
-        self._tidy_at = now + PERIOD
-        self._series = {f: s for f, s in self._series.items() if s.waiting or now - s.last <= WINDOW}
-        self._allowance = {uid: full_at for uid, full_at in self._allowance.items() if full_at > now}
+        self._next_cleanup = now + PERIOD
+        self._series = {k: s for k, s in self._series.items() if s.queued or now - s.last <= WINDOW}
+        self._buckets = {uid: full_at for uid, full_at in self._buckets.items() if full_at > now}
 
 
 class Recorder:
-    """Tells of events in the name of one process; to be used from its event loop only."""
+    """Records events for one process. Not thread-safe."""
 
     def __init__(
         self,
@@ -161,118 +160,118 @@ class Recorder:
         self._reporter = {"reportingController": controller, "reportingInstance": instance[:128]}
         self._metrics = metrics
         self._now = now
-        self._ledger = EventCorrelator(unique, capacity)
-        self._news = asyncio.Event()
+        self._correlator = EventCorrelator(unique, capacity)
+        self._recorded = asyncio.Event()
         self._writing = False
 
     @property
-    def resting(self) -> bool:
-        """Whether all that is due has been written."""
-        due = self._ledger.due
+    def idle(self) -> bool:
+        """Whether all due events are written."""
+        due = self._correlator.due
         return not self._writing and (due is None or due > self._now())
 
     def normal(self, kind: Kind[Any], regarding: Object, reason: str, note: str, action: str = "Reconcile") -> None:
-        """Tell of something that went as it should."""
-        self._tell(kind, regarding, "Normal", reason, note, action)
+        """Record an event of type Normal."""
+        self._record(kind, regarding, "Normal", reason, note, action)
 
     def warning(self, kind: Kind[Any], regarding: Object, reason: str, note: str, action: str = "Reconcile") -> None:
-        """Tell of something that somebody may have to look at."""
-        self._tell(kind, regarding, "Warning", reason, note, action)
+        """Record an event of type Warning."""
+        self._record(kind, regarding, "Warning", reason, note, action)
 
     async def run(self) -> None:
-        """Write what is told, until cancelled."""
+        """Write events when they are due, until cancelled."""
         while True:
-            self._news.clear()
-            while series := self._ledger.take(self._now()):
+            self._recorded.clear()
+            while series := self._correlator.pop(self._now()):
                 await self._write(series)
-            due = self._ledger.due
-            wait = max(0, (due - self._now()).total_seconds()) if due else None
+            due = self._correlator.due
+            delay = max(0, (due - self._now()).total_seconds()) if due else None
             with suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._news.wait()
+                async with asyncio.timeout(delay):
+                    await self._recorded.wait()
 
     async def flush(self, within: float) -> None:
-        """Write all that waits, due or not, for at most so many seconds: the last thing before the process ends."""
+        """Write all queued events before shutdown, due or not, and drop those that are left after `within` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within):
-                while series := self._ledger.take():
+                while series := self._correlator.pop():
                     await self._write(series)
-        self._drop("shutdown", len(self._ledger))
+        self._drop("shutdown", len(self._correlator))
 
-    def _tell(
+    def _record(
         self,
         kind: Kind[Any],
         regarding: Object,
-        type: Literal["Normal", "Warning"],  # noqa: A002 - Kubernetes' own word
+        type: Literal["Normal", "Warning"],  # noqa: A002 - the name of the API field
         reason: str,
         note: str,
         action: str,
     ) -> None:
         uid = regarding.metadata.uid
-        fact = Fact(kind.api_version, kind.name, regarding.key, uid, type, reason, _cut(note), action)
-        if refusal := self._ledger.tell(fact, self._now()):
-            self._drop(refusal)
-        self._news.set()
+        key = EventKey(kind.api_version, kind.name, regarding.key, uid, type, reason, _truncate(note), action)
+        if reason_dropped := self._correlator.record(key, self._now()):
+            self._drop(reason_dropped)
+        self._recorded.set()
 
     async def _write(self, series: Series) -> None:
-        told = series.told
+        key, count = series.key, series.count
         self._writing = True
         try:
             await self._send(series)
-        except errors.KubeError as trouble:
-            lost = f" ({series.fact.note})" if series.fact.type == "Warning" else ""  # which nothing else may report
-            log.warning("cannot write event %s of %s%s: %s", series.fact.reason, series.fact.key, lost, trouble)
+        except errors.KubeError as error:
+            note = f" ({key.note})" if key.type == "Warning" else ""  # nothing else may report it
+            log.warning("cannot write event %s of %s%s: %s", key.reason, key.regarding, note, error)
             self._drop("failed")
         except asyncio.CancelledError:
-            self._ledger.put_back(series)
+            self._correlator.requeue(series)
             raise
         else:
-            series.written = told
+            series.written = count
         finally:
             self._writing = False
 
     async def _send(self, series: Series) -> None:
         event = self._event(series)
         if series.written:
-            with suppress(errors.NotFound):  # it outlived its time to live: it is created again
-                await self._client.merge(EVENT, Key(_namespace(series.fact), series.name), {"series": event["series"]})
+            with suppress(errors.NotFound):  # the event has expired: create it again
+                await self._client.merge(EVENT, Key(_namespace(series.key), series.name), {"series": event["series"]})
                 return
-        with suppress(errors.AlreadyExists):  # by a write whose answer got lost
+        with suppress(errors.AlreadyExists):  # the response to an earlier create was lost
             await self._client.create(EVENT, event)
 
     def _event(self, series: Series) -> Manifest:
-        fact = series.fact
-        regarding = {"apiVersion": fact.api_version, "kind": fact.kind, "name": fact.key.name, "uid": fact.uid}
-        if fact.key.namespace:
-            regarding["namespace"] = fact.key.namespace
+        key = series.key
+        regarding = {"apiVersion": key.api_version, "kind": key.kind, "name": key.regarding.name, "uid": key.uid}
+        if key.regarding.namespace:
+            regarding["namespace"] = key.regarding.namespace
         event: Manifest = {
-            "metadata": {"namespace": _namespace(fact), "name": series.name},
+            "metadata": {"namespace": _namespace(key), "name": series.name},
             "eventTime": micro_timestamp(series.first),
-            "type": fact.type,
-            "reason": fact.reason,
-            "note": fact.note,
-            "action": fact.action,
+            "type": key.type,
+            "reason": key.reason,
+            "note": key.note,
+            "action": key.action,
             "regarding": regarding,
             **self._reporter,
         }
-        if series.told > 1:
-            event["series"] = {"count": series.told, "lastObservedTime": micro_timestamp(series.last)}
+        if series.count > 1:
+            event["series"] = {"count": series.count, "lastObservedTime": micro_timestamp(series.last)}
         return event
 
-    def _drop(self, why: str, number: int = 1) -> None:
-        self._metrics.events_dropped.labels(why).inc(number)
+    def _drop(self, reason: str, number: int = 1) -> None:
+        self._metrics.events_dropped.labels(reason).inc(number)
 
 
-def _namespace(fact: Fact) -> str:
-    """An event has a namespace also when what it is about has none."""
-    return fact.key.namespace or "default"
+def _namespace(key: EventKey) -> str:
+    """Return the namespace of an event: `default` for a cluster-scoped object."""
+    return key.regarding.namespace or "default"
 
 
 def _name(name: str, suffix: str) -> str:
     return f"{name[: NAME_LIMIT - len(suffix) - 1].rstrip('.-')}.{suffix}"
 
 
-def _cut(note: str) -> str:
+def _truncate(note: str) -> str:
     encoded = note.encode(errors="replace")
     if len(encoded) <= NOTE_LIMIT:
         return encoded.decode()
