@@ -53,8 +53,9 @@ class Recheck(Enum):
 class Entry:
     """The last answer to one question."""
 
-    about: Hashable = ()
-    value: Any = None
+    about: Hashable = field(default=(), repr=False)
+    """May contain a token."""
+    value: Any = field(default=None, repr=False)
     received: datetime = NEVER
     """When the value was received."""
     until: datetime = NEVER

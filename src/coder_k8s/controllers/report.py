@@ -7,7 +7,7 @@ that, so the first status write has them, and they always agree with each other.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from coder_k8s.api import reasons
 from coder_k8s.api.reasons import Reason
@@ -16,6 +16,19 @@ from coder_k8s.kube.conditions import Condition, Finding, find
 READY, RECONCILING, STALLED = "Ready", "Reconciling", "Stalled"
 MESSAGE_LIMIT = 4096
 """Characters of a condition's message; Kubernetes itself allows 32768."""
+
+
+class Outcome(NamedTuple):
+    """What a step found about its condition; the status `None` is Unknown."""
+
+    type: str
+    status: bool | None
+    reason: Reason
+    message: str = ""
+    satisfied: bool | None = None
+    """Whether the object may be Ready with it; by default when the status is True."""
+    stalled: bool = False
+    """Whether user action is required."""
 
 
 @dataclass
@@ -53,6 +66,10 @@ class Report:
             self._open.append(finding)
         if stalled:
             self.stall(reason, message)
+
+    def add_outcome(self, outcome: Outcome) -> None:
+        type_, status, reason, message, satisfied, stalled = outcome
+        self.add(type_, status, reason, message, satisfied=satisfied, stalled=stalled)
 
     def retain(self, condition: str, reason: Reason, message: str) -> None:
         """A condition with the status that it has so far, which nothing waits for; Unknown if it has none."""

@@ -7,7 +7,8 @@ from coder_k8s.coderd import errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.controllers.cleanup import CONTROL_PLANE_FINALIZER
-from coder_k8s.controllers.controlplane.verdicts import Verdict, judge_generated, judge_token
+from coder_k8s.controllers.controlplane.outcomes import READY, judge_generated, judge_token
+from coder_k8s.controllers.report import Outcome
 from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
@@ -17,18 +18,18 @@ from tests.support.databases import CoderdDatabase, create_database
 
 SECRET_NAME = "demo-operator-token"
 ME = "/api/v2/users/me"
-VALID = Verdict(True, reasons.TOKEN_READY, "valid until 2027-03-01")
-ACCEPTED = Verdict(True, reasons.TOKEN_READY, "accepted")
-REDIRECTED = Verdict(False, reasons.REDIRECTED_TO_ACCESS_URL, "redirected", stalled=True)
-REFUSED = Verdict(False, reasons.TOKEN_REJECTED, "refused", stalled=True)
-UNKNOWN = Verdict(None, reasons.PENDING, "coderd is away")
-DOWN = Verdict(False, reasons.DATABASE_UNREACHABLE, "the database is down")
-NEW_SCHEMA = Verdict(False, reasons.SCHEMA_UNSUPPORTED, "table users wants a value for new", stalled=True)
-NO_URL = Verdict(False, reasons.DATABASE_URL_MISSING, "no URL", stalled=True)
-HUMAN = Verdict(False, reasons.USERNAME_TAKEN, "a human", stalled=True)
-EMPTY = Verdict(None, reasons.PENDING, "no tables")
-QUOTA = Verdict(False, reasons.SECRET_UNAVAILABLE, "exceeded quota", stalled=True)
-NOT_HELD = Verdict(None, reasons.FORBIDDEN, "Finalizer cannot be added", stalled=True)
+VALID = Outcome(READY, True, reasons.TOKEN_READY, "valid until 2027-03-01")
+ACCEPTED = Outcome(READY, True, reasons.TOKEN_READY, "accepted")
+REDIRECTED = Outcome(READY, False, reasons.REDIRECTED_TO_ACCESS_URL, "redirected", stalled=True)
+REFUSED = Outcome(READY, False, reasons.TOKEN_REJECTED, "refused", stalled=True)
+UNKNOWN = Outcome(READY, None, reasons.PENDING, "coderd is away")
+DOWN = Outcome(READY, False, reasons.DATABASE_UNREACHABLE, "the database is down")
+NEW_SCHEMA = Outcome(READY, False, reasons.SCHEMA_UNSUPPORTED, "table users wants a value for new", stalled=True)
+NO_URL = Outcome(READY, False, reasons.DATABASE_URL_MISSING, "no URL", stalled=True)
+HUMAN = Outcome(READY, False, reasons.USERNAME_TAKEN, "a human", stalled=True)
+EMPTY = Outcome(READY, None, reasons.PENDING, "no tables")
+QUOTA = Outcome(READY, False, reasons.SECRET_UNAVAILABLE, "exceeded quota", stalled=True)
+NOT_HELD = Outcome(READY, None, reasons.FORBIDDEN, "Finalizer cannot be added", stalled=True)
 UNCHECKED = (DOWN, NEW_SCHEMA, NO_URL, HUMAN, QUOTA, NOT_HELD)
 
 
@@ -43,22 +44,22 @@ UNCHECKED = (DOWN, NEW_SCHEMA, NO_URL, HUMAN, QUOTA, NOT_HELD)
     ],
 )
 def test_what_the_database_and_coderd_say_together(
-    database: Verdict, coderd: Verdict | None, expected: Verdict
+    database: Outcome, coderd: Outcome | None, expected: Outcome
 ) -> None:
     assert judge_generated(database, coderd, "demo") == expected
 
 
 def test_a_token_of_another_database_is_not_taken_to_work() -> None:
     judged = judge_generated(VALID, REFUSED, "demo")
-    assert (judged.holds, judged.reason, judged.stalled) == (False, "TokenRejected", True)
+    assert (judged.status, judged.reason, judged.stalled) == (False, "TokenRejected", True)
     assert VALID.message in judged.message
     assert REFUSED.message in judged.message
 
 
 @pytest.mark.parametrize("database", UNCHECKED)
-def test_a_token_that_coderd_accepts_needs_no_database(database: Verdict) -> None:
+def test_a_token_that_coderd_accepts_needs_no_database(database: Outcome) -> None:
     judged = judge_generated(database, ACCEPTED, "demo")
-    assert (judged.holds, judged.reason, judged.stalled) == (True, "TokenReady", False)
+    assert (judged.status, judged.reason, judged.stalled) == (True, "TokenReady", False)
     assert "Secret demo" in judged.message
     assert database.message in judged.message
 
@@ -78,7 +79,7 @@ def test_a_token_that_coderd_accepts_needs_no_database(database: Verdict) -> Non
 )
 def test_what_coderd_says_of_a_token(answer: str | errors.CoderdError, holds: bool | None, reason: str) -> None:
     judged = judge_token(answer, "given", "http://demo")
-    assert (judged.holds, judged.reason, judged.stalled) == (holds, reason, holds is False)
+    assert (judged.status, judged.reason, judged.stalled) == (holds, reason, holds is False)
 
 
 async def change_schema(database: CoderdDatabase) -> None:

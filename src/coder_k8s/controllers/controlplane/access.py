@@ -1,13 +1,13 @@
 """The operator's access to coderd's API, reported as the condition `OperatorAccessReady`."""
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
-from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.api.shared import SecretKey, TokenSecret
 from coder_k8s.coderd import access_db
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
+from coder_k8s.controllers.answers import RETRY, AnswerCache
 from coder_k8s.controllers.context import Context
-from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.report import Outcome, Report
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import OwnedByOther
@@ -17,13 +17,12 @@ from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key, Unstructured
 
 from .database import URLMissing, connection_url
+from .outcomes import ACCESS_ERRORS, READY, judge_generated, judge_token
 from .revocation import Revocation, SecretLeft, TokenLeft
 from .tokens import TOKEN, secret, secret_name, token_in
-from .verdicts import ACCESS_ERRORS, RETRY, Standing, Verdict, judge_generated, judge_token
 
-READY = ControlPlaneCondition.OPERATOR_ACCESS_READY
-TRUST = 3600.0
-"""For how many seconds a token that worked is taken to work, unless coderd says otherwise."""
+TOKEN_RECHECK = 3600.0
+"""Seconds between two checks of a token that works, unless coderd rejects it in between."""
 
 
 class OperatorAccess:
@@ -38,10 +37,8 @@ class OperatorAccess:
         self._recorder = context.recorder
         self._now = context.now
         self._rng = context.runtime.rng
-        self._standing = Standing(context.now)
-        """What the database says."""
-        self._answers = Standing(context.now)
-        """What coderd says."""
+        self._database_answers = AnswerCache[Outcome](context.now)
+        self._coderd_answers = AnswerCache[Outcome](context.now)
 
     async def ensure(self, plane: CoderControlPlane, serving: bool, report: Report) -> Coderd | None:
         """A client with a token that works, if there is one."""
@@ -50,17 +47,17 @@ class OperatorAccess:
             await self._disable(plane, report)
             return None
         given = plane.spec.operator_access.token_secret_ref
-        token, verdict = await (self._given(plane, given, serving) if given else self._generated(plane, serving))
+        token, outcome = await (self._given(plane, given, serving) if given else self._generated(plane, serving))
         where = SecretKey(name=given.name, key=given.key) if given else SecretKey(name=secret_name(plane), key=TOKEN)
-        if verdict.holds and given and self._revocation.is_due(plane):
-            verdict = await self._replace(plane, where, verdict, report)
-        elif verdict.holds:
+        if outcome.status and given and self._revocation.is_due(plane):
+            outcome = await self._replace(plane, where, outcome, report)
+        elif outcome.status:
             report.fields["operator_token_secret_ref"] = where
-        report.add(READY, verdict.holds, verdict.reason, verdict.message, stalled=verdict.stalled)
-        report.requeue_after(min(RETRY, self._left(plane) or RETRY) if not verdict.holds else self._left(plane))
-        if not verdict.holds:
-            if verdict.holds is False and not verdict.stalled:  # what stalls an object has an event anyway
-                self._recorder.warning(CONTROL_PLANE, plane, "OperatorAccessFailed", verdict.message)
+        report.add_outcome(outcome)
+        report.requeue_after(min(RETRY, self._left(plane) or RETRY) if not outcome.status else self._left(plane))
+        if not outcome.status:
+            if outcome.status is False and not outcome.stalled:  # what stalls an object has an event anyway
+                self._recorder.warning(CONTROL_PLANE, plane, "OperatorAccessFailed", outcome.message)
             return None
         report.fields["operator_access_ready"] = True
         return Coderd(self._connections, api_url(plane), token)
@@ -70,46 +67,45 @@ class OperatorAccess:
         self._revocation.forget(key)
 
     def invalidate(self, key: Key) -> None:
-        """coderd said that the token is bad: what worked proves nothing any more."""
-        self._standing.forget(key)
-        self._answers.forget(key)
+        """Check the token again, because coderd rejected it."""
+        self._database_answers.forget(key)
+        self._coderd_answers.forget(key)
 
     def _left(self, plane: CoderControlPlane) -> float:
-        """In how many seconds the first of the answers is too old."""
-        return min(
-            (each for each in (self._standing.left(plane.key), self._answers.left(plane.key)) if each), default=0
-        )
+        """In how many seconds the first of the answers becomes invalid."""
+        left = self._database_answers.left(plane.key), self._coderd_answers.left(plane.key)
+        return min(filter(None, left), default=0.0)
 
-    async def _given(self, plane: CoderControlPlane, given: TokenSecret, serving: bool) -> tuple[str, Verdict]:
+    async def _given(self, plane: CoderControlPlane, given: TokenSecret, serving: bool) -> tuple[str, Outcome]:
         token = await self._read(Key(plane.metadata.namespace, given.name), given.key)
         if not token:
             missing = f"there is no key {given.key} in Secret {given.name}"
-            return "", Verdict(False, reasons.SECRET_UNAVAILABLE, missing, stalled=True)
-        if not serving and self._answers.get(plane.key, (given.name, token)) is None:
-            return "", Verdict(None, reasons.PENDING, "waiting for a pod that is ready")
+            return "", Outcome(READY, False, reasons.SECRET_UNAVAILABLE, missing, stalled=True)
+        if not serving and self._coderd_answers.get(plane.key, (given.name, token)) is None:
+            return "", Outcome(READY, None, reasons.PENDING, "waiting for a pod that is ready")
         return token, await self._ask(plane, given.name, token)
 
-    async def _ask(self, plane: CoderControlPlane, where: str, token: str) -> Verdict:
-        """What coderd says of a token. It is asked once an hour, and every 30 seconds while it does not accept it."""
+    async def _ask(self, plane: CoderControlPlane, where: str, token: str) -> Outcome:
+        """Whether coderd accepts a token. It is asked once an hour, and every 30 seconds while it does not."""
         about = (where, token)
-        if (known := self._answers.get(plane.key, about)) is not None:
+        if (known := self._coderd_answers.get(plane.key, about)) is not None:
             return known
         url = api_url(plane)
         try:
             answer: str | coderd_errors.CoderdError = (await Coderd(self._connections, url, token).me()).username
         except coderd_errors.CoderdError as error:
             answer = error
-        verdict = judge_token(answer, where, url)
-        if verdict.reason == reasons.TOKEN_REJECTED:  # it may have been deleted since the database was asked
-            self._standing.forget(plane.key)
-        return self._answers.keep(plane.key, about, verdict, TRUST if verdict.holds else RETRY)
+        outcome = judge_token(answer, where, url)
+        if outcome.reason == reasons.TOKEN_REJECTED:  # it may have been deleted since the database was asked
+            self._database_answers.forget(plane.key)
+        return self._coderd_answers.keep(plane.key, about, outcome, TOKEN_RECHECK if outcome.status else RETRY)
 
-    async def _generated(self, plane: CoderControlPlane, serving: bool) -> tuple[str, Verdict]:
+    async def _generated(self, plane: CoderControlPlane, serving: bool) -> tuple[str, Outcome]:
         name = secret_name(plane)
-        token, verdict = await self._from_database(plane, name, serving)
+        token, outcome = await self._from_database(plane, name, serving)
         answer = await self._ask(plane, name, token) if token and serving else None
-        judged = judge_generated(verdict, answer, name)
-        if judged.holds and not verdict.holds:
+        judged = judge_generated(outcome, answer, name)
+        if judged.status and not outcome.status:
             self._warn(plane, judged.message)
         return token, judged
 
@@ -119,38 +115,40 @@ class OperatorAccess:
         if before is None or before.message != message:
             self._recorder.warning(CONTROL_PLANE, plane, "OperatorTokenNotRenewed", message)
 
-    async def _from_database(self, plane: CoderControlPlane, name: str, serving: bool) -> tuple[str, Verdict]:
+    async def _from_database(self, plane: CoderControlPlane, name: str, serving: bool) -> tuple[str, Outcome]:
         """The token that is stored, or is now, and what the database says of it."""
         secrets = await self._made(plane)
         made = {child.metadata.name: token_in(child) for child in secrets}
         if name not in made and not self._is_free(plane, name):
-            return "", Verdict(False, reasons.SECRET_UNAVAILABLE, f"Secret {name} exists and is not ours", stalled=True)
+            return "", Outcome(
+                READY, False, reasons.SECRET_UNAVAILABLE, f"Secret {name} exists and is not ours", stalled=True
+            )
         current = made.get(name) or next(iter(made.values()), "")  # under the name that it had before
-        known = self._standing.get(plane.key, current)
+        known = self._database_answers.get(plane.key, current)
         if known is not None and name in made:
             await self._prune(plane)  # the pass that moved the token may have failed right after
             return current, known
         try:
             url = await connection_url(self._client, plane)
         except URLMissing as missing:
-            return current, Verdict(False, reasons.DATABASE_URL_MISSING, str(missing), stalled=True)
+            return current, Outcome(READY, False, reasons.DATABASE_URL_MISSING, str(missing), stalled=True)
         about = (current, url, serving)  # a coderd that has come up has reached the database
-        if (known := self._standing.get(plane.key, about)) is not None:
+        if (known := self._database_answers.get(plane.key, about)) is not None:
             return current, known
         try:
             return await self._issue(plane, url, current, secrets)
         except coderd_errors.MigrationsPending as waiting:
-            return current, Verdict(None, reasons.PENDING, str(waiting))
-        except coderd_errors.AccessError as trouble:
-            stalled = not isinstance(trouble, coderd_errors.DatabaseUnreachable)
-            verdict = Verdict(False, ACCESS_ERRORS[type(trouble)], str(trouble), stalled)
+            return current, Outcome(READY, None, reasons.PENDING, str(waiting))
+        except coderd_errors.AccessError as error:
+            stalled = not isinstance(error, coderd_errors.DatabaseUnreachable)
+            outcome = Outcome(READY, False, ACCESS_ERRORS[type(error)], str(error), stalled=stalled)
         except OwnedByOther as taken:
-            return "", Verdict(False, reasons.SECRET_UNAVAILABLE, str(taken), stalled=True)
+            return "", Outcome(READY, False, reasons.SECRET_UNAVAILABLE, str(taken), stalled=True)
         except FinalizerRefused as refusal:
-            verdict = Verdict(None, reasons.FORBIDDEN, refusal.message, stalled=True)
+            outcome = Outcome(READY, None, reasons.FORBIDDEN, refusal.message, stalled=True)
         except (errors.Forbidden, errors.Invalid) as refusal:  # by a quota or a webhook
-            verdict = Verdict(False, reasons.SECRET_UNAVAILABLE, refusal.message, stalled=True)
-        return current, self._standing.keep(plane.key, about, verdict, RETRY)
+            outcome = Outcome(READY, False, reasons.SECRET_UNAVAILABLE, refusal.message, stalled=True)
+        return current, self._database_answers.keep(plane.key, about, outcome, RETRY)
 
     async def _made(self, plane: CoderControlPlane) -> list[Unstructured]:
         """The Secrets with tokens of ours. One that no cache of ours shows, but the status or the watch of all Secrets
@@ -167,7 +165,7 @@ class OperatorAccess:
 
     async def _issue(
         self, plane: CoderControlPlane, url: str, current: str, made: list[Unstructured]
-    ) -> tuple[str, Verdict]:
+    ) -> tuple[str, Outcome]:
         """Keep, renew or make the token."""
         name = access_db.token_name(plane.metadata.namespace, plane.metadata.name)
         grant = await access_db.keep_token(url, name, current, now=self._now(), rng=self._rng) if current else None
@@ -183,8 +181,8 @@ class OperatorAccess:
             self._recorder.normal(CONTROL_PLANE, plane, "OperatorTokenIssued", issued)
         await self._prune(plane)
         valid = f"The token in Secret {secret_name(plane)} is valid until {grant.expires.date().isoformat()}"
-        return grant.token, self._standing.keep(
-            plane.key, grant.token, Verdict(True, reasons.TOKEN_READY, valid), TRUST
+        return grant.token, self._database_answers.keep(
+            plane.key, grant.token, Outcome(READY, True, reasons.TOKEN_READY, valid), TOKEN_RECHECK
         )
 
     async def _make(self, plane: CoderControlPlane, url: str, name: str) -> access_db.Grant:
@@ -230,15 +228,15 @@ class OperatorAccess:
         report.fields["operator_token_secret_ref"] = None
         report.add(READY, False, reasons.DISABLED, "operatorAccess.disabled is set", satisfied=True)
 
-    async def _replace(self, plane: CoderControlPlane, where: SecretKey, verdict: Verdict, report: Report) -> Verdict:
+    async def _replace(self, plane: CoderControlPlane, where: SecretKey, outcome: Outcome, report: Report) -> Outcome:
         """Revoke the token that a given one replaces; status names its Secret until that is done."""
         try:
             await self._revocation.revoke(plane, f"operatorAccess.tokenSecretRef names Secret {where.name}")
         except (TokenLeft, SecretLeft) as left:
             report.requeue_after(RETRY)
-            return verdict._replace(message=f"{verdict.message}; {left}")
+            return outcome._replace(message=f"{outcome.message}; {left}")
         report.fields["operator_token_secret_ref"] = where
-        return verdict
+        return outcome
 
     def _is_free(self, plane: CoderControlPlane, name: str) -> bool:
         """Whether the Secret may be written: there is none, or it lost nothing but our labels."""

@@ -1,24 +1,24 @@
-"""What a control plane's license allows, told as the condition `EntitlementsKnown` and in the status."""
+"""What the license of a control plane covers, reported as the condition `EntitlementsKnown` and in the status."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
-from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import Entitlements, License
-from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.answers import AnswerCache
+from coder_k8s.controllers.explanations import explain
+from coder_k8s.controllers.report import Outcome, Report
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.objects import Key
 
-from .license import moment
+from .license import parse_timestamp
 from .metrics import LicenseMetrics
-from .verdicts import Standing, Verdict, explain
+from .outcomes import ENTITLEMENTS_ERRORS, KNOWN, NOT_SUPPORTED_RECHECK, Answer
 
-KNOWN = ControlPlaneCondition.ENTITLEMENTS_KNOWN
 INTERVAL = timedelta(minutes=2)
 EXTERNAL_PROVISIONERS = "external_provisioner_daemons"
 PREMIUM = ("custom_roles", "multiple_organizations")
@@ -53,7 +53,7 @@ def describe(found: Entitlements) -> str:
 
 def expiry(stored: list[License]) -> datetime | None:
     """When the last of the licenses runs out."""
-    ends = [moment(each.claims.get("license_expires") or each.claims.get("exp")) for each in stored]
+    ends = [parse_timestamp(each.claims.get("license_expires") or each.claims.get("exp")) for each in stored]
     return max((end for end in ends if end is not None), default=None)
 
 
@@ -68,8 +68,8 @@ def is_warning_due(before: ControlPlaneStatus, ends: datetime, now: datetime) ->
     if due is None:
         return False
     last = before.entitlements_last_checked
-    told = warning_days(ends - last) if last is not None and before.license_expires == ends else None
-    return told is None or due < told
+    previous = warning_days(ends - last) if last is not None and before.license_expires == ends else None
+    return previous is None or due < previous
 
 
 class EntitlementWatcher:
@@ -79,10 +79,10 @@ class EntitlementWatcher:
         self._recorder = recorder
         self._metrics = metrics
         self._now = now
-        self._standing = Standing(now)
+        self._answers = AnswerCache[Answer](now, steady=NOT_SUPPORTED_RECHECK)
 
     def forget(self, key: Key) -> None:
-        self._standing.forget(key)
+        self._answers.forget(key)
         self._metrics.forget(key)
 
     async def check(self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: Report) -> None:
@@ -93,28 +93,28 @@ class EntitlementWatcher:
             report.fields |= _unknown(plane)
             return
         about = (plane.metadata.uid, report.fields.get("license_last_applied", plane.status.license_last_applied))
-        verdict = self._standing.get(plane.key, about)
-        if verdict is None:
-            verdict, seconds = await self._ask(plane, coderd)
-            self._standing.keep(plane.key, about, verdict, seconds)
-            report.fields |= verdict.fields
-        report.add(KNOWN, verdict.holds, verdict.reason, verdict.message, satisfied=True)
-        report.requeue_after(self._standing.left(plane.key))
+        answer = self._answers.get(plane.key, about)
+        if answer is None:
+            answer = await self._ask(plane, coderd, about)
+            report.fields |= answer.fields
+        report.add_outcome(answer.outcome._replace(satisfied=True))
+        report.requeue_after(self._answers.left(plane.key))
 
-    async def _ask(self, plane: CoderControlPlane, coderd: Coderd) -> tuple[Verdict, float]:
+    async def _ask(self, plane: CoderControlPlane, coderd: Coderd, about: Hashable) -> Answer:
         fields: dict[str, Any] = {}
         try:
             fields["version"] = (await coderd.build_info()).version
             found, stored = await coderd.entitlements(), await _licenses(coderd)
-        except coderd_errors.CoderdError as trouble:
-            verdict, seconds = explain(trouble, "entitlements")
-            if verdict.reason == reasons.NOT_SUPPORTED:
-                fields |= self._tell(plane, NOTHING, [])
-            return verdict._replace(fields=fields), seconds
-        fields |= self._tell(plane, found, stored)
-        return Verdict(True, reasons.CHECKED, describe(found), fields=fields), INTERVAL.total_seconds()
+        except coderd_errors.CoderdError as error:
+            outcome, recheck, retry_after = explain(error, ENTITLEMENTS_ERRORS)
+            if outcome.reason == reasons.NOT_SUPPORTED:
+                fields |= self._report(plane, NOTHING, [])
+            return self._answers.fail(plane.key, about, Answer(outcome, fields), recheck, retry_after)
+        fields |= self._report(plane, found, stored)
+        checked = Answer(Outcome(KNOWN, True, reasons.CHECKED, describe(found)), fields)
+        return self._answers.keep(plane.key, about, checked, INTERVAL.total_seconds())
 
-    def _tell(self, plane: CoderControlPlane, found: Entitlements, stored: list[License]) -> dict[str, Any]:
+    def _report(self, plane: CoderControlPlane, found: Entitlements, stored: list[License]) -> dict[str, Any]:
         """What is new, in metrics, events and fields; the time of the check is new only with a value or so often."""
         before, now = plane.status, self._now()
         ends = expiry(stored) if found.has_license else None

@@ -1,4 +1,4 @@
-"""The license of the spec, kept in coderd, told as the condition `LicenseApplied`."""
+"""Keeps the license of the spec in coderd, reported as the condition `LicenseApplied`."""
 
 import base64
 import hashlib
@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
-from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.api.controlplane import LicenseSecret
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import BuildInfo
-from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.answers import AnswerCache
+from coder_k8s.controllers.explanations import explain
+from coder_k8s.controllers.report import Outcome, Report
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
@@ -23,19 +24,18 @@ from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key, PartialObject
 
-from .verdicts import Standing, Verdict, explain
+from .outcomes import APPLIED, LICENSE_ERRORS, NOT_SUPPORTED_RECHECK, Answer
 
-APPLIED = ControlPlaneCondition.LICENSE_APPLIED
-CONFIRM = 120.0
-"""Every how many seconds coderd is asked whether it still has the license."""
-AGAIN = timedelta(hours=1)
-"""After what time a license that coderd refused is uploaded again."""
-SHOWN = 12
-"""Digits of the digest by which the condition names the license that was refused."""
+CHECK_INTERVAL = 120.0
+"""Seconds between two checks that coderd still has the license."""
+UPLOAD_RETRY = timedelta(hours=1)
+"""When a license that coderd rejected is uploaded again."""
+DIGEST_LENGTH = 12
+"""Digits of the digest that the condition shows of a license that was rejected."""
 
 
 class License(NamedTuple):
-    """A license without its text: what it is known by, and what it says of itself."""
+    """The digest and the claims of a license, without its text."""
 
     digest: str
     claims: dict[str, Any]
@@ -43,11 +43,11 @@ class License(NamedTuple):
     @property
     def expires(self) -> datetime | None:
         """When the paid time ends; what follows until `exp` is a grace period."""
-        return moment(self.claims.get("license_expires") or self.claims.get("exp"))
+        return parse_timestamp(self.claims.get("license_expires") or self.claims.get("exp"))
 
 
 class LicenseApplier:
-    """Uploads a license when coderd does not have it, and only then."""
+    """Uploads a license if coderd does not have it."""
 
     def __init__(
         self, client: Client, secrets: Cache[PartialObject], recorder: Recorder, now: Callable[[], datetime]
@@ -56,12 +56,12 @@ class LicenseApplier:
         self._secrets = secrets
         self._recorder = recorder
         self._now = now
-        self._standing = Standing(now)
+        self._answers = AnswerCache[Answer](now, steady=NOT_SUPPORTED_RECHECK)
         self._refused: dict[Key, datetime] = {}
         """When a license that coderd refused was last uploaded, or its refusal first seen after a restart."""
 
     def forget(self, key: Key) -> None:
-        self._standing.forget(key)
+        self._answers.forget(key)
         self._refused.pop(key, None)
 
     async def ensure(self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: Report) -> None:
@@ -70,38 +70,35 @@ class LicenseApplier:
         if reference is None:
             report.add(APPLIED, None, reasons.NOT_CONFIGURED, satisfied=True)
             return
-        verdict = await self._judge(plane, reference, coderd if serving else None)
-        report.add(APPLIED, verdict.holds, verdict.reason, verdict.message, stalled=verdict.stalled)
-        report.fields |= verdict.fields
-        if left := self._standing.left(plane.key):
+        outcome, fields = await self._answer(plane, reference, coderd if serving else None)
+        report.add_outcome(outcome)
+        report.fields |= fields
+        if left := self._answers.left(plane.key):
             report.requeue_after(left)
 
-    async def _judge(self, plane: CoderControlPlane, reference: LicenseSecret, coderd: Coderd | None) -> Verdict:
+    async def _answer(self, plane: CoderControlPlane, reference: LicenseSecret, coderd: Coderd | None) -> Answer:
         secret = self._secrets.get(Key(plane.metadata.namespace, reference.name))
         about = (plane.metadata.uid, secret and secret.metadata.resource_version, reference.key)
-        if coderd is not None and (known := self._standing.get(plane.key, about)) is not None:
+        if coderd is not None and (known := self._answers.get(plane.key, about)) is not None:
             return known
         jwt = await self._read(secret, reference.key)
         if not jwt:
             missing = f"there is no license under key {reference.key} in Secret {reference.name}"
-            return Verdict(False, reasons.SECRET_MISSING, missing, stalled=True)
+            return Answer(Outcome(APPLIED, False, reasons.SECRET_MISSING, missing, stalled=True))
         license = read(jwt)
         remembered = _remembered(plane, license)
-        refused = Verdict(False, reasons.LICENSE_INVALID, remembered, stalled=True)
+        refused = Answer(Outcome(APPLIED, False, reasons.LICENSE_INVALID, remembered, stalled=True))
         if coderd is None:
-            waiting = Verdict(False, reasons.PENDING, "waiting for operator access and a pod that is ready")
-            return refused if remembered else waiting
+            waiting = Outcome(APPLIED, False, reasons.PENDING, "waiting for operator access and a pod that is ready")
+            return refused if remembered else Answer(waiting)
         try:
-            if remembered and not self._is_due(plane.key, remembered, await coderd.build_info()):
-                verdict, seconds = refused, CONFIRM
-            else:
-                verdict, seconds = await self._keep(plane, coderd, jwt, license)
-        except coderd_errors.CoderdError as trouble:
-            verdict, seconds = explain(trouble, "licenses")
-            verdict = verdict._replace(stalled=verdict.reason == reasons.NOT_SUPPORTED)
-            if remembered and verdict.reason == reasons.ERROR:  # the condition is the memory of the refusal
-                verdict = refused
-        return self._standing.keep(plane.key, about, verdict, seconds)
+            due = not remembered or self._is_due(plane.key, remembered, await coderd.build_info())
+            answer = await self._keep(plane, coderd, jwt, license) if due else refused
+        except coderd_errors.CoderdError as error:
+            outcome, recheck, retry_after = explain(error, LICENSE_ERRORS)
+            keeps = remembered and outcome.reason == reasons.ERROR  # the condition is the record of the refusal
+            return self._answers.fail(plane.key, about, refused if keeps else Answer(outcome), recheck, retry_after)
+        return self._answers.keep(plane.key, about, answer, CHECK_INTERVAL)
 
     def _is_due(self, key: Key, remembered: str, build: BuildInfo) -> bool:
         """Whether a license that was refused may be accepted now: by another coderd, or after an hour.
@@ -113,11 +110,9 @@ class LicenseApplier:
         | is the same | an hour | yes |
         """
         since = self._refused.setdefault(key, self._now())
-        return _signature(build) not in remembered or self._now() - since >= AGAIN
+        return _signature(build) not in remembered or self._now() - since >= UPLOAD_RETRY
 
-    async def _keep(
-        self, plane: CoderControlPlane, coderd: Coderd, jwt: str, license: License
-    ) -> tuple[Verdict, float]:
+    async def _keep(self, plane: CoderControlPlane, coderd: Coderd, jwt: str, license: License) -> Answer:
         """coderd's own list decides, also when the status was lost or never written."""
         try:
             there = any(_same(license.claims, stored.claims) for stored in await coderd.licenses())
@@ -128,13 +123,13 @@ class LicenseApplier:
         except coderd_errors.Invalid as refusal:
             self._refused[plane.key] = self._now()
             coder = _signature(await coderd.build_info())
-            message = f"Coder {coder} refused license {license.digest[:SHOWN]}{_source(plane)}: {refusal}"
-            return Verdict(False, reasons.LICENSE_INVALID, message, stalled=True), CONFIRM
+            message = f"Coder {coder} refused license {license.digest[:DIGEST_LENGTH]}{_source(plane)}: {refusal}"
+            return Answer(Outcome(APPLIED, False, reasons.LICENSE_INVALID, message, stalled=True))
         self._refused.pop(plane.key, None)
         if not there:
             self._recorder.normal(CONTROL_PLANE, plane, "LicenseApplied", "the license was uploaded")
-        fields = self._record(plane, license, uploaded=not there)
-        return Verdict(True, reasons.APPLIED, _described(plane, license), fields=fields), CONFIRM
+        applied = Outcome(APPLIED, True, reasons.APPLIED, _described(plane, license))
+        return Answer(applied, self._record(plane, license, uploaded=not there))
 
     def _record(self, plane: CoderControlPlane, license: License, *, uploaded: bool) -> dict[str, Any]:
         last = plane.status.license_last_applied
@@ -163,20 +158,20 @@ def _source(plane: CoderControlPlane) -> str:
 
 
 def _signature(build: BuildInfo) -> str:
-    """By what one coderd is told from another."""
+    """What tells one coderd from another."""
     return f"{build.version} (deployment {build.deployment_id})"
 
 
 def _remembered(plane: CoderControlPlane, license: License) -> str:
     """What coderd said when it refused this very license; the condition keeps it through a restart."""
-    told = find(plane.status.conditions, APPLIED)
-    if told is None or told.reason != reasons.LICENSE_INVALID or license.digest[:SHOWN] not in told.message:
+    known = find(plane.status.conditions, APPLIED)
+    if known is None or known.reason != reasons.LICENSE_INVALID or license.digest[:DIGEST_LENGTH] not in known.message:
         return ""
-    return told.message
+    return known.message
 
 
 def read(jwt: str) -> License:
-    """What a license says of itself; nothing if it is not a JWT, which coderd will tell the user."""
+    """Decode a license; its claims are empty if it is not a JWT, which coderd then rejects."""
     parts = jwt.split(".")
     claims: Any = {}
     if len(parts) == 3:
@@ -188,8 +183,8 @@ def read(jwt: str) -> License:
     return License(digest, claims if isinstance(claims, dict) else {})
 
 
-def moment(seconds: Any) -> datetime | None:
-    """A claim that is a time; one that is none or out of range says nothing."""
+def parse_timestamp(seconds: Any) -> datetime | None:
+    """The time in a claim; `None` if the claim is not a time or out of range."""
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (TypeError, ValueError, OverflowError, OSError):

@@ -8,6 +8,8 @@ from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
+from coder_k8s.controllers.answers import STEADY
+from coder_k8s.controllers.explanations import explain
 from coder_k8s.controllers.planes import ControlPlaneResolver
 from coder_k8s.controllers.queries import INTERVAL, CoderdQueries
 from coder_k8s.controllers.report import Report
@@ -15,8 +17,8 @@ from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube.objects import Key
 
-RECHECK = 120.0
-RETRY = 30.0
+from .outcomes import ENTITLEMENT_ERRORS
+
 FEATURE = "external_provisioner_daemons"
 USABLE = ("entitled", "grace_period")
 
@@ -100,7 +102,9 @@ class EntitlementGate:
         except coderd_errors.RateLimited:
             raise
         except coderd_errors.CoderdError as error:
-            _explain(error, report)
+            explanation = explain(error, ENTITLEMENT_ERRORS)
+            report.add_outcome(explanation.outcome)
+            report.requeue_after(explanation.seconds)
             return False
         if known in USABLE:
             ending = ", but is in its grace period: renew it." if known == "grace_period" else "."
@@ -119,22 +123,6 @@ class EntitlementGate:
         known = plane.status.external_provisioner_daemons_entitlement
         checked = plane.status.entitlements_last_checked
         if checked is not None and self._now() - checked < INTERVAL and known not in ("", "unknown"):
-            return known, RECHECK
+            return known, STEADY
         feature = (await self._queries.entitlements(coderd)).features.get(FEATURE)
         return feature.entitlement if feature else "not_entitled", self._queries.entitlements_left(coderd)
-
-
-def _explain(trouble: coderd_errors.CoderdError, report: Report) -> None:
-    condition = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
-    match trouble:
-        case coderd_errors.NotSupported():
-            report.add(
-                condition, False, reasons.NOT_SUPPORTED, "this build of coderd knows no entitlements", stalled=True
-            )
-            report.requeue_after(RECHECK)
-        case coderd_errors.Forbidden() | coderd_errors.Unauthorized():
-            report.add(condition, False, reasons.FORBIDDEN, str(trouble))
-            report.requeue_after(RETRY)
-        case _:
-            report.add(condition, False, reasons.ENTITLEMENTS_QUERY_FAILED, str(trouble))
-            report.requeue_after(RETRY)

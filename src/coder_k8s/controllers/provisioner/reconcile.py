@@ -1,22 +1,21 @@
 """The steps that bring a CoderProvisioner to its desired state, in order."""
 
-from datetime import datetime, timedelta
-from typing import NamedTuple
-
 from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner, reasons
 from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers import refusals
+from coder_k8s.controllers.answers import AnswerCache, Recheck
 from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.cleanup import PROVISIONER_FINALIZER as FINALIZER
 from coder_k8s.controllers.cleanup import RETRY as RETRY_CLEANUP
 from coder_k8s.controllers.context import Context
+from coder_k8s.controllers.explanations import Explanations
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.queries import INTERVAL
 from coder_k8s.controllers.reconciler import Steps
-from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.report import Outcome, Report
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_pods
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.finalizers import FinalizerRefused
@@ -24,24 +23,14 @@ from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SE
 from coder_k8s.kube.objects import Key, Unstructured
 
 from . import daemons, objects, records
-from .credentials import RECHECK, RETRY, Credentials, EntitlementGate
-from .explanations import explain
+from .credentials import Credentials, EntitlementGate
 from .metrics import ProvisionerMetrics
+from .outcomes import DAEMON_ERRORS, ENTITLED, KEY_ERRORS, explain_error
 from .retirement import Retirement
 from .rotation import KEY_READY, Rotation
 
 CONTROL_PLANE_READY = ProvisionerCondition.CONTROL_PLANE_READY
 DEPLOYMENT_READY = ProvisionerCondition.DEPLOYMENT_READY
-ENTITLED = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
-
-
-class Refusal(NamedTuple):
-    """That coderd asked to be called less often, of this generation of an object, for how long and how many times."""
-
-    generation: int
-    until: datetime
-    times: int
-    message: str
 
 
 class ProvisionerSteps(Steps[CoderProvisioner]):
@@ -56,7 +45,6 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
         rotation: Rotation,
         retirement: Retirement,
         metrics: ProvisionerMetrics,
-        backoff: Backoff,
     ) -> None:
         self._context = context
         self._children = context.children
@@ -67,13 +55,13 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
         self._retirement = retirement
         self._queries = context.runtime.queries
         self._metrics = metrics
-        self._backoff = backoff
-        self._refusals: dict[Key, Refusal] = {}
+        backoff = Backoff(4.0, 120.0, context.runtime.rng.random)  # with jitter 2 seconds to 2 minutes
+        self._rate_limits = AnswerCache[Outcome](context.now, backoff)
         self.finalize = {FINALIZER: self._delete_keys}
 
     async def forget(self, key: Key) -> None:
         self._metrics.forget(key)
-        self._refusals.pop(key, None)
+        self._rate_limits.forget(key)
 
     async def steps(self, provisioner: CoderProvisioner, report: Report) -> CoderProvisioner:
         provisioner = await self._reconcile(provisioner, report)
@@ -89,8 +77,8 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
         coderd, key = None, ""
         try:
             provisioner, coderd, key = await self._manage_key(provisioner, plane, report)
-        except coderd_errors.CoderdError as trouble:
-            self._explain(provisioner, trouble, report)
+        except coderd_errors.CoderdError as error:
+            self._explain(provisioner, error, report, KEY_ERRORS)
         if _unusable(report):
             return provisioner  # and daemons that run are left alone
         # What needs no coderd does not wait for it: the key that is recorded is good until coderd says otherwise.
@@ -104,10 +92,10 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
             await self._settle(provisioner, rolled_out, report)
             if self._deployment(provisioner) is not None:
                 await self._observe(provisioner, coderd, rolled_out, report)
-        except coderd_errors.CoderdError as trouble:
-            self._explain(provisioner, trouble, report, key_is_settled=True)
+        except coderd_errors.CoderdError as error:
+            self._explain(provisioner, error, report, DAEMON_ERRORS)
         else:
-            self._refusals.pop(provisioner.key, None)
+            self._rate_limits.forget(provisioner.key)
         return provisioner
 
     async def _manage_key(
@@ -116,9 +104,9 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
         """All that is done at coderd before there are pods: its client, if it may be asked more, and the key."""
         if not plane.status.url:
             return provisioner, None, ""
-        if (refusal := self._refusal(provisioner)) is not None:
-            report.add(KEY_READY, None, reasons.RATE_LIMITED, refusal.message)
-            report.requeue_after((refusal.until - self._now()).total_seconds())
+        if (limited := self._rate_limits.get(provisioner.key, provisioner.metadata.generation)) is not None:
+            report.add_outcome(limited)
+            report.requeue_after(self._rate_limits.left(provisioner.key))
             return provisioner, None, ""
         coderd = await self._credentials.ensure(provisioner, plane, report)
         if coderd is None or not await self._gate.passes(plane, coderd, report):
@@ -229,34 +217,20 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
     def _explain(
         self,
         provisioner: CoderProvisioner,
-        trouble: coderd_errors.CoderdError,
+        error: coderd_errors.CoderdError,
         report: Report,
-        *,
-        key_is_settled: bool = False,
+        explanations: Explanations,
     ) -> None:
-        """Report what coderd answered, and leave it alone for a while if it asks for that."""
-        explain(provisioner, trouble, report, key_is_settled=key_is_settled)
-        if isinstance(trouble, coderd_errors.RateLimited):
-            report.requeue_after(self._refused(provisioner, str(trouble)))
+        """Report an error of coderd; send it no more requests for a while if it limits their rate."""
+        explanation = explain_error(provisioner, error, explanations)
+        report.add_outcome(explanation.outcome)
+        if explanation.recheck is Recheck.BACKOFF:
+            generation = provisioner.metadata.generation
+            self._rate_limits.fail(provisioner.key, generation, explanation.outcome, Recheck.BACKOFF)
+            report.requeue_after(self._rate_limits.left(provisioner.key))
         else:
-            report.requeue_after(RECHECK if _unusable(report) or isinstance(trouble, coderd_errors.Invalid) else RETRY)
-            self._refusals.pop(provisioner.key, None)
-
-    def _refused(self, provisioner: CoderProvisioner, message: str) -> float:
-        """How long to wait after one more refusal."""
-        before = self._refusals.get(provisioner.key)
-        times = before.times + 1 if before else 1
-        delay = self._backoff.delay(times)
-        until = self._now() + timedelta(seconds=delay)
-        self._refusals[provisioner.key] = Refusal(provisioner.metadata.generation, until, times, message)
-        return delay
-
-    def _refusal(self, provisioner: CoderProvisioner) -> Refusal | None:
-        """That coderd is yet to be left alone, whatever else happens around this very spec."""
-        refusal = self._refusals.get(provisioner.key)
-        if refusal is None or refusal.generation != provisioner.metadata.generation or refusal.until <= self._now():
-            return None
-        return refusal
+            self._rate_limits.forget(provisioner.key)
+            report.requeue_after(explanation.seconds)
 
     async def _delete_keys(self, provisioner: CoderProvisioner) -> float | None:
         """Delete the keys that the status says exist; coderd may be away, but not for ever."""

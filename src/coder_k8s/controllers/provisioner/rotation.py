@@ -19,10 +19,10 @@ from coder_k8s.kube import errors as kube_errors
 from coder_k8s.kube.apply import OwnedByOther
 
 from . import keys, records
-from .explanations import tell_rest
 from .keysecret import KeySecret, Stored
 from .metrics import ProvisionerMetrics
 from .objects import ROTATE, secret_name
+from .outcomes import report_key
 
 KEY_READY = ProvisionerCondition.PROVISIONER_KEY_READY
 SECRET_READY = ProvisionerCondition.PROVISIONER_KEY_SECRET_READY
@@ -71,7 +71,7 @@ class Rotation:
             match step:
                 case keys.Keep() | keys.Wait():
                     works = held is not None and held.id == provisioner.status.provisioner_key_id
-                    tell_rest(provisioner, wanted, step, report, self._now())
+                    report_key(provisioner, wanted, step, report, self._now())
                     return provisioner, await self._move(provisioner, stored, wanted.plane, report) if works else ""
                 case keys.Adopt(found):
                     provisioner = await self._adopt(provisioner, wanted, found)
@@ -95,7 +95,7 @@ class Rotation:
         stored = await self._secret.recorded(provisioner, plane.metadata.name)
         if not stored.key or self._secret.taken(provisioner):
             return ""
-        if any(finding.type == SECRET_READY for finding in report.findings):  # the Secret is refused: nothing is moved
+        if any(outcome.type == SECRET_READY for outcome in report.findings):  # the Secret is refused: nothing is moved
             return stored.key if provisioner.status.secret_ref == _secret_ref(provisioner) else ""
         with refusals.told(report, SECRET_READY):
             await self._move(provisioner, stored, plane.metadata.name, report)

@@ -8,7 +8,6 @@ from coder_k8s.controllers.dependents import planes_of_provisioner
 from coder_k8s.controllers.planes import ControlPlaneResolver
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.wiring import base_rules, by_reference, controller_of
-from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key
@@ -48,7 +47,6 @@ def build(runtime: Runtime) -> Controller:
         Rotation(context, secret, metrics),
         Retirement(context, secret, credentials),
         metrics,
-        Backoff(4.0, 120.0, runtime.rng.random),  # at least half of it is waited: 2 s to 2 min
     )
     controller = controller_of(context, steps)
     controller.watch(planes, by_reference(context.objects, planes_of_provisioner))

@@ -14,7 +14,7 @@ from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube.objects import Key
 
-from .verdicts import REGISTERED
+from .outcomes import REGISTERED
 
 
 class NoCredentials(Exception):

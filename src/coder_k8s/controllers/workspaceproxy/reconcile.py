@@ -19,12 +19,12 @@ from coder_k8s.kube.objects import Key, Unstructured
 
 from . import objects
 from .metrics import ProxyMetrics
+from .outcomes import NOT_ASKED, NOT_MANAGED, REGISTERED
 from .places import CoderdResolver
 from .records import is_for_wanted_coderd, recorded
 from .registrar import Registrar
 from .retirement import Retirement
 from .tokens import Tokens
-from .verdicts import HEALTHY, NOT_ASKED, NOT_MANAGED, REGISTERED, Answers, tell
 
 TOKEN_SECRET_READY = WorkspaceProxyCondition.TOKEN_SECRET_READY
 DEPLOYMENT_READY = WorkspaceProxyCondition.DEPLOYMENT_READY
@@ -42,7 +42,6 @@ class ProxySteps(Steps[CoderWorkspaceProxy]):
         tokens: Tokens,
         registrar: Registrar,
         retirement: Retirement,
-        answers: Answers,
         metrics: ProxyMetrics,
     ) -> None:
         self._children = context.children
@@ -51,13 +50,12 @@ class ProxySteps(Steps[CoderWorkspaceProxy]):
         self._tokens = tokens
         self._registrar = registrar
         self._retirement = retirement
-        self._answers = answers
         self._metrics = metrics
         self.finalize = {FINALIZER: self._deregister}
 
     async def forget(self, key: Key) -> None:
         self._metrics.forget(key)
-        self._answers.forget(key)
+        self._registrar.forget(key)
 
     async def steps(self, proxy: CoderWorkspaceProxy, report: Report) -> CoderWorkspaceProxy:
         plane = self._places.plane(proxy)
@@ -83,8 +81,8 @@ class ProxySteps(Steps[CoderWorkspaceProxy]):
         """The token that somebody gave; a proxy that we registered before is no longer wanted."""
         proxy = await self._registrar.leave(proxy)
         self._metrics.forget(proxy.key)
-        tell(report, REGISTERED, NOT_MANAGED)
-        tell(report, HEALTHY, NOT_MANAGED)
+        for outcome in NOT_MANAGED:
+            report.add_outcome(outcome)
         report.fields["proxy_token_secret_ref"] = objects.token_reference(proxy)
         token = await self._secrets.read(Key(proxy.metadata.namespace, given.name), given.key)
         if not token:
@@ -107,7 +105,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy]):
         if place is not None:
             proxy = await self._registrar.ensure(proxy, place, report)
         else:
-            tell(report, HEALTHY, NOT_ASKED)
+            report.add_outcome(NOT_ASKED)
         token = await self._tokens.stored(proxy)
         if not token or not is_for_wanted_coderd(proxy, token):
             # Pods that run with the token of another coderd keep running until there is a token of this one.

@@ -7,21 +7,36 @@ from typing import Any
 from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy, reasons
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.types import ProxyRegistration, WorkspaceProxy
+from coder_k8s.controllers.answers import AnswerCache, Recheck
 from coder_k8s.controllers.cleanup import PROXY_FINALIZER
 from coder_k8s.controllers.context import Context
+from coder_k8s.controllers.explanations import Explanation, explain
 from coder_k8s.controllers.labels import ADOPT, adopts
-from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.report import Outcome, Report
+from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.finalizers import FinalizerRefused
+from coder_k8s.kube.objects import Key
 
 from . import registration
 from .claims import claims_beside
 from .metrics import ProxyMetrics
+from .outcomes import (
+    ERRORS,
+    GIVEN_CREDENTIALS_ERRORS,
+    HEALTHY,
+    NOT_ASKED,
+    REGISTERED,
+    Answer,
+    health,
+    interval,
+    name_taken,
+    registered_as,
+)
 from .places import CoderdTarget
 from .records import NOTHING, recorded, recorded_in
 from .registration import ICON, Blocked, Wanted, filled, proxy_of, wanted_by
 from .tokens import SecretRefused, Tokens
-from .verdicts import HEALTHY, REGISTERED, Answer, Answers, Verdict, health, name_taken, refusal, registered_as, tell
 
 STEPS = 8
 """More than any state needs to come to rest."""
@@ -41,26 +56,27 @@ class NameTaken(Exception):
 class Registrar:
     """Keeps one proxy per object in coderd and its token in a Secret."""
 
-    def __init__(
-        self, context: Context[CoderWorkspaceProxy], tokens: Tokens, metrics: ProxyMetrics, answers: Answers
-    ) -> None:
+    def __init__(self, context: Context[CoderWorkspaceProxy], tokens: Tokens, metrics: ProxyMetrics) -> None:
         self._proxies = context.objects
         self._tokens = tokens
         self._status = context.status
         self._finalizers = context.finalizers
         self._recorder = context.recorder
         self._metrics = metrics
-        self._answers = answers
+        self._answers = AnswerCache[Answer](context.now, Backoff(2.0, 120.0, context.runtime.rng.random))
+
+    def forget(self, key: Key) -> None:
+        self._answers.forget(key)
 
     async def ensure(self, proxy: CoderWorkspaceProxy, place: CoderdTarget, report: Report) -> CoderWorkspaceProxy:
-        """The object with what was recorded; how it went is told as `Registered` and `ProxyHealthy`."""
+        """The object with what was recorded; reports `Registered` and `ProxyHealthy`."""
         answer = self._answers.get(proxy.key, await self._about(proxy, place))
         if answer is None:
             proxy, answer = await self._ask(proxy, place)
             self._announce(proxy, answer.healthy)
-        tell(report, REGISTERED, answer.registered)
-        tell(report, HEALTHY, answer.healthy)
-        report.requeue_after(self._answers.left(answer))
+        report.add_outcome(answer.registered)
+        report.add_outcome(answer.healthy)
+        report.requeue_after(self._answers.left(proxy.key))
         return proxy
 
     async def leave(self, proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
@@ -77,27 +93,30 @@ class Registrar:
         try:
             proxy, found = await self._settle(proxy, place)
         except coderd_errors.CoderdError as error:
-            verdict = refusal(error, given=place.credentials is not None, user=place.user)
-            return await self._refused(proxy, place, verdict)
+            table = ERRORS if place.credentials is None else GIVEN_CREDENTIALS_ERRORS
+            return await self._failed(proxy, place, explain(error, table, user=place.user))
         except SecretRefused as error:
-            return await self._refused(proxy, place, Verdict(False, reasons.SECRET_REFUSED, str(error), stalled=True))
+            refused = Outcome(REGISTERED, False, reasons.SECRET_REFUSED, str(error), stalled=True)
+            return await self._failed(proxy, place, Explanation(refused))
         except FinalizerRefused as error:
-            return await self._refused(proxy, place, Verdict(False, reasons.FORBIDDEN, str(error), stalled=True))
+            refused = Outcome(REGISTERED, False, reasons.FORBIDDEN, str(error), stalled=True)
+            return await self._failed(proxy, place, Explanation(refused, Recheck.STEADY))
         except NameTaken as error:
-            return await self._refused(proxy, place, name_taken(error.found))
-        verdict = health(found, proxy.spec.replicas, await self._tokens.stored(proxy))
+            return await self._failed(proxy, place, Explanation(name_taken(error.found)))
+        healthy = health(found, proxy.spec.replicas, await self._tokens.stored(proxy))
         if proxy.spec.replicas:
-            self._metrics.show(proxy.key, verdict.holds is True)
+            self._metrics.show(proxy.key, healthy.status is True)
         else:
             self._metrics.hide(proxy.key)
-        registered = registered_as(found, place.url)
-        return proxy, self._answers.found(proxy.key, await self._about(proxy, place), registered, verdict)
+        answer = Answer(registered_as(found, place.url), healthy)
+        return proxy, self._answers.keep(proxy.key, await self._about(proxy, place), answer, interval(healthy))
 
-    async def _refused(
-        self, proxy: CoderWorkspaceProxy, place: CoderdTarget, verdict: Verdict
+    async def _failed(
+        self, proxy: CoderWorkspaceProxy, place: CoderdTarget, explanation: Explanation
     ) -> tuple[CoderWorkspaceProxy, Answer]:
         proxy = self._proxies.get(proxy.key) or proxy  # with what was recorded on the way
-        return proxy, self._answers.refused(proxy.key, await self._about(proxy, place), verdict)
+        answer = Answer(explanation.outcome, NOT_ASKED)
+        return proxy, self._answers.fail(proxy.key, await self._about(proxy, place), answer, explanation.recheck)
 
     async def _settle(
         self, proxy: CoderWorkspaceProxy, place: CoderdTarget
@@ -228,10 +247,10 @@ class Registrar:
         note = f"workspace proxy {wanted.name} has the name, display name and icon of the spec"
         self._recorder.normal(WORKSPACE_PROXY, proxy, "WorkspaceProxyUpdated", note)
 
-    def _announce(self, proxy: CoderWorkspaceProxy, healthy: Verdict) -> None:
+    def _announce(self, proxy: CoderWorkspaceProxy, healthy: Outcome) -> None:
         """Say it once when coderd has lost a proxy that it saw as healthy."""
         before = find(proxy.status.conditions, HEALTHY)
-        lost = healthy.holds is False and not healthy.satisfied
+        lost = healthy.status is False and not healthy.satisfied
         if lost and before is not None and before.status == "True":
             self._recorder.warning(WORKSPACE_PROXY, proxy, f"Proxy{healthy.reason}", healthy.message)
 

@@ -9,7 +9,6 @@ from coder_k8s.controllers.planes import ControlPlaneResolver
 from coder_k8s.controllers.pods import by_pod
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.wiring import base_rules, by_reference, controller_of
-from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SERVICE
 from coder_k8s.kube.objects import Key
@@ -23,7 +22,6 @@ from .reconcile import ProxySteps
 from .registrar import Registrar
 from .retirement import Retirement
 from .tokens import Tokens
-from .verdicts import Answers
 
 CHILDREN = (DEPLOYMENT, SERVICE, SECRET)
 
@@ -44,10 +42,9 @@ def build(runtime: Runtime) -> Controller:
     resolver = ControlPlaneResolver(context.client, planes, context.reader, runtime.coderd)
     places = CoderdResolver(resolver, context.reader, runtime.coderd)
     tokens = Tokens(context.children, context.secrets)
-    answers = Answers(context.now, Backoff(2.0, 120.0, runtime.rng.random))
     metrics = ProxyMetrics(runtime.metrics.registry)
-    registrar = Registrar(context, tokens, metrics, answers)
-    steps = ProxySteps(context, places, tokens, registrar, Retirement(context, places), answers, metrics)
+    registrar = Registrar(context, tokens, metrics)
+    steps = ProxySteps(context, places, tokens, registrar, Retirement(context, places), metrics)
     controller = controller_of(context, steps)
     controller.watch(planes, by_reference(context.objects, planes_of_proxy))
     controller.watch(context.secrets, by_reference(context.objects, _secrets))

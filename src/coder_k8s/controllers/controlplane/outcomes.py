@@ -1,0 +1,106 @@
+"""The conditions that answers of coderd and its database become."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from coder_k8s.api import reasons
+from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.coderd import errors
+from coder_k8s.controllers.answers import Recheck
+from coder_k8s.controllers.explanations import Explanation, Explanations, explain
+from coder_k8s.controllers.report import Outcome
+
+READY = ControlPlaneCondition.OPERATOR_ACCESS_READY
+APPLIED = ControlPlaneCondition.LICENSE_APPLIED
+KNOWN = ControlPlaneCondition.ENTITLEMENTS_KNOWN
+NOT_SUPPORTED_RECHECK = 600.0
+"""Seconds until a coderd that lacks a feature is asked for it again."""
+
+
+class Answer(NamedTuple):
+    """A condition, with the fields of the status that belong to it."""
+
+    outcome: Outcome
+    fields: Mapping[str, Any] = {}
+
+
+LICENSE_ERRORS: Explanations = {
+    errors.NotSupported: Explanation(
+        Outcome(APPLIED, False, reasons.NOT_SUPPORTED, "This build of Coder has no licenses", stalled=True),
+        Recheck.STEADY,
+    ),
+    errors.Unauthorized: Explanation(Outcome(APPLIED, False, reasons.FORBIDDEN)),
+    errors.Forbidden: Explanation(Outcome(APPLIED, False, reasons.FORBIDDEN)),
+    errors.CoderdError: Explanation(Outcome(APPLIED, False, reasons.ERROR)),
+}
+ENTITLEMENTS_ERRORS: Explanations = {
+    errors.NotSupported: Explanation(
+        Outcome(KNOWN, False, reasons.NOT_SUPPORTED, "This build of Coder has no entitlements"), Recheck.STEADY
+    ),
+    errors.Unauthorized: Explanation(Outcome(KNOWN, False, reasons.FORBIDDEN)),
+    errors.Forbidden: Explanation(Outcome(KNOWN, False, reasons.FORBIDDEN)),
+    errors.CoderdError: Explanation(Outcome(KNOWN, False, reasons.ERROR)),
+}
+REJECTED = Explanation(
+    Outcome(READY, False, reasons.TOKEN_REJECTED, "Coder rejects the token in Secret {secret}: {error}", stalled=True)
+)
+TOKEN_ERRORS: Explanations = {
+    errors.Redirected: Explanation(
+        Outcome(
+            READY,
+            False,
+            reasons.REDIRECTED_TO_ACCESS_URL,
+            "Coder redirects requests for {url}{target}. Set CODER_REDIRECT_TO_ACCESS_URL to false",
+            stalled=True,
+        )
+    ),
+    errors.Unauthorized: REJECTED,
+    errors.Forbidden: REJECTED,
+    errors.NotFound: REJECTED,
+    errors.CoderdError: Explanation(Outcome(READY, None, reasons.PENDING, "Coder cannot check the token: {error}")),
+}
+
+ACCESS_ERRORS: dict[type[errors.AccessError], reasons.Reason] = {
+    errors.DatabaseUnreachable: reasons.DATABASE_UNREACHABLE,
+    errors.SchemaUnsupported: reasons.SCHEMA_UNSUPPORTED,
+    errors.UsernameTaken: reasons.USERNAME_TAKEN,
+}
+UNCHECKED = frozenset(
+    (*ACCESS_ERRORS.values(), reasons.DATABASE_URL_MISSING, reasons.SECRET_UNAVAILABLE, reasons.FORBIDDEN)
+)
+"""Reasons with which the database does not tell whether a token is valid, or the token is not renewed."""
+
+
+def judge_token(answer: str | errors.CoderdError, secret: str, url: str) -> Outcome:
+    """Whether the token of a Secret works, by the answer of coderd: the name of its user, or an error."""
+    if isinstance(answer, str):
+        return Outcome(
+            READY, True, reasons.TOKEN_READY, f"Coder accepts the token in Secret {secret}, of user {answer}"
+        )
+    target = f" to {answer.target}" if isinstance(answer, errors.Redirected) and answer.target else ""
+    return explain(answer, TOKEN_ERRORS, secret=secret, url=url, target=target).outcome
+
+
+def judge_generated(database: Outcome, coderd: Outcome | None, secret: str) -> Outcome:
+    """The condition of a token that the operator created; coderd is asked while a pod is ready.
+
+    | the database | coderd | the condition |
+    |---|---|---|
+    | the token is valid | redirects | `RedirectedToAccessURL` |
+    | the token is valid | refuses the token | `TokenRejected`, which names both |
+    | the token is valid | anything else, or not asked | `TokenReady`, valid until a day |
+    | cannot be checked or renewed | accepts the token | `TokenReady`, not renewed because of that |
+    | cannot be checked or renewed | anything else, or not asked | what the database says |
+    | anything else | anything | what the database says |
+    """
+    if database.status and coderd is not None and coderd.reason == reasons.REDIRECTED_TO_ACCESS_URL:
+        return coderd
+    if database.status and coderd is not None and coderd.reason == reasons.TOKEN_REJECTED:
+        message = f"{database.message} in the database of CODER_PG_CONNECTION_URL, but {coderd.message}"
+        return Outcome(
+            READY, False, reasons.TOKEN_REJECTED, f"{message}. Use the database that Coder uses", stalled=True
+        )
+    if database.reason in UNCHECKED and coderd is not None and coderd.status:
+        message = f"Coder accepts the token in Secret {secret}; it is not renewed: {database.message}"
+        return Outcome(READY, True, reasons.TOKEN_READY, message)
+    return database
