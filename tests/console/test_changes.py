@@ -19,6 +19,8 @@ from tests.console.manifests import READY, get, made, plane, provisioner, put, w
 from tests.support import eventually
 
 ROTATE = "coder.com/rotate-key"
+NAMED = "an object named gpu: use ccp/gpu or cprov/gpu"
+REQUESTED = "rotation requested (current key: gpu); follow it with `kubectl coder status gpu`"
 
 
 def annotations(cluster: ClusterAccess, namespace: str, name: str = "gpu") -> dict[str, str]:
@@ -44,7 +46,7 @@ def test_pause_and_resume(console: Console, cluster: ClusterAccess, namespace: s
     assert console("pause", "gpu").output == f"{title} is paused\n"
     assert annotations(cluster, namespace)["coder.com/paused"] == "true"
     before = get(cluster, PROVISIONER, namespace, "gpu")["metadata"]["resourceVersion"]
-    assert console("pause", "cprov/gpu").output == f"{title} was paused already\n"
+    assert console("pause", "cprov/gpu").output == f"{title} is already paused\n"
     assert get(cluster, PROVISIONER, namespace, "gpu")["metadata"]["resourceVersion"] == before
     assert "paused" in console("status", "gpu").output
     assert console("resume", "gpu").output == f"{title} is resumed\n"
@@ -54,14 +56,17 @@ def test_pause_and_resume(console: Console, cluster: ClusterAccess, namespace: s
 def test_a_name_of_several_kinds(console: Console, cluster: ClusterAccess, namespace: str, gpu: None) -> None:
     put(cluster, CONTROL_PLANE, namespace, plane("gpu"))
     done = console("pause", "gpu")
-    assert (done.exit_code, done.stderr) == (1, "Error: several kinds have a gpu: write ccp/gpu or cprov/gpu\n")
+    assert (done.exit_code, done.stderr) == (
+        1,
+        f"Error: several kinds have {NAMED}\n",
+    )
     assert console("pause", "ccp/gpu").output == f"control plane {namespace}/gpu is paused\n"
     assert "coder.com/paused" not in annotations(cluster, namespace)
 
 
 def test_names_that_mean_nothing(console: Console, namespace: str) -> None:
-    assert console("rotate", "nobody").stderr == f"Error: there is no provisioner nobody in namespace {namespace}\n"
-    assert console("rotate", "ccp/prod").stderr == "Error: that needs a provisioner, not a control plane\n"
+    assert console("rotate", "nobody").stderr == f"Error: no provisioner named nobody found in namespace {namespace}\n"
+    assert console("rotate", "ccp/prod").stderr == "Error: this command needs a provisioner, not a control plane\n"
 
 
 def test_rotate_asks_once(console: Console, cluster: ClusterAccess, namespace: str, gpu: None) -> None:
@@ -69,12 +74,12 @@ def test_rotate_asks_once(console: Console, cluster: ClusterAccess, namespace: s
     del secret["spec"]
     put(cluster, SECRET, namespace, {**secret, "data": {"key": base64.b64encode(b"hush").decode()}})
     title = f"provisioner {namespace}/gpu"
-    assert console("rotate", "gpu").output == f"{title}: asked for another key in place of gpu\n"
+    assert console("rotate", "gpu").output == f"{title}: {REQUESTED}\n"
     asked = annotations(cluster, namespace)[ROTATE]
-    assert console("rotate", "gpu").output == f"{title}: another key was asked for already, at {asked}\n"
+    assert console("rotate", "gpu").output == f"{title}: rotation already requested at {asked}\n"
 
     cluster.kubectl("annotate", "secret", "gpu-provisioner-key", f"{ROTATE}={asked}", "-n", namespace)
-    assert "asked for another key in place of gpu" in console("rotate", "gpu").output
+    assert REQUESTED in console("rotate", "gpu").output
     assert annotations(cluster, namespace)[ROTATE] != asked
 
 
@@ -93,26 +98,26 @@ async def test_rotate_waits(
     waiting = Process(command, said)
     waiting.start()
     try:
-        await eventually(lambda: "waiting for a new one" in said.read_text(), timeout=30)
+        await eventually(lambda: "waiting for the new key" in said.read_text(), timeout=30)
         status = with_conditions(READY, provisionerKeyName="gpu-2", provisionerKeyID="two")
         set_status(cluster, namespace, {**status, "retiringKeys": [{"name": "gpu"}]})
-        await eventually(lambda: "goes when" in said.read_text(), timeout=30)
+        await eventually(lambda: "is deleted when" in said.read_text(), timeout=30)
         set_status(cluster, namespace, status)
         assert await asyncio.to_thread(waiting.child.wait, 30) == 0
     finally:
         waiting.kill()
     assert said.read_text().splitlines() == [
-        f"provisioner {namespace}/gpu: asked for another key in place of gpu",
-        "key gpu: waiting for a new one",
-        "key gpu-2: made; gpu goes when no daemon uses it",
-        "key gpu-2: in use, and no older one is left",
+        f"provisioner {namespace}/gpu: {REQUESTED}",
+        "key gpu: waiting for the new key",
+        "key gpu-2: created; gpu is deleted when no daemon uses it",
+        "key gpu-2: in use; all older keys are deleted",
     ]
 
 
 def test_rotate_does_not_wait_for_ever(console: Console, gpu: None) -> None:
     done = console("rotate", "gpu", "--wait", "--timeout=100ms")
     assert done.exit_code == 1
-    assert done.stderr == "Error: not done within 0.1 s; the operator goes on with it\n"
+    assert done.stderr == "Error: not complete after 0.1 s; the operator continues the rotation\n"
 
 
 TAKEN = ("ProvisionerKeyReady", "False", "NameTaken", "coderd has a key gpu-2 that is not ours")
@@ -121,26 +126,26 @@ TAKEN = ("ProvisionerKeyReady", "False", "NameTaken", "coderd has a key gpu-2 th
 @pytest.mark.parametrize(
     ("status", "line", "done"),
     [
-        ({}, "key gpu: waiting for a new one", False),
-        ({"provisionerKeyID": "one"}, "key gpu: waiting for a new one", False),
+        ({}, "key gpu: waiting for the new key", False),
+        ({"provisionerKeyID": "one"}, "key gpu: waiting for the new key", False),
         (
             with_conditions(TAKEN, provisionerKeyID="one"),
-            "key gpu: waiting for a new one (NameTaken: coderd has a key gpu-2 that is not ours)",
+            "key gpu: waiting for the new key (NameTaken: coderd has a key gpu-2 that is not ours)",
             False,
         ),
         (
             {"provisionerKeyID": "one", "retiringKeys": [{"name": "gpu-2"}]},
-            "key gpu: waiting for a new one",
+            "key gpu: waiting for the new key",
             False,
         ),
         (
             {"provisionerKeyID": "two", "provisionerKeyName": "gpu-2", "retiringKeys": [{"name": "gpu"}]},
-            "key gpu-2: made; gpu goes when no daemon uses it",
+            "key gpu-2: created; gpu is deleted when no daemon uses it",
             False,
         ),
         (
             {"provisionerKeyID": "two", "provisionerKeyName": "gpu-2"},
-            "key gpu-2: in use, and no older one is left",
+            "key gpu-2: in use; all older keys are deleted",
             True,
         ),
     ],

@@ -331,8 +331,8 @@ def test_what_may_not_be_read_is_told(
     assert done.stdout.startswith(f"{path}: ")
     files = read(path)
     assert f"objects/{namespace}/codercontrolplane-prod.yaml" in files
-    assert f"secrets in {namespace}: secrets is forbidden" in files["problems.txt"]
-    assert f"not in it: secrets in {namespace}: secrets is forbidden" in done.stderr
+    assert f"Skipped (forbidden): secrets in namespace {namespace}: secrets is forbidden" in files["problems.txt"]
+    assert f"Skipped (forbidden): secrets in namespace {namespace}: secrets is forbidden" in done.stderr
 
 
 def test_a_file_that_cannot_be_written(console: Console, tmp_path: Path) -> None:

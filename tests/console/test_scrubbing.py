@@ -90,4 +90,4 @@ def test_a_field_that_nobody_knows_is_withheld() -> None:
     assert redact({"spec": {"invented": "later", "replicas": 2, "image": "coder:1"}}) == {
         "spec": {"invented": "<redacted>", "replicas": 2, "image": "coder:1"}
     }
-    assert redact.withheld == {"later"}
+    assert redact.values == {"later"}

@@ -61,9 +61,9 @@ def test_the_namespace_of_the_context(console: Console, namespace: str, family: 
     assert done.output.splitlines() == [
         f"namespace {namespace}",
         "├─ control plane gone  missing",
-        "│  │   NotFound: it does not exist, but others refer to it",
+        "│  │   NotFound: Does not exist, but is referenced by the objects below",
         "│  └─ proxy eu  not ready  0/1 pods",
-        "│         NoStatus: the operator has not spoken of it yet; does it run?",
+        "│         NoStatus: Not reconciled yet. Is the operator running?",
         "└─ control plane prod  Ready  1/1 pods, v2.30.0",
         "   └─ provisioner gpu  not ready  0/1 pods",
         "      │   NotConnected: coderd sees 0 of 1 daemons",
@@ -72,7 +72,9 @@ def test_the_namespace_of_the_context(console: Console, namespace: str, family: 
 
 
 def test_another_namespace_and_all(console: Console, namespace: str, family: None) -> None:
-    assert console("status", "-n", "default").output == "There is nothing of Coder here.\n"
+    assert console("status", "-n", "default").output == (
+        "No Coder resources found in namespace default (use -A for all namespaces).\n"
+    )
     assert f"namespace {namespace}" in console("status", "-A").output
 
 
@@ -96,7 +98,9 @@ def test_the_exit_code_tells_when_it_is_asked_to(console: Console, cluster: Clus
 def test_nothing_of_that_name(console: Console, namespace: str) -> None:
     done = console("status", "nobody")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == f"Error: there is no control plane or provisioner or proxy nobody in namespace {namespace}\n"
+    assert (
+        done.stderr == f"Error: no control plane or provisioner or proxy named nobody found in namespace {namespace}\n"
+    )
 
 
 def restricted(cluster: ClusterAccess, namespace: str, path: Path, role: str | None) -> Path:

@@ -8,7 +8,7 @@ import pytest
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.console import render
 from coder_k8s.console.objects import Found, Pod, Target, parse_target
-from coder_k8s.console.session import Refused
+from coder_k8s.console.session import CommandFailed
 from coder_k8s.console.tree import Node, Tree, build
 from coder_k8s.kube.objects import Kind, Manifest
 from tests.console.manifests import READY, RUNNING, labels, plane, pod, provisioner, proxy, selector, with_conditions
@@ -81,7 +81,7 @@ def test_a_control_plane_that_does_not_exist() -> None:
     assert (node.kind, node.name, node.exists, node.ready) == ("CoderControlPlane", "gone", False, "False")
     assert text(build(found(provisioner("lost", "gone"), pods=[])))[1:3] == [
         "└─ control plane gone  missing",
-        "   │   NotFound: it does not exist, but others refer to it",
+        "   │   NotFound: Does not exist, but is referenced by the objects below",
     ]
 
 
@@ -244,7 +244,7 @@ def test_a_whole_family() -> None:
         "   └─ proxy eu  Ready  1/1 pods, registered, of http://prod.coder.svc:80",
         "namespace zone",
         "└─ control plane test  not ready  0/1 pods",
-        "       NoStatus: the operator has not spoken of it yet; does it run?",
+        "       NoStatus: Not reconciled yet. Is the operator running?",
     ]
     assert not tree.ready
     assert build(found(plane("prod", with_conditions(READY)))).ready
@@ -252,7 +252,7 @@ def test_a_whole_family() -> None:
 
 def test_pods_that_may_not_be_listed() -> None:
     tree = build(found(plane("prod", with_conditions(READY))))
-    assert text(tree)[-1] == "Pods are not shown: the API server does not let you list them."
+    assert text(tree)[-1] == "Pods are not shown: you do not have permission to list them."
     assert msgspec.json.decode(render.as_json(tree))["podsListed"] is False
 
 
@@ -325,5 +325,5 @@ def test_how_an_object_is_named(word: str, target: Target) -> None:
 
 
 def test_a_kind_that_there_is_not() -> None:
-    with pytest.raises(Refused, match="there is no kind 'pod': write one of ccp, cprov, cwp"):
+    with pytest.raises(CommandFailed, match="unknown kind 'pod': use one of ccp, cprov, cwp"):
         parse_target("pod/x")

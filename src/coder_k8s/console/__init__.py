@@ -1,1 +1,1 @@
-"""The command line for people: looks at what the operator cares for, and asks it for things."""
+"""The commands for users: show what the operator manages, and change it."""

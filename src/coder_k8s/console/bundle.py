@@ -1,4 +1,4 @@
-"""Everything that a report is made of, as the API server has it: secrets and all, so it stays in memory."""
+"""The input of a report from the API server. It includes secrets, so it is kept in memory only."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -36,21 +36,21 @@ LOG_LINES = "10000"
 
 @dataclass
 class Bundle:
-    """What was found, and what could not be had."""
+    """Objects, events and logs, and the problems when reading them."""
 
     objects: list[Manifest] = field(default_factory=list)
-    """Ours, their children and the operator's own, complete with `kind` and `apiVersion`."""
+    """Coder resources, their children and the objects of the operator, with `kind` and `apiVersion`."""
     sources: list[Manifest] = field(default_factory=list)
     """Secrets and ConfigMaps of their namespaces, with their values."""
     events: list[Manifest] = field(default_factory=list)
     logs: dict[str, str] = field(default_factory=dict)
-    """By the path that they shall have in the report."""
+    """Logs by path in the report."""
     versions: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
 async def gather(session: Session, operator_namespace: str) -> Bundle:
-    """As much as can be had: each list needs a right of its own, and a refusal takes nothing from the others."""
+    """Read everything that the user has permission to read. A rejected list does not affect the other lists."""
     bundle = Bundle()
     for own in KINDS:
         bundle.objects += await _listed(session, bundle, own, session.namespace)
@@ -80,15 +80,21 @@ async def _listed(
     try:
         found = await listed(session, whole, namespace, labels=labels)
     except errors.NotFound:
-        return []  # the Gateway API may well be absent
-    except errors.KubeError as trouble:
-        bundle.problems.append(f"{kind.plural} in {namespace or 'all namespaces'}: {trouble}")
+        return []  # the Gateway API may not be installed
+    except errors.KubeError as error:
+        scope = f"namespace {namespace}" if namespace else "all namespaces"
+        bundle.problems.append(_skipped(f"{kind.plural} in {scope}", error))
         return []
     return [{**each.manifest, "apiVersion": kind.api_version, "kind": kind.name} for each in found]
 
 
+def _skipped(what: str, error: errors.KubeError) -> str:
+    cause = "forbidden" if isinstance(error, errors.Forbidden) else "failed"
+    return f"Skipped ({cause}): {what}: {error}"
+
+
 def _about(bundle: Bundle, events: list[Manifest]) -> list[Manifest]:
-    """The events that regard an object of the bundle."""
+    """Return the events for objects of the bundle."""
     known = {(each["kind"], *key_of(each)) for each in bundle.objects}
 
     def regards(event: Manifest) -> bool:
@@ -99,7 +105,7 @@ def _about(bundle: Bundle, events: list[Manifest]) -> list[Manifest]:
 
 
 async def _read_logs(session: Session, bundle: Bundle, pod: Manifest) -> None:
-    """What the containers of the operator say, and what those said that they follow."""
+    """Read the logs of the operator's containers, and those of the previous containers after a restart."""
     statuses = pod.get("status", {}).get("containerStatuses", [])
     restarted = {each["name"] for each in statuses if each["restartCount"]}
     namespace, name = key_of(pod)
@@ -111,5 +117,5 @@ async def _read_logs(session: Session, bundle: Bundle, pod: Manifest) -> None:
             try:
                 log = await session.http.send("GET", POD.path(key_of(pod), "log"), query, {})
                 bundle.logs[path] = log.decode(errors="replace")
-            except errors.KubeError as trouble:
-                bundle.problems.append(f"log of {namespace}/{name}, container {container}: {trouble}")
+            except errors.KubeError as error:
+                bundle.problems.append(_skipped(f"log of container {container} of pod {namespace}/{name}", error))

@@ -1,4 +1,4 @@
-"""What a person asks of the operator: by an annotation, so that nothing is lost if it does not run."""
+"""Changes that users request with annotations, so that they also take effect if the operator starts later."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -15,7 +15,7 @@ from coder_k8s.kube.objects import Key, Kind, Object, micro_timestamp
 
 from .objects import WORDS, Coder, Target, find_one
 from .render import printable
-from .session import Refused, Session
+from .session import CommandFailed, Session
 
 KINDS = (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY)
 SECRET_ANNOTATIONS = Kind("", "v1", "Secret", "secrets", Object, metadata_only=True)
@@ -26,10 +26,10 @@ Say = Callable[[str], None]
 
 
 async def pause(session: Session, target: Target) -> str:
-    """Let the operator write nothing more about an object; what happened, in a line."""
+    """Pause reconciliation of an object, and return the result as one line."""
     kind, found = await find_one(session, target, *KINDS)
     if paused(found):
-        return f"{_title(kind, found)} was paused already"
+        return f"{_title(kind, found)} is already paused"
     await _annotate(session, kind, found, PAUSED, "true")
     return f"{_title(kind, found)} is paused"
 
@@ -43,39 +43,41 @@ async def resume(session: Session, target: Target) -> str:
 
 
 async def rotate(session: Session, target: Target, now: datetime) -> tuple[CoderProvisioner, str]:
-    """Ask for another provisioner key, unless somebody did and is still waiting for it.
+    """Request a rotation of the key, unless one is pending.
 
-    Returns the provisioner as it was before, so that its next key can be told from the one that it has.
+    Returns the provisioner as it was before, to distinguish the next key from the current one.
     """
     _, found = await find_one(session, target, PROVISIONER)
-    assert isinstance(found, CoderProvisioner)  # noqa: S101 - the only kind that was asked for
+    assert isinstance(found, CoderProvisioner)  # noqa: S101 - the only requested kind
     title = _title(PROVISIONER, found)
     if paused(found):
-        raise Refused(f"{title} is paused: resume it first")
-    if await _is_awaited(session, found):
-        return found, f"{title}: another key was asked for already, at {found.metadata.annotations[ROTATE]}"
+        raise CommandFailed(f"{title} is paused: resume it first")
+    if await _is_pending(session, found):
+        return found, f"{title}: rotation already requested at {found.metadata.annotations[ROTATE]}"
     await _annotate(session, PROVISIONER, found, ROTATE, micro_timestamp(now))
-    return found, f"{title}: asked for another key in place of {found.status.provisioner_key_name or 'none'}"
+    current = found.status.provisioner_key_name or "none"
+    hint = f"follow it with `kubectl coder status {found.metadata.name}`"
+    return found, f"{title}: rotation requested (current key: {current}); {hint}"
 
 
-async def follow(session: Session, before: CoderProvisioner, patience: float, say: Say) -> None:
-    """Tell how far a rotation is until the new key is in use and no old one is left."""
-    said = ""
+async def follow(session: Session, before: CoderProvisioner, timeout_seconds: float, say: Say) -> None:
+    """Report the progress of a rotation until the new key is in use and no old key is left."""
+    last = ""
     try:
-        async with asyncio.timeout(patience), aclosing(_sightings(session, before)) as sightings:
-            async for seen in sightings:
+        async with asyncio.timeout(timeout_seconds), aclosing(_versions(session, before)) as versions:
+            async for seen in versions:
                 line, done = progress(before, seen)
-                if line != said:
+                if line != last:
                     say(line)
-                    said = line
+                    last = line
                 if done:
                     return
     except TimeoutError:
-        raise Refused(f"not done within {patience:g} s; the operator goes on with it") from None
+        raise CommandFailed(f"not complete after {timeout_seconds:g} s; the operator continues the rotation") from None
 
 
-async def _sightings(session: Session, of: CoderProvisioner) -> AsyncGenerator[CoderProvisioner, None]:
-    """A provisioner as it is, and again whenever it changes."""
+async def _versions(session: Session, of: CoderProvisioner) -> AsyncGenerator[CoderProvisioner, None]:
+    """Yield the current version of a provisioner, then every new version."""
     named = f"metadata.name={of.metadata.name}"
     while True:
         seen = await session.client.get(PROVISIONER, of.key)
@@ -87,41 +89,41 @@ async def _sightings(session: Session, of: CoderProvisioner) -> AsyncGenerator[C
         async with aclosing(events):
             async for event in events:
                 if event.type == "DELETED":
-                    raise Refused(f"{_title(PROVISIONER, of)} was deleted")
+                    raise CommandFailed(f"{_title(PROVISIONER, of)} was deleted")
                 if event.type != "BOOKMARK":
                     yield CoderProvisioner.decode(event.object)
 
 
 def progress(before: CoderProvisioner, seen: CoderProvisioner) -> tuple[str, bool]:
-    """Where a rotation stands, and whether that is the end of it."""
+    """Return the progress of a rotation as one line, and whether it is complete."""
     status = seen.status
     if status.provisioner_key_id in ("", before.status.provisioner_key_id):
-        return f"key {before.status.provisioner_key_name}: waiting for a new one{_hitch(seen)}", False
+        return f"key {before.status.provisioner_key_name}: waiting for the new key{_pending_reason(seen)}", False
     if status.retiring_keys:
         old = ", ".join(key.name for key in status.retiring_keys)
-        return f"key {status.provisioner_key_name}: made; {old} goes when no daemon uses it", False
-    return f"key {status.provisioner_key_name}: in use, and no older one is left", True
+        return f"key {status.provisioner_key_name}: created; {old} is deleted when no daemon uses it", False
+    return f"key {status.provisioner_key_name}: in use; all older keys are deleted", True
 
 
-def _hitch(seen: CoderProvisioner) -> str:
-    """What the operator says about a key that it has not replaced yet."""
+def _pending_reason(seen: CoderProvisioner) -> str:
+    """Return reason and message of the key condition, if the key is not ready."""
     condition = find(seen.status.conditions, ProvisionerCondition.PROVISIONER_KEY_READY)
     if condition is None or condition.reason == "KeyReady":
         return ""
     return printable(f" ({condition.reason}: {condition.message})" if condition.message else f" ({condition.reason})")
 
 
-async def _is_awaited(session: Session, found: CoderProvisioner) -> bool:
-    """Whether the last request is unanswered; the Secret of a key names the request that it answers."""
-    asked = found.metadata.annotations.get(ROTATE, "")
-    if not asked:
+async def _is_pending(session: Session, found: CoderProvisioner) -> bool:
+    """Return whether the last request is pending. The Secret records the request that its key was created for."""
+    requested = found.metadata.annotations.get(ROTATE, "")
+    if not requested:
         return False
     key = Key(found.metadata.namespace, secret_name(found))
     try:
         secret = await session.client.get(SECRET_ANNOTATIONS, key)
     except (errors.NotFound, errors.Forbidden):
-        return False  # one request more does no harm
-    return secret.metadata.annotations.get(ROTATE, "") != asked
+        return False  # a second request is harmless
+    return secret.metadata.annotations.get(ROTATE, "") != requested
 
 
 async def _annotate(session: Session, kind: Kind[Any], found: Coder, name: str, value: str | None) -> None:
@@ -129,7 +131,7 @@ async def _annotate(session: Session, kind: Kind[Any], found: Coder, name: str, 
     try:
         await session.client.merge(kind, found.key, patch)
     except errors.Forbidden as refusal:
-        raise Refused(f"not allowed: {refusal}") from None
+        raise CommandFailed(f"not allowed: {refusal}") from None
 
 
 def _title(kind: Kind[Any], found: Coder) -> str:

@@ -1,4 +1,4 @@
-"""The objects that a person may speak of, as the API server has them."""
+"""The objects that commands read from the API server."""
 
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,38 +18,38 @@ from coder_k8s.controllers.labels import MANAGED
 from coder_k8s.kube import errors
 from coder_k8s.kube.objects import Kind, Object
 
-from .session import Refused, Session
+from .session import CommandFailed, Session
 
 T = TypeVar("T", bound=Object)
 Coder = CoderControlPlane | CoderProvisioner | CoderWorkspaceProxy
 
 WORDS = {CONTROL_PLANE: "control plane", PROVISIONER: "provisioner", WORKSPACE_PROXY: "proxy"}
-"""What people call the kinds."""
+"""Display names of the kinds."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """Why a container does not run yet."""
+    """Why a container is waiting."""
 
     reason: str = ""
     message: str = ""
 
 
 class Terminated(msgspec.Struct, rename="camel", frozen=True):
-    """How a container ended."""
+    """How a container terminated."""
 
     reason: str = ""
     exit_code: int = 0
 
 
 class ContainerState(msgspec.Struct, frozen=True):
-    """What a container does now."""
+    """State of a container."""
 
     waiting: Waiting | None = None
     terminated: Terminated | None = None
 
 
 class ContainerStatus(msgspec.Struct, rename="camel", frozen=True):
-    """A container of a pod."""
+    """Status of a container."""
 
     name: str
     ready: bool = False
@@ -58,7 +58,7 @@ class ContainerStatus(msgspec.Struct, rename="camel", frozen=True):
 
 
 class PodCondition(msgspec.Struct, frozen=True):
-    """One line of the status of a pod."""
+    """A condition of a pod."""
 
     type: str
     status: str
@@ -67,7 +67,7 @@ class PodCondition(msgspec.Struct, frozen=True):
 
 
 class PodStatus(msgspec.Struct, rename="camel", frozen=True):
-    """A pod as it is."""
+    """Status of a pod."""
 
     phase: str = ""
     conditions: list[PodCondition] = []
@@ -75,7 +75,7 @@ class PodStatus(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Pod(Object):
-    """A pod, as far as its state tells why something is not ready."""
+    """A pod, with the status fields that explain why it is not ready."""
 
     status: PodStatus = PodStatus()
 
@@ -85,18 +85,18 @@ POD = Kind("", "v1", "Pod", "pods", Pod)
 
 @dataclass(frozen=True)
 class Target:
-    """What a person named: an object of one kind, or of whichever has one of that name."""
+    """The object that the user named; without a kind, an object of any kind."""
 
     kind: Kind[Any] | None
     name: str
 
-    def means(self, kind: Kind[Any], of: Object) -> bool:
+    def matches(self, kind: Kind[Any], of: Object) -> bool:
         return self.kind in (None, kind) and self.name == of.metadata.name
 
 
 @dataclass(frozen=True)
 class Found:
-    """All objects of the three kinds in a namespace, and their pods; none at all if they may not be listed."""
+    """All objects of the three kinds, and their pods; `pods` is `None` if the user cannot list pods."""
 
     planes: list[CoderControlPlane]
     provisioners: list[CoderProvisioner]
@@ -110,13 +110,13 @@ class Found:
 
 
 def parse_target(text: str) -> Target:
-    """`NAME`, or `KIND/NAME` with any of the words that kubectl takes for a kind."""
+    """Parse `NAME` or `KIND/NAME`, where kind is any name that kubectl accepts."""
     word, slash, name = text.rpartition("/")
     if not slash:
         return Target(None, text)
     kinds = {name: kind for kind, names in _kind_words().items() for name in names}
     if word.lower() not in kinds:
-        raise Refused(f"there is no kind {word!r}: write one of {', '.join(each.short_name for each in RESOURCES)}")
+        raise CommandFailed(f"unknown kind {word!r}: use one of {', '.join(each.short_name for each in RESOURCES)}")
     return Target(kinds[word.lower()], name)
 
 
@@ -136,39 +136,41 @@ async def find_all(session: Session) -> Found:
 
 
 async def find(session: Session, kind: Kind[T]) -> list[T]:
-    """The objects of one of our kinds, which somebody has to have installed."""
+    """Return the objects of a kind."""
     try:
         return await listed(session, kind, session.namespace)
     except errors.NotFound:
-        raise Refused(
-            f"{kind.name} is not installed in the cluster at {session.server}: `kubectl apply -k config/crd` does that"
+        raise CommandFailed(
+            f"{kind.name} is not installed in the cluster at {session.server}: run `kubectl apply -k config/crd`"
         ) from None
     except errors.Forbidden as refusal:
-        raise Refused(f"not allowed: {refusal}") from None
+        raise CommandFailed(f"not allowed: {refusal}") from None
 
 
 async def find_one(session: Session, target: Target, *kinds: Kind[Any]) -> tuple[Kind[Any], Coder]:
-    """The one object that is meant."""
+    """Return the object that a target refers to."""
     if target.kind is not None and target.kind not in kinds:
-        raise Refused(f"that needs a {' or a '.join(WORDS[kind] for kind in kinds)}, not a {WORDS[target.kind]}")
-    meant = [kind for kind in kinds if target.kind in (None, kind)]
-    found = [(kind, each) for kind in meant for each in await find(session, kind) if target.means(kind, each)]
+        raise CommandFailed(
+            f"this command needs a {' or a '.join(WORDS[kind] for kind in kinds)}, not a {WORDS[target.kind]}"
+        )
+    candidates = [kind for kind in kinds if target.kind in (None, kind)]
+    found = [(kind, each) for kind in candidates for each in await find(session, kind) if target.matches(kind, each)]
     if not found:
-        raise Refused(absent(session, target, *meant))
+        raise CommandFailed(not_found(session, target, *candidates))
     if len(found) > 1:
         choices = " or ".join(f"{short_name(kind)}/{target.name}" for kind, _ in found)
-        raise Refused(f"several kinds have a {target.name}: write {choices}")
+        raise CommandFailed(f"several kinds have an object named {target.name}: use {choices}")
     return found[0]
 
 
 async def names(session: Session) -> list[str]:
-    """What can be named, also with its kind."""
+    """Return the names of all objects, without and with their kind."""
     found = [(kind, each.metadata.name) for kind in WORDS for each in await find(session, kind)]
     return [name for _, name in found] + [f"{short_name(kind)}/{name}" for kind, name in found]
 
 
-def absent(session: Session, target: Target, *kinds: Kind[Any]) -> str:
-    return f"there is no {' or '.join(WORDS[kind] for kind in kinds)} {target.name} in {session.where}"
+def not_found(session: Session, target: Target, *kinds: Kind[Any]) -> str:
+    return f"no {' or '.join(WORDS[kind] for kind in kinds)} named {target.name} found in {session.where}"
 
 
 async def listed(session: Session, kind: Kind[T], namespace: str, *, labels: str = "") -> list[T]:

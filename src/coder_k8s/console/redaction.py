@@ -1,9 +1,9 @@
-"""What of an object may be shown to a stranger.
+"""Redaction of objects, by an allowlist.
 
-A text is shown only if it stands in a field that is known to hold no secret (`shown.yaml`). Of environment variables
-and arguments the values of known names are shown, of annotations and labels those under known keys. All else is
-withheld: a field that a later version of Kubernetes adds, the parameters of a volume, an annotation of another tool.
-What was withheld is remembered, because the same may be quoted in free text somewhere else; see `scrubbing`.
+A string is shown only if its field is known to hold no secret (`shown.yaml`). Values of environment variables and
+arguments are shown for known names, those of annotations and labels for known keys. Everything else is redacted: fields
+of later Kubernetes versions, parameters of volumes, annotations of other tools. Redacted values are recorded, because
+free text elsewhere may contain them; see `scrubbing`.
 """
 
 from pathlib import Path
@@ -13,21 +13,21 @@ import yaml
 
 from coder_k8s.kube.objects import Manifest
 
-WITHHELD = "<redacted>"
+REDACTED = "<redacted>"
 SHOWN = Path(__file__).with_name("shown.yaml")
 LABELS = ("labels", "matchLabels", "nodeSelector", "selector")
 
 
 class Redaction:
-    """Withholds, and remembers what it withheld."""
+    """Redacts objects, and records the redacted values."""
 
     def __init__(self) -> None:
-        self.withheld: set[str] = set()
+        self.values: set[str] = set()
         self._known = {name: frozenset(text.split()) for name, text in yaml.safe_load(SHOWN.read_text()).items()}
         self._keys = {"annotations": self._known["annotations"], **dict.fromkeys(LABELS, self._known["labels"])}
 
     def __call__(self, manifest: Manifest) -> Manifest:
-        """The object without anything that may be a secret, its free texts excepted."""
+        """Return the object with all possible secrets redacted, except in free text."""
         shown: Manifest = self._shown(manifest, "")
         return shown
 
@@ -41,7 +41,7 @@ class Redaction:
         if field in ("args", "command", "extraArgs"):
             return self._argument(value)
         if field not in self._known["fields"]:
-            return self._withhold(value)
+            return self._redact(value)
         return self._address(value) if field.lower().endswith("url") else value
 
     def _map(self, content: dict[str, Any], field: str) -> dict[str, Any]:
@@ -54,41 +54,41 @@ class Redaction:
             return {name: self._entry(name, item, keys) for name, item in content.items()}
         shown = {name: self._shown(item, name) for name, item in content.items() if name != "managedFields"}
         if field == "terminated" and "message" in content:
-            shown["message"] = self._withhold(content["message"])  # the last words of a program, whatever they are
+            shown["message"] = self._redact(content["message"])  # written by the container, so it can contain anything
         return shown
 
     def _entry(self, name: str, item: Any, keys: frozenset[str]) -> Any:
         if not isinstance(item, str):
             return self._shown(item, name)
-        return item if name in keys else self._withhold(item)
+        return item if name in keys else self._redact(item)
 
     def _variable(self, variable: dict[str, Any]) -> dict[str, Any]:
         shown = {name: self._shown(item, name) for name, item in variable.items() if name != "value"}
         if value := variable.get("value"):
             known = variable["name"] in self._known["variables"]
-            shown["value"] = self._address(value) if known else self._withhold(value)
+            shown["value"] = self._address(value) if known else self._redact(value)
         return shown
 
     def _address(self, value: str) -> str:
-        """A URL without who calls it and what is asked there; anything else as it is."""
+        """Redact user, password and query of a URL; return other strings unchanged."""
         scheme, is_url, rest = value.partition("://")
-        rest, asks, question = rest.partition("?")
-        login, logs_in, place = rest.rpartition("@")
+        rest, mark, query = rest.partition("?")
+        login, at, host = rest.rpartition("@")
         if not is_url:
             return value
-        self.withheld |= {login.partition(":")[2]}
-        login = self._withhold(login) if logs_in else ""
-        question = self._withhold(question) if asks else ""
-        return f"{scheme}://{login}{logs_in}{place}{asks}{question}"
+        self.values |= {login.partition(":")[2]}
+        login = self._redact(login) if at else ""
+        query = self._redact(query) if mark else ""
+        return f"{scheme}://{login}{at}{host}{mark}{query}"
 
     def _argument(self, argument: str) -> str:
         flag, equals, value = argument.partition("=")
         if argument in self._known["words"] or (equals and flag in self._known["flags"]):
             return argument
         if equals and flag.startswith("-"):
-            return f"{flag}={self._withhold(value)}"
-        return argument if flag.startswith("--") else self._withhold(argument)
+            return f"{flag}={self._redact(value)}"
+        return argument if flag.startswith("--") else self._redact(argument)
 
-    def _withhold(self, value: str) -> str:
-        self.withheld.add(value)
-        return WITHHELD
+    def _redact(self, value: str) -> str:
+        self.values.add(value)
+        return REDACTED

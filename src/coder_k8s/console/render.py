@@ -1,4 +1,4 @@
-"""A tree as text for people."""
+"""Render a tree as text or JSON."""
 
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -11,13 +11,13 @@ from .objects import WORDS
 from .tree import Node, PodNode, Tree
 
 Paint = Callable[[str, str], str]
-"""Gives a text a colour; one that has none to give returns the text."""
+"""Applies a color or style to a text."""
 
 KINDS = {kind.name: word for kind, word in WORDS.items()}
 
 
 class Entry(msgspec.Struct):
-    """A line of the drawing, what is said below it, and what hangs on it."""
+    """A line of the drawing, with notes and child entries below it."""
 
     text: str
     notes: list[str] = []
@@ -29,12 +29,12 @@ def as_json(tree: Tree) -> str:
 
 
 def as_text(tree: Tree, paint: Paint) -> str:
-    """Each namespace with what is in it."""
+    """Return each namespace with its objects as lines of text."""
     lines: list[str] = []
     for namespace, nodes in groupby(tree.items, key=lambda node: node.namespace):
         lines += [paint(f"namespace {namespace}", "bold"), *_draw([_entry(node, paint) for node in nodes])]
     if not tree.pods_listed:
-        lines.append("Pods are not shown: the API server does not let you list them.")
+        lines.append("Pods are not shown: you do not have permission to list them.")
     return "\n".join(lines)
 
 
@@ -54,7 +54,7 @@ def _draw(entries: list[Entry]) -> Iterator[str]:
 
 def _entry(node: Node, paint: Paint) -> Entry:
     facts = printable(", ".join(fact for fact in _facts(node) if fact))
-    head = f"{KINDS[node.kind]} {paint(node.name, 'bold')}  {paint(_state(node), _colour(node))}"
+    head = f"{KINDS[node.kind]} {paint(node.name, 'bold')}  {paint(_state(node), _color(node))}"
     word = "daemon" if node.kind == PROVISIONER.name else "pod"
     pods = [_pod(word, pod, paint) for pod in node.pods]
     return Entry(
@@ -76,7 +76,7 @@ def _state(node: Node) -> str:
     return "stalled" if node.stalled else "not ready"
 
 
-def _colour(node: Node) -> str:
+def _color(node: Node) -> str:
     if node.ready == "True":
         return "green"
     return "red" if node.stalled or not node.exists else "yellow"
@@ -104,7 +104,7 @@ def _facts(node: Node) -> Iterator[str]:
 
 
 def _notes(node: Node) -> Iterator[str]:
-    """Why it is not ready: the summary, then every part that says something else."""
+    """Yield why an object is not ready: the summary, then every condition with another reason or message."""
     if node.ready == "True":
         return
     yield _reason(node.reason, node.message)
@@ -125,5 +125,5 @@ def _reason(reason: str, message: str) -> str:
 
 
 def printable(text: str) -> str:
-    """One line without what a terminal would obey: a message may quote anybody."""
+    """Replace control characters by spaces, because messages can contain text from anywhere."""
     return "".join(character if character.isprintable() else " " for character in text)

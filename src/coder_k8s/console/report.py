@@ -1,4 +1,4 @@
-"""A support bundle that may leave the house: files of text, from which everything that may be secret is taken."""
+"""The files of a support bundle, with everything redacted that may be a secret."""
 
 import base64
 import platform
@@ -12,30 +12,30 @@ import yaml
 from coder_k8s.kube.objects import Manifest, key_of
 
 from .bundle import Bundle
-from .redaction import WITHHELD, Redaction
+from .redaction import REDACTED, Redaction
 from .scrubbing import Scrubber
 
 ROOT = "coder-k8s-report"
 README = """\
-What coder-k8s manages, as the cluster had it at {at}.
+Coder resources in the cluster at {at}.
 
-versions.yaml    of the operator's command line, of Kubernetes and of Coder
-status.txt       what is ready and what is not, and why
-objects/         the objects of Coder, what belongs to them, and the operator itself
-sources.yaml     the Secrets and ConfigMaps that they name: keys and sizes, no values
-events.yaml      what happened to them
-operator/        the log of the operator, if it runs in the cluster
-problems.txt     what could not be read, if there is anything
+versions.yaml    versions of the command line, of Kubernetes and of Coder
+status.txt       output of `kubectl coder status`
+objects/         Coder resources, their children, and the operator
+sources.yaml     Secrets and ConfigMaps that they reference: keys and sizes, no values
+events.yaml      events of these objects
+operator/        log of the operator, if it runs in the cluster
+problems.txt     what could not be read, if anything
 
-Values of Secrets, of environment variables, of arguments and of annotations are not in here. {withheld} stands where
-something was taken out, also in messages and logs. Look through it all the same before you give it away.
+Values of Secrets, environment variables, arguments and annotations are redacted. {redacted} marks each redaction, also
+in messages and logs. Review the files before you share them.
 """
 SHORT = 8
-"""A shorter value that was withheld is not looked for in free text: it may be a part of any word."""
+"""Redacted values that are shorter are not searched in free text, because they can be part of any word."""
 
 
 def files(bundle: Bundle, status: str, at: str) -> dict[str, str]:
-    """The files of a report by their paths."""
+    """Return the files of a report by path."""
     redact = Redaction()
     documents: dict[str, Any] = {_path(each): redact(each) for each in bundle.objects}
     documents["events.yaml"] = [redact(event) for event in bundle.events]
@@ -44,18 +44,18 @@ def files(bundle: Bundle, status: str, at: str) -> dict[str, str]:
     if bundle.problems:
         texts["problems.txt"] = "\n".join(bundle.problems)
 
-    secrets = {*_secrets(bundle), *(value for value in redact.withheld if len(value) >= SHORT)}
-    corpus = "\0".join([*_texts(list(documents.values())), *texts.values()])
+    secrets = {*_secrets(bundle), *(value for value in redact.values if len(value) >= SHORT)}
+    corpus = "\0".join([*_strings(list(documents.values())), *texts.values()])
     scrub = Scrubber(secrets, _names(bundle), corpus)
     return {
-        "README.txt": README.format(at=at, withheld=WITHHELD),
-        **{path: _yaml(scrub.everywhere(document)) for path, document in documents.items()},
+        "README.txt": README.format(at=at, redacted=REDACTED),
+        **{path: _yaml(scrub.document(document)) for path, document in documents.items()},
         **{path: scrub.text(text) for path, text in texts.items()},
     }
 
 
 def write(path: Path, content: dict[str, str]) -> None:
-    """A zip file that nobody else can read."""
+    """Write a zip file that only the user can read."""
     path.touch(mode=0o600)
     path.chmod(0o600)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -74,8 +74,8 @@ def _yaml(document: Any) -> str:
 
 
 def _sources(bundle: Bundle) -> list[dict[str, Any]]:
-    """Of the Secrets and ConfigMaps that an object names: which keys they have, and how long the values are."""
-    named = {(key_of(each).namespace, text) for each in bundle.objects for text in _texts(each)}
+    """Return keys and value sizes of the Secrets and ConfigMaps that objects reference or own."""
+    named = {(key_of(each).namespace, text) for each in bundle.objects for text in _strings(each)}
     owners = {each["metadata"].get("uid") for each in bundle.objects}
     return [
         {
@@ -92,7 +92,7 @@ def _sources(bundle: Bundle) -> list[dict[str, Any]]:
 
 
 def _values(source: Manifest) -> dict[str, bytes]:
-    """What is in a Secret or ConfigMap."""
+    """Return the decoded values of a Secret or ConfigMap."""
     data: dict[str, str] = source.get("data", {})
     if source["kind"] == "Secret":
         return {name: base64.b64decode(value) for name, value in data.items()}
@@ -103,24 +103,24 @@ def _values(source: Manifest) -> dict[str, bytes]:
 
 
 def _secrets(bundle: Bundle) -> set[str]:
-    """Every value of a Secret, whether an object names it or not, as it is and as Kubernetes shows it."""
+    """Return the values of all Secrets, decoded and as base64."""
     secrets = [each for each in bundle.sources if each["kind"] == "Secret"]
     values = {value.decode(errors="replace") for each in secrets for value in _values(each).values()}
     return values | {value for each in secrets for value in each.get("data", {}).values()}
 
 
 def _names(bundle: Bundle) -> set[str]:
-    """What everybody may know, should a value happen to be the same."""
+    """Return the names and namespaces of objects, which are not redacted even if a secret value is equal."""
     return {word for each in [*bundle.objects, *bundle.sources] for word in key_of(each) if word}
 
 
-def _texts(document: Any) -> set[str]:
-    """All texts in a document."""
+def _strings(document: Any) -> set[str]:
+    """Return all strings in a document."""
     if isinstance(document, str):
         return {document}
     if isinstance(document, dict | list):
         inner = [*document, *document.values()] if isinstance(document, dict) else document
-        return {text for item in inner for text in _texts(item)}
+        return {text for item in inner for text in _strings(item)}
     return set()
 
 

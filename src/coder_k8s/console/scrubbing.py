@@ -1,4 +1,4 @@
-"""Takes secrets out of free text: those that are known, and what looks like one."""
+"""Redaction of free text: known secrets, and everything that looks like a secret."""
 
 import base64
 import json
@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from .redaction import WITHHELD
+from .redaction import REDACTED
 
 SHORTEST = 6
-"""A shorter value is no secret, but likely a part of many words."""
+"""Shorter values are not redacted, because they can be part of many words."""
 LONGEST = 65536
-"""A longer value is a file, which nobody quotes."""
+"""Longer values are files, which are not searched for."""
 
 PEM = re.compile(r"-----BEGIN[^-]*-----.*?(?:-----END[^-]*-----|\Z)", re.DOTALL)
 URL_LOGIN = re.compile(r"(?<=://)[^\s\"<>]*@")
@@ -29,7 +29,7 @@ RANDOM = re.compile(r"\b(?=\w*\d)(?=\w*[a-z])(?=\w*[A-Z])\w{32,}\b")
 
 
 class Scrubber:
-    """Knows some secrets by heart, as far as they occur in a corpus; what is the name of an object is none of them."""
+    """Redacts the secrets that occur in a corpus, except for names of objects."""
 
     def __init__(self, secrets: Iterable[str], names: Iterable[str], corpus: str) -> None:
         forms = {form for secret in secrets if len(secret) <= LONGEST for form in _forms(secret)} - set(names)
@@ -37,35 +37,35 @@ class Scrubber:
         self._known = sorted(occurring, key=len, reverse=True)
 
     def known(self, text: str) -> str:
-        """The text without the secrets that are known."""
+        """Redact known secrets."""
         for form in self._known:
-            text = text.replace(form, WITHHELD)
+            text = text.replace(form, REDACTED)
         return text
 
     def text(self, text: str) -> str:
-        """The text also without what looks like a secret."""
+        """Redact known secrets and everything that looks like a secret."""
         text = self.known(text)
         for pattern in (PEM, JWT, SESSION_TOKEN, RANDOM):
-            text = pattern.sub(WITHHELD, text)
-        text = URL_LOGIN.sub(f"{WITHHELD}@", text)
-        text = URL_QUERY.sub(f"?{WITHHELD}", text)
-        text = HEADER.sub(rf"\1 {WITHHELD}", text)
-        return ASSIGNMENT.sub(rf"\1{WITHHELD}", text)
+            text = pattern.sub(REDACTED, text)
+        text = URL_LOGIN.sub(f"{REDACTED}@", text)
+        text = URL_QUERY.sub(f"?{REDACTED}", text)
+        text = HEADER.sub(rf"\1 {REDACTED}", text)
+        return ASSIGNMENT.sub(rf"\1{REDACTED}", text)
 
-    def everywhere(self, value: Any) -> Any:
-        """A document with every text in it scrubbed."""
+    def document(self, value: Any) -> Any:
+        """Redact all strings of a document."""
         match value:
             case str():
                 return self.text(value)
             case dict():
-                return {self.known(name): self.everywhere(item) for name, item in value.items()}
+                return {self.known(name): self.document(item) for name, item in value.items()}
             case list():
-                return [self.everywhere(item) for item in value]
+                return [self.document(item) for item in value]
         return value
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """Everything that gives a secret away: it and its parts, also as they are quoted and encoded, and its lines."""
+    """Yield all forms of a secret: the secret, its parts and lines, also quoted and encoded."""
     yield from filter(None, map(str.strip, secret.splitlines()))
     for part in {secret, secret.strip(), *_parts(secret)}:
         yield part
@@ -75,7 +75,7 @@ def _forms(secret: str) -> Iterator[str]:
 
 
 def _parts(secret: str) -> Iterator[str]:
-    """What a secret is made of: the password of a URL, the texts of a JSON document."""
+    """Yield the parts of a secret: the password of a URL, the strings of a JSON document."""
     try:
         password = urlsplit(secret.strip()).password
     except ValueError:
@@ -98,7 +98,7 @@ def _leaves(document: Any) -> Iterator[str]:
 
 
 def _encoded(secret: bytes) -> Iterator[str]:
-    """base64 of the secret and, wherever it may begin in something longer, the characters that depend on it alone."""
+    """Yield base64 of the secret, and the unaffected characters if it is encoded inside a longer value."""
     if len(secret) < SHORTEST:
         return
     for offset, first in ((0, 0), (1, 2), (2, 3)):

@@ -1,4 +1,4 @@
-"""A short visit to a cluster, with one line to say when it fails."""
+"""A connection to a cluster for one command."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,27 +14,27 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 
 FIELD_MANAGER = "kubectl-coder"
-"""Not the operator's own: what a person writes must stay apart from what it applies."""
-PATIENCE = 3.0
+"""Differs from the operator's, so that changes of users and of the operator are distinguishable."""
+CONNECT_TIMEOUT = 3.0
 
 
-class Refused(Exception):
-    """What was asked for cannot be done; the message is one line for a person."""
+class CommandFailed(Exception):
+    """A command cannot be executed; the message is one line for the user."""
 
 
 @dataclass(frozen=True)
 class ClusterTarget:
-    """Which cluster, and where in it; no namespace means that of the context."""
+    """A cluster and a namespace in it. Defaults to the namespace of the context."""
 
     kubeconfig: Path | None = None
     context: str | None = None
     namespace: str | None = None
-    everywhere: bool = False
+    all_namespaces: bool = False
 
 
 @dataclass(frozen=True)
 class Session:
-    """A cluster that answers, and the namespace that is meant; empty for all of them."""
+    """A connection to a cluster, and the namespace; empty for all namespaces."""
 
     http: Http
     client: Client
@@ -47,9 +47,9 @@ class Session:
 
 
 @asynccontextmanager
-async def visit(place: ClusterTarget) -> AsyncIterator[Session]:
-    config = load(place.kubeconfig, place.context)
-    namespace = "" if place.everywhere else place.namespace or config.namespace
+async def connect(target: ClusterTarget) -> AsyncIterator[Session]:
+    config = load(target.kubeconfig, target.context)
+    namespace = "" if target.all_namespaces else target.namespace or config.namespace
     async with Http(config, f"kubectl-coder/{metadata.version('coder-k8s')}", Metrics()) as http:
-        await wait_for_server(http, config.server, asyncio.Event(), PATIENCE)
+        await wait_for_server(http, config.server, asyncio.Event(), CONNECT_TIMEOUT)
         yield Session(http, Client(http, FIELD_MANAGER), config.server, namespace)

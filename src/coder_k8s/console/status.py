@@ -1,14 +1,14 @@
-"""What there is of Coder in a cluster."""
+"""The status of all Coder resources in a namespace or cluster."""
 
 from . import tree
-from .objects import WORDS, absent, find_all, parse_target
-from .session import Refused, Session
+from .objects import WORDS, find_all, not_found, parse_target
+from .session import CommandFailed, Session
 
 
-async def look(session: Session, name: str | None) -> tree.Tree:
-    """The tree of a namespace, or of what belongs to one object."""
+async def load_tree(session: Session, name: str | None) -> tree.Tree:
+    """Return the tree of a namespace, or of one object and its children."""
     target = parse_target(name) if name else None
     found = tree.build(await find_all(session), target)
     if target is not None and not found.items:
-        raise Refused(absent(session, target, *([target.kind] if target.kind else WORDS)))
+        raise CommandFailed(not_found(session, target, *([target.kind] if target.kind else WORDS)))
     return found

@@ -1,8 +1,8 @@
-"""Control planes with all that belongs to them, as one tree; its structs are also the shape of `status -o json`.
+"""A tree of control planes with their provisioners, proxies and pods. It is also the output of `status -o json`.
 
-Every field is always there, so that scripts need not ask. `details` holds what only one kind has, under the names of
-its status: `version`, `url` and `licenseTier` of a control plane; `organizationName`, `provisionerKeyName`,
-`retiringKeys` and `daemons` of a provisioner; `registered`, `proxyName` and `coderURL` of a proxy.
+Every field is always present. `details` holds the fields of one kind, with the names of its status: `version`, `url`
+and `licenseTier` of a control plane; `organizationName`, `provisionerKeyName`, `retiringKeys` and `daemons` of a
+provisioner; `registered`, `proxyName` and `coderURL` of a proxy.
 """
 
 from collections.abc import Iterable
@@ -25,19 +25,19 @@ from coder_k8s.kube.objects import Kind
 
 from .objects import Coder, Found, Pod, PodCondition, Target
 
-SHAPE = 1
-"""Grows when a script that reads the JSON would have to change."""
+FORMAT_VERSION = 1
+"""Version of the JSON format; incremented for incompatible changes."""
 
 INTENDED = {"NotConfigured", "Disabled", "NotManaged", "ScaledToZero"}
-"""Reasons of conditions that do not hold because the spec wants it so."""
+"""Reasons of conditions that are not True because the spec says so."""
 
 
 class _Part(msgspec.Struct, rename="camel", kw_only=True):
-    """A piece of the tree."""
+    """Base of all parts of the tree."""
 
 
-class Trouble(_Part):
-    """A condition that does not hold."""
+class UnsatisfiedCondition(_Part):
+    """A condition that is not satisfied."""
 
     type: str
     status: str
@@ -46,7 +46,7 @@ class Trouble(_Part):
 
 
 class PodNode(_Part):
-    """A pod, and why it is not ready."""
+    """A pod, and the reason why it is not ready."""
 
     name: str
     ready: bool
@@ -57,7 +57,7 @@ class PodNode(_Part):
 
 
 class Node(_Part):
-    """An object of one of our kinds; one that others refer to and that does not exist has `exists: false`."""
+    """An object of one of the three kinds. If it is referenced but does not exist, `exists` is false."""
 
     kind: str
     namespace: str
@@ -73,44 +73,44 @@ class Node(_Part):
     replicas: int = 0
     ready_replicas: int = 0
     details: dict[str, Any] = {}
-    conditions: list[Trouble] = []
+    conditions: list[UnsatisfiedCondition] = []
     pods: list[PodNode] = []
     children: list["Node"] = []
 
 
 class Tree(_Part):
-    """What `status` found; `podsListed` is false when the API server does not let us list pods."""
+    """The output of `status`; `podsListed` is false if the user cannot list pods."""
 
-    version: int = SHAPE
+    version: int = FORMAT_VERSION
     pods_listed: bool = True
     items: list[Node] = []
 
     @property
     def ready(self) -> bool:
-        """Whether everything is."""
+        """Whether all objects are ready."""
         nodes = [*self.items, *(child for node in self.items for child in node.children)]
         return all(node.ready == "True" for node in nodes)
 
 
 def build(found: Found, target: Target | None = None) -> Tree:
-    """The tree of all objects, or of those that a target means with what belongs to them."""
+    """Return the tree of all objects, or of the target and its children."""
     roots = {plane.key: _plane(plane, found.pods) for plane in found.planes}
-    free: list[Node] = []
-    meant = {plane.key for plane in found.planes if target is None or target.means(CONTROL_PLANE, plane)}
+    standalone: list[Node] = []
+    selected = {plane.key for plane in found.planes if target is None or target.matches(CONTROL_PLANE, plane)}
     for kind, each in found.all:
         if isinstance(each, CoderControlPlane):
             continue
         node = _provisioner(each, found.pods) if isinstance(each, CoderProvisioner) else _proxy(each, found.pods)
         reference = each.spec.control_plane_ref
         key = each.key._replace(name=reference.name) if reference else None
-        if target is not None and key not in meant and not target.means(kind, each):
+        if target is not None and key not in selected and not target.matches(kind, each):
             continue
         if key is None:
-            free.append(node)
+            standalone.append(node)
         else:
             roots.setdefault(key, _missing(key.namespace, key.name)).children.append(node)
-    chosen = [node for key, node in roots.items() if target is None or key in meant or node.children]
-    return Tree(pods_listed=found.pods is not None, items=sorted([*chosen, *free], key=_order))
+    chosen = [node for key, node in roots.items() if target is None or key in selected or node.children]
+    return Tree(pods_listed=found.pods is not None, items=sorted([*chosen, *standalone], key=_order))
 
 
 def _order(node: Node) -> tuple[str, bool, str]:
@@ -125,7 +125,7 @@ def _missing(namespace: str, name: str) -> Node:
         exists=False,
         ready="False",
         reason="NotFound",
-        message="it does not exist, but others refer to it",
+        message="Does not exist, but is referenced by the objects below",
         children=[],
     )
 
@@ -166,7 +166,7 @@ def _proxy(proxy: CoderWorkspaceProxy, pods: list[Pod] | None) -> Node:
 
 
 def _node(kind: Kind[Any], of: Coder, pods: list[Pod] | None, details: dict[str, Any]) -> Node:
-    ready, reason, message = _verdict(of)
+    ready, reason, message = _readiness(of)
     stalled = find(of.status.conditions, CommonCondition.STALLED)
     return Node(
         kind=kind.name,
@@ -182,36 +182,36 @@ def _node(kind: Kind[Any], of: Coder, pods: list[Pod] | None, details: dict[str,
         replicas=of.spec.replicas,
         ready_replicas=of.status.ready_replicas,
         details=details,
-        conditions=[] if ready == "True" else _troubles(of),
+        conditions=[] if ready == "True" else _unsatisfied(of),
         pods=[_pod(pod) for pod in pods or () if _selects(of.status.selector, pod, of)],
         children=[],
     )
 
 
-def _verdict(of: Coder) -> tuple[str, str, str]:
-    """Whether an object is ready, and why not; what was said about an older generation says nothing of this one."""
+def _readiness(of: Coder) -> tuple[str, str, str]:
+    """Return status, reason and message of `Ready`; Unknown if the condition is of an older generation."""
     ready = find(of.status.conditions, CommonCondition.READY)
     if of.deleting:
-        return "False", "Deleting", "it is being deleted; finalizers: " + (", ".join(of.metadata.finalizers) or "none")
+        return "False", "Deleting", "Being deleted; finalizers: " + (", ".join(of.metadata.finalizers) or "none")
     if paused(of):
-        return "Unknown", "Paused", "nothing is written about it until it is resumed"
+        return "Unknown", "Paused", "No changes are made until it is resumed"
     if ready is None:
-        return "Unknown", "NoStatus", "the operator has not spoken of it yet; does it run?"
+        return "Unknown", "NoStatus", "Not reconciled yet. Is the operator running?"
     if ready.observed_generation < of.metadata.generation:
-        return "Unknown", "NotObserved", "the operator has not seen the last change yet; does it run?"
+        return "Unknown", "NotObserved", "The last change is not reconciled yet. Is the operator running?"
     return ready.status, ready.reason, ready.message
 
 
-def _troubles(of: Coder) -> list[Trouble]:
+def _unsatisfied(of: Coder) -> list[UnsatisfiedCondition]:
     return [
-        Trouble(type=each.type, status=each.status, reason=each.reason, message=each.message)
+        UnsatisfiedCondition(type=each.type, status=each.status, reason=each.reason, message=each.message)
         for each in of.status.conditions
         if each.type not in set(CommonCondition) and each.status != "True" and each.reason not in INTENDED
     ]
 
 
 def _selects(selector: str, pod: Pod, of: Coder) -> bool:
-    """Whether a pod is of an object, by the selector that its status has for autoscalers."""
+    """Return whether a pod belongs to an object, by the selector in its status."""
     wanted = dict(pair.split("=", 1) for pair in selector.split(",") if pair)
     here = pod.metadata.namespace == of.metadata.namespace
     return bool(wanted) and here and wanted.items() <= pod.metadata.labels.items()
@@ -220,7 +220,7 @@ def _selects(selector: str, pod: Pod, of: Coder) -> bool:
 def _pod(pod: Pod) -> PodNode:
     status = pod.status
     ready = any(each.type == "Ready" and each.status == "True" for each in status.conditions)
-    reason, message = ("", "") if ready else _why(pod)
+    reason, message = ("", "") if ready else _unready_reason(pod)
     return PodNode(
         name=pod.metadata.name,
         ready=ready,
@@ -231,13 +231,13 @@ def _pod(pod: Pod) -> PodNode:
     )
 
 
-def _why(pod: Pod) -> tuple[str, str]:
-    """The first thing that keeps a pod from being ready: a container, or whatever keeps it from a node."""
+def _unready_reason(pod: Pod) -> tuple[str, str]:
+    """Return reason and message of the first container that does not run, or of the first False condition."""
     for container in pod.status.container_statuses:
         if (waiting := container.state.waiting) is not None:
             return waiting.reason, waiting.message
-        if (ended := container.state.terminated) is not None:
-            return ended.reason, f"exit code {ended.exit_code}"
+        if (terminated := container.state.terminated) is not None:
+            return terminated.reason, f"exit code {terminated.exit_code}"
     for condition in _in_order(pod.status.conditions):
         if condition.status == "False" and condition.reason:
             return condition.reason, condition.message
@@ -245,5 +245,5 @@ def _why(pod: Pod) -> tuple[str, str]:
 
 
 def _in_order(conditions: Iterable[PodCondition]) -> list[PodCondition]:
-    """A pod that has no node has also no ready containers; the first is the cause."""
+    """Return conditions with `PodScheduled` first, because it is the cause of the other ones."""
     return sorted(conditions, key=lambda each: each.type != "PodScheduled")
