@@ -14,7 +14,7 @@ import uvloop
 from prometheus_client import ProcessCollector
 
 from coder_k8s import logs
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, WORKSPACE_PROXY
+from coder_k8s.api import RESOURCES
 from coder_k8s.coderd.connections import Connections, parse_connect_to
 from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
 from coder_k8s.controllers.readiness import ObjectReadiness
@@ -152,7 +152,7 @@ def stop_on_signals(stopping: asyncio.Event) -> None:
 async def log_missing_kinds(http: Http) -> None:
     """Log an error for kinds that are not installed; the informers wait for them."""
     try:
-        absent = await missing_kinds(http, (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY))
+        absent = await missing_kinds(http, [resource.kind for resource in RESOURCES])
     except errors.KubeError as error:
         log.warning("cannot check which kinds are installed: %s", error)
         return

@@ -2,12 +2,14 @@
 
 import re
 
-from coder_k8s.api.reasons import REASONS
+from coder_k8s.api import RESOURCES
+from coder_k8s.api.reasons import COMMON_REASONS
 from tests.docs.pages import DOCS
 
 PAGE = (DOCS / "troubleshooting.md").read_text()
 HEADINGS = re.findall(r"^### (\w+)$", PAGE, re.MULTILINE)
-KNOWN = [reason for kind in REASONS.values() for reasons in kind.values() for reason in reasons]
+TABLES = [COMMON_REASONS, *(resource.reasons for resource in RESOURCES)]
+KNOWN = [reason for table in TABLES for reasons in table.values() for reason in reasons]
 
 
 def test_every_reason_that_asks_for_somebody_is_covered() -> None:

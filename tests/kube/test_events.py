@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import config
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.events import BURST, PERIOD, REFILL, WINDOW, EventCorrelator, EventKey, Recorder, Series
+from coder_k8s.kube.events import (
+    BURST,
+    PERIOD,
+    REFILL,
+    WINDOW,
+    EventCorrelator,
+    EventKey,
+    EventReason,
+    Recorder,
+    Series,
+)
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.metrics import Metrics
@@ -171,7 +181,9 @@ async def test_fields_of_an_event(
 ) -> None:
     recorder = recorder_with(client, metrics, now=lambda: NOW, unique=lambda: "c0ffee")
     async with running(recorder):
-        recorder.warning(CONFIG_MAP, demo, "LicenseExpiring", "it expires in 7 days", "CheckLicense")
+        recorder.record(
+            CONFIG_MAP, demo, EventReason("LicenseExpiring", "Warning"), "it expires in 7 days", "CheckLicense"
+        )
         [event] = await eventually(lambda: events(cluster, namespace))
     assert event["metadata"]["name"] == "demo.c0ffee"
     known = {name: event[name] for name in event if not name.startswith("deprecated") and name != "metadata"}
@@ -198,7 +210,7 @@ async def test_kubectl_shows_an_event_with_its_count(
 ) -> None:
     recorder = recorder_with(client, metrics)
     for _ in range(3):
-        recorder.normal(CONFIG_MAP, demo, "LicenseApplied", "the license was uploaded")
+        recorder.record(CONFIG_MAP, demo, EventReason("LicenseApplied", "Normal"), "the license was uploaded")
     await recorder.flush(10)
     events_output = await asyncio.to_thread(
         cluster.kubectl, "events", "--namespace", namespace, "--for", "configmap/demo"
@@ -222,16 +234,16 @@ async def test_repeats_become_a_series(
         return known
 
     async with running(recorder):
-        recorder.warning(CONFIG_MAP, demo, "Broken", "it broke")
+        recorder.record(CONFIG_MAP, demo, EventReason("Broken", "Warning"), "it broke")
         await eventually(lambda: events(cluster, namespace))
         now += SECOND
-        recorder.warning(CONFIG_MAP, demo, "Broken", "it broke")
+        recorder.record(CONFIG_MAP, demo, EventReason("Broken", "Warning"), "it broke")
         await eventually(series)
         assert series() == {"count": 2, "lastObservedTime": "2026-02-03T04:05:07.000007Z"}
         now += SECOND
         for _ in range(50):
-            recorder.warning(CONFIG_MAP, demo, "Broken", "it broke")
-        recorder.normal(CONFIG_MAP, demo, "Repaired", "another event is written meanwhile")
+            recorder.record(CONFIG_MAP, demo, EventReason("Broken", "Warning"), "it broke")
+        recorder.record(CONFIG_MAP, demo, EventReason("Repaired", "Normal"), "another event is written meanwhile")
         await eventually(lambda: len(events(cluster, namespace)) == 2)
     assert requests(metrics, "PATCH") == 1
 
@@ -244,13 +256,13 @@ async def test_an_expired_event_is_created_again(
     cluster: ClusterAccess, namespace: str, client: Client, demo: Object, metrics: Metrics
 ) -> None:
     recorder = recorder_with(client, metrics)
-    recorder.warning(CONFIG_MAP, demo, "Broken", "it broke")
+    recorder.record(CONFIG_MAP, demo, EventReason("Broken", "Warning"), "it broke")
     await recorder.flush(10)
     [event] = events(cluster, namespace)
     path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events/{event['metadata']['name']}"
     assert cluster.request("DELETE", path)[0] == 200
 
-    recorder.warning(CONFIG_MAP, demo, "Broken", "it broke")
+    recorder.record(CONFIG_MAP, demo, EventReason("Broken", "Warning"), "it broke")
     await recorder.flush(10)
     [recreated] = events(cluster, namespace)
     assert recreated["series"]["count"] == 2
@@ -262,7 +274,12 @@ async def test_events_of_cluster_scoped_objects_are_in_default(
     cluster: ClusterAccess, namespace: str, client: Client, metrics: Metrics
 ) -> None:
     recorder = recorder_with(client, metrics)
-    recorder.normal(NAMESPACE, await client.get(NAMESPACE, Key("", namespace)), "Labelled", "it may run workspaces")
+    recorder.record(
+        NAMESPACE,
+        await client.get(NAMESPACE, Key("", namespace)),
+        EventReason("Labelled", "Normal"),
+        "it may run workspaces",
+    )
     await recorder.flush(10)
     [event] = [event for event in events(cluster, "default") if event["regarding"]["name"] == namespace]
     assert event["reason"] == "Labelled"
@@ -277,7 +294,7 @@ async def test_long_names_and_notes_are_truncated(
 ) -> None:
     recorder = recorder_with(client, metrics)
     demo = await client.create(CONFIG_MAP, {"metadata": {"namespace": namespace, "name": name}})
-    recorder.normal(CONFIG_MAP, demo, "Long", note)
+    recorder.record(CONFIG_MAP, demo, EventReason("Long", "Normal"), note)
     await recorder.flush(10)
     [event] = events(cluster, namespace)
     assert event["note"] == note or note.startswith(event["note"].removesuffix("…"))
@@ -291,7 +308,7 @@ async def test_a_rejected_write_is_counted_and_logged(
     recorder = recorder_with(client, metrics)
     with caplog.at_level(logging.WARNING, "coder_k8s.kube.events"):
         async with running(recorder):
-            recorder.normal(CONFIG_MAP, demo, "", "an event needs a reason")
+            recorder.record(CONFIG_MAP, demo, EventReason("", "Normal"), "an event needs a reason")
             await eventually(lambda: dropped(metrics, "failed") == 1)
     assert "cannot write event" in caplog.text
     assert "needs a reason" not in caplog.text
@@ -303,7 +320,7 @@ async def test_the_note_of_a_rejected_warning_is_logged(
     recorder = recorder_with(client, metrics)
     with caplog.at_level(logging.WARNING, "coder_k8s.kube.events"):
         async with running(recorder):
-            recorder.warning(CONFIG_MAP, demo, "", "Key build is left in Coder")
+            recorder.record(CONFIG_MAP, demo, EventReason("", "Warning"), "Key build is left in Coder")
             await eventually(lambda: dropped(metrics, "failed") == 1)
     assert "Key build is left in Coder" in caplog.text
 
@@ -331,10 +348,10 @@ async def test_a_server_that_never_responds_blocks_no_caller(silent_server: Path
     async with Http(config.load(silent_server), "test", metrics) as http:
         recorder = recorder_with(Client(http, "test"), metrics, capacity=10)
         async with running(recorder):
-            recorder.normal(CONFIG_MAP, objects[0], "First", "this one is being sent")
+            recorder.record(CONFIG_MAP, objects[0], EventReason("First", "Normal"), "this one is being sent")
             await asyncio.sleep(0)
             for demo in objects:
-                recorder.normal(CONFIG_MAP, demo, "Repeated", "this one is queued")
+                recorder.record(CONFIG_MAP, demo, EventReason("Repeated", "Normal"), "this one is queued")
             assert dropped(metrics, "queue_full") >= 89
         started = asyncio.get_running_loop().time()
         await recorder.flush(0.05)

@@ -10,7 +10,7 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.election import Election
-from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.events import EventReason, Recorder
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import CONFIG_MAP
@@ -63,7 +63,9 @@ class Process:
         self.began.append(key)
         await self.finish.wait()
         await self.client.merge(CONFIG_MAP, key, {"data": {"by": self.election.identity}})
-        self.recorder.normal(CONFIG_MAP, await self.client.get(CONFIG_MAP, key), "Finished", "as the last thing")
+        self.recorder.record(
+            CONFIG_MAP, await self.client.get(CONFIG_MAP, key), EventReason("Finished", "Normal"), "as the last thing"
+        )
         self.finished.append(key)
 
     async def holder(self) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import click
 import pytest
 
-from coder_k8s.api.events import EVENTS
-from coder_k8s.api.reasons import REASONS
+from coder_k8s.api import RESOURCES
+from coder_k8s.api.events import COMMON_EVENTS
+from coder_k8s.api.reasons import COMMON_REASONS
 from coder_k8s.cli import main
 from coder_k8s.manifests import alerts, reference_metrics
 from coder_k8s.manifests.reference_commands import commands_page, flags_page
@@ -55,7 +56,7 @@ def test_tables_have_as_many_cells_in_each_row(name: str) -> None:
 def test_every_reason_is_an_anchor_with_its_meaning_and_remedy() -> None:
     text = conditions_page()
     sections = dict(re.findall(r"^### (\w+)\n\n(.*?)(?=^### |\Z)", text, re.MULTILINE | re.DOTALL))
-    for conditions in REASONS.values():
+    for conditions in (COMMON_REASONS, *(resource.reasons for resource in RESOURCES)):
         for condition, reasons in conditions.items():
             for reason in reasons:
                 assert f"`{condition}` of " in sections[reason]
@@ -65,8 +66,8 @@ def test_every_reason_is_an_anchor_with_its_meaning_and_remedy() -> None:
 
 def test_every_event_has_its_row() -> None:
     text = events_page()
-    for event in EVENTS:
-        assert f"| `{event.reason}` | {event.type} |" in text
+    for event in (*COMMON_EVENTS, *(event for resource in RESOURCES for event in resource.events)):
+        assert f"| `{event}` | {event.type} |" in text
 
 
 def test_every_flag_has_its_row_with_variable_and_default() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from coder_k8s.api import RESOURCES, CommonCondition
-from coder_k8s.api.events import EVENTS
-from coder_k8s.api.reasons import REASONS
+from coder_k8s.api.events import COMMON_EVENTS
+from coder_k8s.api.reasons import COMMON_REASONS
 from tests.security.audit import entries, is_operators, place, resource
 
 STATUS = {f"{each.kind.plural}/status": each for each in RESOURCES}
@@ -22,10 +22,9 @@ def conditions() -> set[tuple[str, str, str]]:
     """Every documented condition: kind, type and reason. `Ready` and its like also have the reasons of the others."""
     found: set[tuple[str, str, str]] = set()
     for each in RESOURCES:
-        own = REASONS[each.conditions]
-        every = {reason for reasons in own.values() for reason in reasons}
-        found |= {(each.kind.name, type_, reason) for type_, reasons in own.items() for reason in reasons}
-        for type_, reasons in REASONS[CommonCondition].items():
+        every = {reason for reasons in each.reasons.values() for reason in reasons}
+        found |= {(each.kind.name, type_, reason) for type_, reasons in each.reasons.items() for reason in reasons}
+        for type_, reasons in COMMON_REASONS.items():
             found |= {(each.kind.name, type_, reason) for reason in every.union(reasons)}
     return found
 
@@ -33,7 +32,9 @@ def conditions() -> set[tuple[str, str, str]]:
 def events() -> set[tuple[str, str, str]]:
     """Every documented event: kind, type and reason. An object that becomes `Stalled` has an event of that reason."""
     stalled = {(kind, "Warning", reason) for kind, type_, reason in conditions() if type_ == CommonCondition.STALLED}
-    return stalled | {(kind.name, event.type, event.reason) for event in EVENTS for kind in event.kinds}
+    return stalled | {
+        (each.kind.name, event.type, event) for each in RESOURCES for event in (*COMMON_EVENTS, *each.events)
+    }
 
 
 def undocumented(requests: Iterable[dict[str, Any]]) -> list[str]:

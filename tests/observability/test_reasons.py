@@ -9,48 +9,50 @@ from typing import Any
 import pytest
 
 from coder_k8s import controllers
-from coder_k8s.api import RESOURCES, reasons
-from coder_k8s.api.conditions import CommonCondition
-from coder_k8s.api.events import EVENTS
-from coder_k8s.api.reasons import REASONS, Reason
+from coder_k8s.api import RESOURCES, events, reasons
+from coder_k8s.api.events import COMMON_EVENTS, Event
+from coder_k8s.api.reasons import COMMON_REASONS, CommonCondition, Reason
 from tests.observability.documented import undocumented
 from tests.security.audit import OPERATOR
 
-CONSTANTS = {name: value for name, value in vars(reasons).items() if isinstance(value, Reason)}
-LISTED = [(condition, reason) for table in REASONS.values() for condition, row in table.items() for reason in row]
+REASONS = {name: value for name, value in vars(reasons).items() if isinstance(value, Reason)}
+EVENTS = {name: value for name, value in vars(events).items() if isinstance(value, Event)}
+TABLES = [(CommonCondition, COMMON_REASONS), *((each.conditions, each.reasons) for each in RESOURCES)]
+LISTED = [(condition, reason) for _, table in TABLES for condition, row in table.items() for reason in row]
+LISTED_EVENTS = [*COMMON_EVENTS, *(event for each in RESOURCES for event in each.events)]
 SOURCES = "".join(path.read_text() for path in Path(controllers.__file__ or "").parent.rglob("*.py"))
 NAME = re.compile(r"[A-Z][A-Za-z]+")
 
 
-def test_constant_has_the_name_of_its_reason() -> None:
-    assert {name: name.replace("_", "").lower() for name in CONSTANTS} == {
-        name: reason.lower() for name, reason in CONSTANTS.items()
+@pytest.mark.parametrize("constants", [REASONS, EVENTS], ids=["reasons", "events"])
+def test_constant_has_the_name_of_its_reason(constants: dict[str, str]) -> None:
+    assert {name: name.replace("_", "").lower() for name in constants} == {
+        name: reason.lower() for name, reason in constants.items()
     }
 
 
 def test_every_constant_is_used_and_listed() -> None:
-    used = set(re.findall(r"\breasons\.([A-Z_]+)\b", SOURCES))
-    assert set(CONSTANTS) - used == set()
-    assert set(CONSTANTS.values()) == {reason for _, reason in LISTED}
+    assert set(REASONS) - set(re.findall(r"\breasons\.([A-Z_]+)\b", SOURCES)) == set()
+    assert set(REASONS.values()) == {reason for _, reason in LISTED}
+    assert set(EVENTS) - set(re.findall(r"\bevents\.([A-Z_]+)\b", SOURCES)) == set()
+    assert set(EVENTS.values()) == set(LISTED_EVENTS)
 
 
-def test_every_condition_of_every_kind_has_reasons() -> None:
-    enums: set[type[StrEnum]] = {CommonCondition, *(resource.conditions for resource in RESOURCES)}
-    assert set(REASONS) == enums
-    for enum in enums:
-        assert list(REASONS[enum]) == list(enum)
-        assert all(REASONS[enum].values())
+@pytest.mark.parametrize(("enum", "table"), TABLES)
+def test_every_condition_has_reasons(enum: type[StrEnum], table: dict[StrEnum, tuple[Reason, ...]]) -> None:
+    assert list(table) == list(enum)
+    assert all(table.values())
 
 
 def test_nothing_is_listed_twice() -> None:
-    listed = Counter((type(condition), condition, reason) for condition, reason in LISTED)
-    events = Counter(event.reason for event in EVENTS)
-    assert [key for counter in (listed, events) for key, number in counter.items() if number > 1] == []
+    pairs = Counter((type(condition), condition, reason) for condition, reason in LISTED)
+    names = Counter(LISTED_EVENTS)
+    assert [key for counter in (pairs, names) for key, number in counter.items() if number > 1] == []
 
 
 def test_texts_are_sentences_for_a_table() -> None:
     texts = [(str(reason), reason.meaning, reason.remedy) for _, reason in LISTED]
-    texts += [(event.reason, event.when, event.remedy) for event in EVENTS]
+    texts += [(str(event), event.meaning, event.remedy) for event in LISTED_EVENTS]
     for name, meaning, remedy in texts:
         assert NAME.fullmatch(name)
         assert meaning.endswith("."), name
@@ -59,7 +61,7 @@ def test_texts_are_sentences_for_a_table() -> None:
 
 
 def test_every_warning_has_a_remedy() -> None:
-    assert [event.reason for event in EVENTS if event.type == "Warning" and not event.remedy] == []
+    assert [event for event in LISTED_EVENTS if event.type == "Warning" and not event.remedy] == []
 
 
 def status(type_: str, reason: str, user: str = OPERATOR) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from typing import Annotated, Any, ClassVar
 
 from coder_k8s.kube.objects import Kind, Object
 
-from .conditions import ControlPlaneCondition
+from .events.controlplane import CONTROL_PLANE_EVENTS
 from .markers import Check, Column, Core, Resource, Schema
+from .reasons.controlplane import CONTROL_PLANE_REASONS, ControlPlaneCondition
 from .shared import (
     GROUP,
     LETTER_FIRST,
@@ -289,10 +290,13 @@ CONTROL_PLANE = Kind(GROUP, VERSION, "CoderControlPlane", "codercontrolplanes", 
 CONTROL_PLANE_RESOURCE = Resource(
     CONTROL_PLANE,
     short_name="ccp",
+    noun="control plane",
     columns=columns(
         Column("Version", ".status.version"),
         Column("URL", ".status.url", wide=True),
         Column("Tier", ".status.licenseTier", wide=True),
     ),
     conditions=ControlPlaneCondition,
+    reasons=CONTROL_PLANE_REASONS,
+    events=CONTROL_PLANE_EVENTS,
 )

@@ -4,11 +4,15 @@ The generators of `coder_k8s.manifests` read them. Decoding ignores them, so tha
 limit existed can still be decoded.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from coder_k8s.kube.objects import Kind, Object
+from coder_k8s.kube.objects import Kind
+
+from .events import Event
+from .reasons import Reason
 
 
 class Schema:
@@ -49,7 +53,13 @@ class Column:
 class Resource:
     """A kind with its short name, columns and conditions."""
 
-    kind: Kind[Object]
+    kind: Kind[Any]
     short_name: str
+    noun: str
+    """What the command line calls an object of this kind, such as `control plane`."""
     columns: tuple[Column, ...]
     conditions: type[StrEnum]
+    reasons: Mapping[StrEnum, tuple[Reason, ...]]
+    """The reasons that each condition can have."""
+    events: tuple[Event, ...]
+    """The events that only this kind has."""

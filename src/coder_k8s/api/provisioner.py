@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar
 
 from coder_k8s.kube.objects import Kind, Object
 
-from .conditions import ProvisionerCondition
+from .events.provisioner import PROVISIONER_EVENTS
 from .markers import Check, Column, Resource, Schema
+from .reasons.provisioner import PROVISIONER_REASONS, ProvisionerCondition
 from .shared import (
     GROUP,
     VERSION,
@@ -192,6 +193,7 @@ PROVISIONER = Kind(GROUP, VERSION, "CoderProvisioner", "coderprovisioners", Code
 PROVISIONER_RESOURCE = Resource(
     PROVISIONER,
     short_name="cprov",
+    noun="provisioner",
     columns=columns(
         Column("Control Plane", ".spec.controlPlaneRef.name"),
         Column("Organization", ".spec.organizationName", wide=True),
@@ -200,4 +202,6 @@ PROVISIONER_RESOURCE = Resource(
         Column("Key", ".status.provisionerKeyName", wide=True),
     ),
     conditions=ProvisionerCondition,
+    reasons=PROVISIONER_REASONS,
+    events=PROVISIONER_EVENTS,
 )

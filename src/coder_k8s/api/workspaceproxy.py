@@ -6,8 +6,9 @@ from typing import Annotated, ClassVar
 
 from coder_k8s.kube.objects import Kind, Object
 
-from .conditions import WorkspaceProxyCondition
+from .events.workspaceproxy import WORKSPACE_PROXY_EVENTS
 from .markers import Check, Column, Resource, Schema
+from .reasons.workspaceproxy import WORKSPACE_PROXY_REASONS, WorkspaceProxyCondition
 from .shared import (
     GROUP,
     SERVICE_NAME,
@@ -152,9 +153,12 @@ WORKSPACE_PROXY = Kind(GROUP, VERSION, "CoderWorkspaceProxy", "coderworkspacepro
 WORKSPACE_PROXY_RESOURCE = Resource(
     WORKSPACE_PROXY,
     short_name="cwp",
+    noun="proxy",
     columns=columns(
         Column("Registered", ".status.registered", "boolean", wide=True),
         Column("Primary URL", ".spec.primaryAccessURL", wide=True),
     ),
     conditions=WorkspaceProxyCondition,
+    reasons=WORKSPACE_PROXY_REASONS,
+    events=WORKSPACE_PROXY_EVENTS,
 )

@@ -9,13 +9,13 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from coder_k8s.api import reasons
+from coder_k8s.api import events, reasons
 from coder_k8s.api.shared import Status
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import Finding, find, merge
-from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.events import EventReason, Recorder
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object
 from coder_k8s.kube.patch import merge_patch
@@ -107,7 +107,7 @@ class StatusWriter(Generic[T]):
         seen = self._cache.get(key)
         if seen is None:
             return None
-        self._recorder.warning(self._kind, seen, "StatusRejected", str(rejected))
+        self._recorder.record(self._kind, seen, events.STATUS_REJECTED, str(rejected))
         return REJECTED_RETRY
 
     def _about(self, key: Key) -> dict[str, str]:
@@ -199,12 +199,13 @@ class StatusWriter(Generic[T]):
 
     def _announce(self, seen: T, before: Status, after: Status) -> None:
         """One event when an object becomes ready, or user action is required. Another message is no other event."""
-        for type_, tell in ((READY, self._recorder.normal), (STALLED, self._recorder.warning)):
+        for type_ in (READY, STALLED):
             old, new = find(before.conditions, type_), find(after.conditions, type_)
             if new is None or new.status != "True":
                 continue
             if old is None or (old.status, old.reason) != (new.status, new.reason):
-                tell(self._kind, seen, "Ready" if type_ == READY else new.reason, new.message)
+                event = events.READY if type_ == READY else EventReason(new.reason, "Warning")
+                self._recorder.record(self._kind, seen, event, new.message)
 
 
 def _is_known(seen: Object) -> bool:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
@@ -142,6 +142,17 @@ class EventCorrelator:
         self._buckets = {uid: full_at for uid, full_at in self._buckets.items() if full_at > now}
 
 
+class EventReason(str):
+    """The reason of an event, with the type of all events of this reason."""
+
+    type: Literal["Normal", "Warning"]
+
+    def __new__(cls, name: str, type: Literal["Normal", "Warning"]) -> Self:  # noqa: A002 - Kubernetes' own word
+        self = super().__new__(cls, name)
+        self.type = type
+        return self
+
+
 class Recorder:
     """Records events for one process. Not thread-safe."""
 
@@ -170,13 +181,15 @@ class Recorder:
         due = self._correlator.due
         return not self._writing and (due is None or due > self._now())
 
-    def normal(self, kind: Kind[Any], regarding: Object, reason: str, note: str, action: str = "Reconcile") -> None:
-        """Record an event of type Normal."""
-        self._record(kind, regarding, "Normal", reason, note, action)
-
-    def warning(self, kind: Kind[Any], regarding: Object, reason: str, note: str, action: str = "Reconcile") -> None:
-        """Record an event of type Warning."""
-        self._record(kind, regarding, "Warning", reason, note, action)
+    def record(
+        self, kind: Kind[Any], regarding: Object, reason: EventReason, note: str, action: str = "Reconcile"
+    ) -> None:
+        """Queue an event about an object."""
+        uid, note = regarding.metadata.uid, _truncate(note)
+        key = EventKey(kind.api_version, kind.name, regarding.key, uid, reason.type, str(reason), note, action)
+        if reason_dropped := self._correlator.record(key, self._now()):
+            self._drop(reason_dropped)
+        self._recorded.set()
 
     async def run(self) -> None:
         """Write events when they are due, until cancelled."""
@@ -197,21 +210,6 @@ class Recorder:
                 while series := self._correlator.pop():
                     await self._write(series)
         self._drop("shutdown", len(self._correlator))
-
-    def _record(
-        self,
-        kind: Kind[Any],
-        regarding: Object,
-        type: Literal["Normal", "Warning"],  # noqa: A002 - the name of the API field
-        reason: str,
-        note: str,
-        action: str,
-    ) -> None:
-        uid = regarding.metadata.uid
-        key = EventKey(kind.api_version, kind.name, regarding.key, uid, type, reason, _truncate(note), action)
-        if reason_dropped := self._correlator.record(key, self._now()):
-            self._drop(reason_dropped)
-        self._recorded.set()
 
     async def _write(self, series: Series) -> None:
         key, count = series.key, series.count

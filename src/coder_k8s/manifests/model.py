@@ -89,7 +89,7 @@ def descriptions(cls: type) -> dict[str, str]:
     """Return the description of each attribute of a class, by name. It is inherited from the base class if missing."""
     texts: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        if base.__module__.startswith("coder_k8s.api"):
+        if base.__module__.startswith(("coder_k8s.api", cls.__module__)):
             texts |= _own_descriptions(base)
     return texts
 

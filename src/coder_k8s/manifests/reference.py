@@ -1,15 +1,14 @@
 """The API reference pages, one for each kind."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from coder_k8s.api.conditions import CommonCondition
 from coder_k8s.api.markers import Check, Core, Resource
-from coder_k8s.api.reasons import REASONS
+from coder_k8s.api.reasons import COMMON_REASONS, CommonCondition, Reason
 from coder_k8s.api.shared import CATEGORY
 
 from .crd import TYPES, schema_default
@@ -48,8 +47,8 @@ def page(resource: Resource) -> str:
         "changes only with `status`.",
         "The [conditions reference](conditions.md) describes what to do for each reason. `Ready`, `Reconciling` and "
         "`Stalled` have the reason of the first condition that is not satisfied, if any.",
-        *_conditions(CommonCondition),
-        *_conditions(resource.conditions),
+        *_conditions(CommonCondition, COMMON_REASONS),
+        *_conditions(resource.conditions, resource.reasons),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -140,13 +139,13 @@ def _rules(checks: tuple[Check, ...]) -> Iterator[str]:
         yield "\n".join(f"- {check.message}" for check in checks)
 
 
-def _conditions(types: type[StrEnum]) -> Iterator[str]:
+def _conditions(types: type[StrEnum], reasons: Mapping[StrEnum, tuple[Reason, ...]]) -> Iterator[str]:
     texts = descriptions(types)
     for condition in types:
         yield f"### {condition}"
         yield texts[condition.name]
         yield "\n".join(
-            f"- [`{reason}`](conditions.md#{reason.lower()}): {reason.meaning}" for reason in REASONS[types][condition]
+            f"- [`{reason}`](conditions.md#{reason.lower()}): {reason.meaning}" for reason in reasons[condition]
         )
 
 

@@ -1,13 +1,12 @@
 """The reference pages of conditions and events."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from coder_k8s.api import RESOURCES
-from coder_k8s.api.conditions import CommonCondition
-from coder_k8s.api.events import EVENTS
-from coder_k8s.api.reasons import REASONS
+from coder_k8s.api.events import COMMON_EVENTS, Event
+from coder_k8s.api.reasons import COMMON_REASONS, CommonCondition, Reason
 
 from .model import descriptions
 from .reference import table
@@ -23,26 +22,18 @@ def conditions_page() -> str:
         "lower case, such as `conditions.md#secretmissing`.",
         "## All kinds",
         "If another condition is not satisfied, these conditions have its reason instead of a reason in the table.",
-        _overview(CommonCondition),
+        _overview(CommonCondition, COMMON_REASONS),
     ]
     for resource in RESOURCES:
-        blocks += [f"## {resource.kind.name}", _overview(resource.conditions)]
+        blocks += [f"## {resource.kind.name}", _overview(resource.conditions, resource.reasons)]
     blocks += ["## Reasons", *_reasons()]
     return "\n\n".join(blocks) + "\n"
 
 
 def events_page() -> str:
     """Return the page with all events."""
-    rows = [
-        [
-            f"`{event.reason}`",
-            event.type,
-            ", ".join(kind.name for kind in event.kinds),
-            event.when,
-            event.remedy,
-        ]
-        for event in EVENTS
-    ]
+    rows = [_event(event, ", ".join(resource.kind.name for resource in RESOURCES)) for event in COMMON_EVENTS]
+    rows += [_event(event, resource.kind.name) for resource in RESOURCES for event in resource.events]
     blocks = [
         "# Events",
         "The events that `kubectl describe` and `kubectl events` show. Repeated events are aggregated into one object "
@@ -54,13 +45,17 @@ def events_page() -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _overview(types: type[StrEnum]) -> str:
+def _event(event: Event, kinds: str) -> list[str]:
+    return [f"`{event}`", event.type, kinds, event.meaning, event.remedy]
+
+
+def _overview(types: type[StrEnum], reasons: Mapping[StrEnum, tuple[Reason, ...]]) -> str:
     texts = descriptions(types)
     rows = [
         [
             f"`{condition}`",
             texts[condition.name],
-            ", ".join(f"[{reason}](#{reason.lower()})" for reason in REASONS[types][condition]),
+            ", ".join(f"[{reason}](#{reason.lower()})" for reason in reasons[condition]),
         ]
         for condition in types
     ]
@@ -77,10 +72,10 @@ def _reasons() -> Iterator[str]:
 
 def _by_name() -> dict[str, dict[tuple[str, str], list[str]]]:
     """Return the conditions that have a reason, by its name, then by its meaning and remedy."""
-    kinds = {CommonCondition: EVERY_KIND} | {resource.conditions: resource.kind.name for resource in RESOURCES}
+    tables = {EVERY_KIND: COMMON_REASONS} | {resource.kind.name: resource.reasons for resource in RESOURCES}
     by_name: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
-    for types, conditions in REASONS.items():
+    for kind, conditions in tables.items():
         for condition, reasons in conditions.items():
             for reason in reasons:
-                by_name[reason][reason.meaning, reason.remedy].append(f"`{condition}` of {kinds[types]}")
+                by_name[reason][reason.meaning, reason.remedy].append(f"`{condition}` of {kind}")
     return by_name

@@ -1,10 +1,20 @@
-"""The reasons that several conditions share, and those of the conditions of every kind."""
+"""The conditions of every kind with their reasons, and the reasons that conditions of several kinds share."""
 
 from enum import StrEnum
 
-from coder_k8s.api.conditions import CommonCondition
-
 from .reason import Reason
+
+
+class CommonCondition(StrEnum):
+    """The conditions of every kind."""
+
+    READY = "Ready"
+    """Summary: True only when every component that this object needs is ready at this generation."""
+    RECONCILING = "Reconciling"
+    """True while the operator has work to do."""
+    STALLED = "Stalled"
+    """True only when user action is required; its reason names the cause."""
+
 
 PAUSED = Reason(
     "Paused",

@@ -1,8 +1,6 @@
-"""The reasons of the conditions of a CoderControlPlane."""
+"""The conditions of a CoderControlPlane, with their reasons."""
 
 from enum import StrEnum
-
-from coder_k8s.api.conditions import ControlPlaneCondition
 
 from .common import (
     APPLIED,
@@ -21,6 +19,24 @@ from .common import (
     TOKEN_REJECTED,
 )
 from .reason import Reason
+
+
+class ControlPlaneCondition(StrEnum):
+    """The conditions of a CoderControlPlane."""
+
+    AVAILABLE = "Available"
+    """Pods serve requests."""
+    OPERATOR_ACCESS_READY = "OperatorAccessReady"
+    """The operator has a token for Coder's API."""
+    LICENSE_APPLIED = "LicenseApplied"
+    """Coder has the license of `licenseSecretRef`."""
+    ENTITLEMENTS_KNOWN = "EntitlementsKnown"
+    """The operator knows the entitlements of this Coder deployment."""
+    EXPOSED = "Exposed"
+    """The Ingress or HTTPRoute is in place; only with `expose`."""
+    WORKSPACE_RBAC_READY = "WorkspaceRBACReady"
+    """Coder can run workspaces in all the namespaces of the spec."""
+
 
 ROLLOUT_IN_PROGRESS = Reason("RolloutInProgress", "Pods serve, but the rollout of this generation is not complete.")
 ROLLOUT_STUCK = Reason(

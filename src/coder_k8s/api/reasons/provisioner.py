@@ -1,8 +1,7 @@
-"""The reasons of the conditions of a CoderProvisioner."""
+# ruff: noqa: S105 - the names of secrets are no secrets
+"""The conditions of a CoderProvisioner, with their reasons."""
 
 from enum import StrEnum
-
-from coder_k8s.api.conditions import ProvisionerCondition
 
 from .common import (
     CONTROL_PLANE_MISSING,
@@ -23,6 +22,28 @@ from .common import (
     TOKEN_REJECTED,
 )
 from .reason import Reason
+
+
+class ProvisionerCondition(StrEnum):
+    """The conditions of a CoderProvisioner."""
+
+    CONTROL_PLANE_READY = "ControlPlaneReady"
+    """The control plane of `controlPlaneRef` exists and has a URL."""
+    BOOTSTRAP_SECRET_READY = "BootstrapSecretReady"
+    """The Secret of `bootstrap.credentialsSecretRef` has a token; only with `bootstrap`."""
+    OPERATOR_ACCESS_READY = "OperatorAccessReady"
+    """The operator has access to the control plane; only without `bootstrap`."""
+    EXTERNAL_PROVISIONERS_ENTITLED = "ExternalProvisionersEntitled"
+    """The license of the control plane covers external provisioners."""
+    PROVISIONER_KEY_READY = "ProvisionerKeyReady"
+    """Coder has the key that the spec asks for."""
+    PROVISIONER_KEY_SECRET_READY = "ProvisionerKeySecretReady"
+    """The Secret of the key holds it."""
+    DEPLOYMENT_READY = "DeploymentReady"
+    """Pods of the daemons are ready."""
+    DAEMONS_CONNECTED = "DaemonsConnected"
+    """Coder sees the daemons as connected."""
+
 
 CONTROL_PLANE_AVAILABLE = Reason("ControlPlaneAvailable", "The control plane exists and has a URL.")
 CONTROL_PLANE_NOT_READY = Reason(

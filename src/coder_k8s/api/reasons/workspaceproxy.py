@@ -1,8 +1,7 @@
-"""The reasons of the conditions of a CoderWorkspaceProxy."""
+# ruff: noqa: S105 - the names of secrets are no secrets
+"""The conditions of a CoderWorkspaceProxy, with their reasons."""
 
 from enum import StrEnum
-
-from coder_k8s.api.conditions import WorkspaceProxyCondition
 
 from .common import (
     CONTROL_PLANE_MISSING,
@@ -21,6 +20,20 @@ from .common import (
     SECRET_READY,
 )
 from .reason import Reason
+
+
+class WorkspaceProxyCondition(StrEnum):
+    """The conditions of a CoderWorkspaceProxy."""
+
+    REGISTERED = "Registered"
+    """Coder has the proxy with the name and icon of the spec."""
+    TOKEN_SECRET_READY = "TokenSecretReady"
+    """The Secret with the token of the proxy holds one."""
+    DEPLOYMENT_READY = "DeploymentReady"
+    """Pods of the proxy are ready."""
+    PROXY_HEALTHY = "ProxyHealthy"
+    """Coder reports the proxy as healthy; the message has its errors and warnings."""
+
 
 NOT_MANAGED = Reason(
     "NotManaged",

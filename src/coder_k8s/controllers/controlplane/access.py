@@ -1,6 +1,6 @@
 """The operator's access to coderd's API, reported as the condition `OperatorAccessReady`."""
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, events, reasons
 from coder_k8s.api.shared import SecretKey, TokenSecret
 from coder_k8s.coderd import access_db
 from coder_k8s.coderd import errors as coderd_errors
@@ -57,7 +57,7 @@ class OperatorAccess:
         report.requeue_after(min(RETRY, self._left(plane) or RETRY) if not outcome.status else self._left(plane))
         if not outcome.status:
             if outcome.status is False and not outcome.stalled:  # what stalls an object has an event anyway
-                self._recorder.warning(CONTROL_PLANE, plane, "OperatorAccessFailed", outcome.message)
+                self._recorder.record(CONTROL_PLANE, plane, events.OPERATOR_ACCESS_FAILED, outcome.message)
             return None
         report.fields["operator_access_ready"] = True
         return Coderd(self._connections, api_url(plane), token)
@@ -113,7 +113,7 @@ class OperatorAccess:
         """An event when a token begins to be one that cannot be renewed."""
         before = find(plane.status.conditions, READY)
         if before is None or before.message != message:
-            self._recorder.warning(CONTROL_PLANE, plane, "OperatorTokenNotRenewed", message)
+            self._recorder.record(CONTROL_PLANE, plane, events.OPERATOR_TOKEN_NOT_RENEWED, message)
 
     async def _from_database(self, plane: CoderControlPlane, name: str, serving: bool) -> tuple[str, Outcome]:
         """The token that is stored, or is now, and what the database says of it."""
@@ -178,7 +178,7 @@ class OperatorAccess:
             await access_db.retire(url, name, grant.token)
         if grant.new:
             issued = f"a token is in Secret {secret_name(plane)}"
-            self._recorder.normal(CONTROL_PLANE, plane, "OperatorTokenIssued", issued)
+            self._recorder.record(CONTROL_PLANE, plane, events.OPERATOR_TOKEN_ISSUED, issued)
         await self._prune(plane)
         valid = f"The token in Secret {secret_name(plane)} is valid until {grant.expires.date().isoformat()}"
         return grant.token, self._database_answers.keep(

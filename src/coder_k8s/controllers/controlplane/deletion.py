@@ -17,7 +17,7 @@ The 30 seconds are for `kubectl delete -f`, which may come to the control plane 
 from collections.abc import Sequence
 from datetime import timedelta
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, CoderProvisioner, CoderWorkspaceProxy
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, CoderProvisioner, CoderWorkspaceProxy, events
 from coder_k8s.coderd.access_db import USERNAME, token_name
 from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER, RETRY
 from coder_k8s.controllers.context import Context
@@ -76,7 +76,7 @@ class Deletion:
         names = ", ".join(each.name for each in left)
         if seconds := wait(left, self._cleanup.age(plane)):
             note = f"Waiting until keys and registrations of {names} are deleted in Coder"
-            self._recorder.normal(CONTROL_PLANE, plane, "CleanupWaiting", note)
+            self._recorder.record(CONTROL_PLANE, plane, events.CLEANUP_WAITING, note)
             return seconds
         if left:
             self._give_up(plane, f"Keys or registrations of {names} are left in Coder")
@@ -99,4 +99,4 @@ class Deletion:
         return None
 
     def _give_up(self, plane: CoderControlPlane, note: str) -> None:
-        self._recorder.warning(CONTROL_PLANE, plane, "CleanupGivenUp", note)
+        self._recorder.record(CONTROL_PLANE, plane, events.CLEANUP_GIVEN_UP, note)

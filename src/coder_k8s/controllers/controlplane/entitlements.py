@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, events, reasons
 from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
@@ -127,12 +127,12 @@ class EntitlementWatcher:
         self._metrics.show(plane.key, tier(found), ends, found)
         if before.external_provisioner_daemons_entitlement in USABLE and provisioners not in USABLE:
             message = "the license no longer covers external provisioners"
-            self._recorder.warning(CONTROL_PLANE, plane, "EntitlementLost", message)
+            self._recorder.record(CONTROL_PLANE, plane, events.ENTITLEMENT_LOST, message)
         new = any(getattr(before, name) != value for name, value in fields.items())
         if ends is not None and is_warning_due(before, ends, now):
             new = True  # the next check goes by the time of this one
             message = f"the license runs out on {ends.date().isoformat()}"
-            self._recorder.warning(CONTROL_PLANE, plane, "LicenseExpiring", message)
+            self._recorder.record(CONTROL_PLANE, plane, events.LICENSE_EXPIRING, message)
         last = before.entitlements_last_checked
         if new or last is None or now - last >= INTERVAL:
             fields["entitlements_last_checked"] = now.replace(microsecond=0)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, events, reasons
 from coder_k8s.api.controlplane import LicenseSecret
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
@@ -127,7 +127,7 @@ class LicenseApplier:
             return Answer(Outcome(APPLIED, False, reasons.LICENSE_INVALID, message, stalled=True))
         self._refused.pop(plane.key, None)
         if not there:
-            self._recorder.normal(CONTROL_PLANE, plane, "LicenseApplied", "the license was uploaded")
+            self._recorder.record(CONTROL_PLANE, plane, events.LICENSE_APPLIED, "the license was uploaded")
         applied = Outcome(APPLIED, True, reasons.APPLIED, _described(plane, license))
         return Answer(applied, self._record(plane, license, uploaded=not there))
 

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, events, reasons
 from coder_k8s.api.conditions import ControlPlaneCondition
 from coder_k8s.controllers import refusals
 from coder_k8s.controllers.children import controlled_by
@@ -192,7 +192,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
             if self._context.cleanup.age(plane) < BOUND:
                 raise trouble
             words = f"{', '.join(left)} could not be removed: {trouble}"
-            self._context.recorder.warning(CONTROL_PLANE, plane, "CleanupGivenUp", words)
+            self._context.recorder.record(CONTROL_PLANE, plane, events.CLEANUP_GIVEN_UP, words)
 
 
 def _injects_access_url(plane: CoderControlPlane, environment: sources.Environment, template: Manifest) -> bool:

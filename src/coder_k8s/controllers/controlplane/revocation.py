@@ -4,7 +4,7 @@ The database is asked first. Where that fails, coderd is: `kubectl delete -f` ma
 database together with the control plane, whose pods go on serving until its token is revoked.
 """
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, events
 from coder_k8s.coderd import access_db
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
@@ -80,7 +80,7 @@ class Revocation:
                 left = f"the token is revoked, but Secret {one.metadata.name} cannot be deleted: {refusal.message}"
                 raise SecretLeft(left) from None
         if made:
-            self._recorder.normal(CONTROL_PLANE, plane, "OperatorTokenRevoked", why)
+            self._recorder.record(CONTROL_PLANE, plane, events.OPERATOR_TOKEN_REVOKED, why)
 
     async def _in_database(self, plane: CoderControlPlane) -> None:
         url = await connection_url(self._client, plane)

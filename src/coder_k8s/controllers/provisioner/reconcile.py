@@ -1,6 +1,6 @@
 """The steps that bring a CoderProvisioner to its desired state, in order."""
 
-from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner, reasons
+from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner, events, reasons
 from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
@@ -175,7 +175,7 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
         if (lost := daemons.lost(self._pods(provisioner), seen, self._now())) is not None:
             await self._children.delete(POD, lost)
             note = f"pod {lost.metadata.name} is ready but coderd has not seen its daemon for minutes"
-            self._context.recorder.warning(PROVISIONER, provisioner, "DaemonRestarted", note)
+            self._context.recorder.record(PROVISIONER, provisioner, events.DAEMON_RESTARTED, note)
 
     def _plane(self, provisioner: CoderProvisioner, report: Report) -> CoderControlPlane | None:
         name = provisioner.spec.control_plane_ref.name

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from coder_k8s.api import PROVISIONER, CoderProvisioner
+from coder_k8s.api import PROVISIONER, CoderProvisioner, events
 from coder_k8s.api.provisioner import RetiringKey
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
@@ -110,7 +110,9 @@ class Retirement:
             self._not_deleted(provisioner, key, str(refusal))
             return Waiting(key)
         if deleted:
-            self._recorder.normal(PROVISIONER, provisioner, "ProvisionerKeyRetired", f"key {key.name} is deleted")
+            self._recorder.record(
+                PROVISIONER, provisioner, events.PROVISIONER_KEY_RETIRED, f"key {key.name} is deleted"
+            )
         return None
 
     async def _hidden(
@@ -136,7 +138,7 @@ class Retirement:
 
     def _not_deleted(self, provisioner: CoderProvisioner, key: RetiringKey, why: str) -> None:
         note = f"Key {_place(key)} cannot be deleted: {why}"
-        self._recorder.warning(PROVISIONER, provisioner, "ProvisionerKeyNotDeleted", note)
+        self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_NOT_DELETED, note)
 
     async def _completed(self, coderd: Coderd, key: RetiringKey) -> RetiringKey:
         """The key with the ID of its organization, which an earlier version did not record."""
@@ -208,7 +210,7 @@ class Retirement:
 
     def _leaked(self, provisioner: CoderProvisioner, key: RetiringKey, why: str) -> None:
         note = f"key {_place(key)} is left in coderd: {why}"
-        self._recorder.warning(PROVISIONER, provisioner, "ProvisionerKeyLeaked", note)
+        self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_LEAKED, note)
 
 
 def _place(key: RetiringKey) -> str:

@@ -4,7 +4,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderControlPlane, CoderProvisioner, reasons
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderControlPlane, CoderProvisioner, events, reasons
 from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.api.shared import SecretKey
 from coder_k8s.coderd import errors as coderd_errors
@@ -208,7 +208,7 @@ class Rotation:
             note = (
                 f"Coder has a key {step.foreign} that this object did not make: it is left alone, {step.name} is made"
             )
-            self._recorder.warning(PROVISIONER, provisioner, "ProvisionerKeyNameTaken", note)
+            self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_NAME_TAKEN, note)
         status, now = provisioner.status, self._now().replace(microsecond=0)
         retiring = status.retiring_keys
         if step.retires:
@@ -266,12 +266,12 @@ class Rotation:
         """What was made, and why if this very pass decided on it."""
         before = [each.name for each in provisioner.status.retiring_keys]
         if not before and cause in ("", "Created", "NameTaken"):
-            self._recorder.normal(PROVISIONER, provisioner, "ProvisionerKeyCreated", f"key {name}")
+            self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_CREATED, f"key {name}")
             return
         self._metrics.rotated(provisioner.key, cause or "Resumed")
         follows = f"key {name} follows {before[-1]}" if before else f"key {name} is made again"
         note = f"{cause}: {follows}" if cause else follows
-        self._recorder.normal(PROVISIONER, provisioner, "ProvisionerKeyRotated", note)
+        self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_ROTATED, note)
 
 
 def _secret_ref(provisioner: CoderProvisioner) -> SecretKey:

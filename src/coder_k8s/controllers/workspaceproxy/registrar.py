@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy, reasons
+from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy, events, reasons
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.types import ProxyRegistration, WorkspaceProxy
 from coder_k8s.controllers.answers import AnswerCache, Recheck
@@ -51,6 +51,13 @@ class NameTaken(Exception):
     def __init__(self, found: Blocked) -> None:
         super().__init__(found.name)
         self.found = found
+
+
+LOST = {
+    reasons.UNHEALTHY: events.PROXY_UNHEALTHY,
+    reasons.UNREACHABLE: events.PROXY_UNREACHABLE,
+    reasons.UNREGISTERED: events.PROXY_UNREGISTERED,
+}
 
 
 class Registrar:
@@ -180,7 +187,7 @@ class Registrar:
                 proxy = await self._keep(proxy, place, found)
                 if requested:
                     note = f"Took over workspace proxy {found.name} at {place.url} because of the annotation {ADOPT}"
-                    self._recorder.normal(WORKSPACE_PROXY, proxy, "WorkspaceProxyAdopted", note)
+                    self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_ADOPTED, note)
                 return proxy
 
     async def _begin(
@@ -225,7 +232,7 @@ class Registrar:
         await self._tokens.store(proxy, made.proxy_token)
         self._metrics.issued(proxy.key, "Registered")
         note = f"workspace proxy {wanted.name} is registered at {place.url}"
-        self._recorder.normal(WORKSPACE_PROXY, proxy, "WorkspaceProxyRegistered", note)
+        self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_REGISTERED, note)
         return await self._keep(proxy, place, made.proxy)
 
     async def _regenerate(self, proxy: CoderWorkspaceProxy, place: CoderdTarget, found: WorkspaceProxy) -> None:
@@ -239,20 +246,20 @@ class Registrar:
         await self._tokens.store(proxy, made.proxy_token)
         self._metrics.issued(proxy.key, "Regenerated")
         note = f"the Secret had no token of workspace proxy {found.name}: it has a new one"
-        self._recorder.warning(WORKSPACE_PROXY, proxy, "WorkspaceProxyTokenRegenerated", note)
+        self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_TOKEN_REGENERATED, note)
 
     async def _change(self, proxy: CoderWorkspaceProxy, place: CoderdTarget, found: WorkspaceProxy) -> None:
         wanted = filled(wanted_by(proxy), found)
         await _update(place, found, wanted)
         note = f"workspace proxy {wanted.name} has the name, display name and icon of the spec"
-        self._recorder.normal(WORKSPACE_PROXY, proxy, "WorkspaceProxyUpdated", note)
+        self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_UPDATED, note)
 
     def _announce(self, proxy: CoderWorkspaceProxy, healthy: Outcome) -> None:
         """Say it once when coderd has lost a proxy that it saw as healthy."""
         before = find(proxy.status.conditions, HEALTHY)
         lost = healthy.status is False and not healthy.satisfied
         if lost and before is not None and before.status == "True":
-            self._recorder.warning(WORKSPACE_PROXY, proxy, f"Proxy{healthy.reason}", healthy.message)
+            self._recorder.record(WORKSPACE_PROXY, proxy, LOST[healthy.reason], healthy.message)
 
 
 async def _update(

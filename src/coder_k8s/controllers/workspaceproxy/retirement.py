@@ -1,6 +1,6 @@
 """Deregisters proxies that the operator registered, at the coderd where it did."""
 
-from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy
+from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy, events
 from coder_k8s.api.workspaceproxy import RetiringProxy
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
@@ -65,7 +65,7 @@ class Retirement:
             return
         if deleted:
             note = f"workspace proxy {made.proxy_name} is deregistered at {made.coder_url}"
-            self._recorder.normal(WORKSPACE_PROXY, proxy, "WorkspaceProxyDeregistered", note)
+            self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_DEREGISTERED, note)
 
     async def _delete(self, coderd: Coderd, proxy: CoderWorkspaceProxy, made: RetiringProxy, held: str) -> bool:
         """Whether the proxy was deleted now; it may be gone already, or belong to somebody else."""
@@ -93,8 +93,8 @@ class Retirement:
 
     def _failed(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, error: coderd_errors.CoderdError) -> None:
         note = f"Cannot deregister workspace proxy {made.proxy_name} at {made.coder_url}, retrying: {error}"
-        self._recorder.warning(WORKSPACE_PROXY, proxy, "WorkspaceProxyNotDeregistered", note)
+        self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_NOT_DEREGISTERED, note)
 
     def _leaked(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, why: str) -> None:
         note = f"workspace proxy {made.proxy_name} is left in coderd at {made.coder_url}: {why}"
-        self._recorder.warning(WORKSPACE_PROXY, proxy, "WorkspaceProxyLeaked", note)
+        self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_LEAKED, note)

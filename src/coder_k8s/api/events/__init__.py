@@ -1,0 +1,8 @@
+"""The events of all kinds, one constant per reason: when it occurs, and what to do about it."""
+# ruff: noqa: F403 - a constant is read as `events.LICENSE_APPLIED`, wherever it is defined
+
+from .common import *
+from .controlplane import *
+from .event import Event as Event
+from .provisioner import *
+from .workspaceproxy import *

@@ -1,0 +1,13 @@
+"""The events of every kind."""
+
+from .event import Event
+
+READY = Event("Ready", "Normal", "The object became ready.")
+STATUS_REJECTED = Event(
+    "StatusRejected",
+    "Warning",
+    "A schema rule or a webhook of the API server rejects the status of the object, so its conditions are out of date.",
+    "Correct the field that the message names, or the webhook.",
+)
+
+COMMON_EVENTS = (READY, STATUS_REJECTED)
