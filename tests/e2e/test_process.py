@@ -99,7 +99,7 @@ async def test_a_watch_that_went_dead_fails_liveness(
     async def silent() -> set[str]:
         """The limit is shorter than the API server's own signs of life: only where something happens is life."""
         status, said = await checks(operator, "/healthz")
-        found = {name for name, words in said.items() if re.match(r"silent for \d+ s", words)}
+        found = {name for name, words in said.items() if re.match(r"idle for \d+ s", words)}
         assert status == (500 if found else 200)
         return found
 

@@ -1,4 +1,4 @@
-"""An API server in memory that knows nothing but Leases, with the moods of a real one."""
+"""An in-memory API server for one Lease, with errors and delays on demand."""
 
 import asyncio
 import json
@@ -18,19 +18,19 @@ PATH = "/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
 
 class LeaseServer:
-    """One Lease at most; every write needs the current resourceVersion."""
+    """Serves at most one Lease; every write must have the current resourceVersion."""
 
     def __init__(self) -> None:
         self.lease: dict[str, Any] | None = None
         self.writes: list[dict[str, Any]] = []
-        self.refuse: Callable[[web.Request], int] = lambda _: 0
-        """The status by which a request is refused before it is looked at."""
+        self.reject: Callable[[web.Request], int] = lambda _: 0
+        """Returns the error status for a request, or 0 to handle it."""
         self.hang: Callable[[web.Request], bool] = lambda _: False
-        self.before_answer: Callable[[web.Request], None] = lambda _: None
+        self.before_response: Callable[[web.Request], None] = lambda _: None
         self.watchers = 0
         self._version = 100
         self._changed = asyncio.Condition()
-        self._never = asyncio.Event()
+        self._closing = asyncio.Event()
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class LeaseServer:
         return spec
 
     async def edit(self, lease: dict[str, Any] | None) -> None:
-        """Change the Lease as somebody else would."""
+        """Change the Lease as another client would."""
         self._version += 1
         if lease is not None:
             lease.setdefault("metadata", {"name": "lease", "namespace": "ns"})
@@ -50,8 +50,8 @@ class LeaseServer:
 
     @asynccontextmanager
     async def http(self, folder: Path) -> AsyncIterator[Http]:
-        """Serve, and connect to it."""
-        application = web.Application(middlewares=[self._mood])
+        """Serve, and yield a client."""
+        application = web.Application(middlewares=[self._inject_faults])
         application.add_routes(
             [
                 web.get(PATH, self._watch),
@@ -69,18 +69,18 @@ class LeaseServer:
             async with Http(load(kubeconfig), "test", Metrics()) as http:
                 yield http
         finally:
-            self._never.set()
+            self._closing.set()
             await runner.cleanup()
 
     @web.middleware
-    async def _mood(self, request: web.Request, handler: Any) -> web.StreamResponse:
+    async def _inject_faults(self, request: web.Request, handler: Any) -> web.StreamResponse:
         if self.hang(request):
-            await self._never.wait()
-        if status := self.refuse(request):
-            return _status(status, "Refused")
-        answer: web.StreamResponse = await handler(request)
-        self.before_answer(request)
-        return answer
+            await self._closing.wait()
+        if status := self.reject(request):
+            return _status(status, "Rejected")
+        response: web.StreamResponse = await handler(request)
+        self.before_response(request)
+        return response
 
     async def _get(self, _: web.Request) -> web.Response:
         return web.json_response(self.lease) if self.lease else _status(404, "NotFound")
@@ -101,8 +101,8 @@ class LeaseServer:
         stream = web.StreamResponse()
         await stream.prepare(request)
         self.watchers += 1
-        with suppress(ConnectionResetError):  # nobody watches any more
-            while not self._never.is_set():
+        with suppress(ConnectionResetError):  # the client is gone
+            while not self._closing.is_set():
                 line = {"type": "MODIFIED" if self.lease else "BOOKMARK", "object": self.lease or {"metadata": {}}}
                 await stream.write(json.dumps(line).encode() + b"\n")
                 async with self._changed:

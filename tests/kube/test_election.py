@@ -11,7 +11,7 @@ import pytest
 from coder_k8s.kube import errors
 from coder_k8s.kube.election import Election, LeadershipLost
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.lease import LeaseSpec, claim, free, release
+from coder_k8s.kube.lease import LeaseSpec, can_acquire, claim, release
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, micro_timestamp
 from tests.kube.lease_server import LeaseServer
@@ -26,7 +26,7 @@ BOB = LeaseSpec(
 
 
 class Clock:
-    """Time that passes when a test says so."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -57,9 +57,9 @@ def clock() -> Clock:
 @pytest.fixture
 def candidate(http: Http, clock: Clock) -> Candidate:
     def make(identity: str = "alice", **options: Any) -> Election:
-        settled: dict[str, Any] = {"field_manager": "test", "metrics": Metrics(), "clock": clock, "now": lambda: NOW}
-        settled |= {"retry_period": 0.01, "jitter": lambda: 0.0}
-        return Election(http, KEY, identity, **(settled | options))
+        defaults: dict[str, Any] = {"field_manager": "test", "metrics": Metrics(), "clock": clock, "now": lambda: NOW}
+        defaults |= {"retry_period": 0.01, "jitter": lambda: 0.0}
+        return Election(http, KEY, identity, **(defaults | options))
 
     return make
 
@@ -73,7 +73,7 @@ async def until_cancelled() -> None:
 
 
 async def lost(leading: Awaitable[None]) -> LeadershipLost:
-    """How leading ended, which must be by loss."""
+    """Return the loss of leadership with which `lead` ended."""
     with pytest.raises(ExceptionGroup) as caught:
         await leading
     (loss,) = caught.value.exceptions
@@ -81,30 +81,30 @@ async def lost(leading: Awaitable[None]) -> LeadershipLost:
     return loss
 
 
-def held_by(spec: LeaseSpec) -> dict[str, Any]:
+def lease_with(spec: LeaseSpec) -> dict[str, Any]:
     return {"spec": msgspec.to_builtins(spec)}
 
 
 @pytest.mark.parametrize(
-    ("spec", "unchanged_for", "verdict"),
+    ("spec", "unchanged_for", "expected"),
     [
-        (LeaseSpec(), 0, True),  # made by hand, never held
+        (LeaseSpec(), 0, True),  # created by hand, never held
         (LeaseSpec(lease_duration_seconds=1), 0, True),  # released
-        (LeaseSpec(lease_duration_seconds=15), 14.9, False),  # its holder was wiped out by hand and does not know yet
+        (LeaseSpec(lease_duration_seconds=15), 14.9, False),  # its holder was removed by hand and has not noticed yet
         (LeaseSpec(lease_duration_seconds=15), 15, True),
         (LeaseSpec(holder_identity="alice", lease_duration_seconds=15), 0, True),
         (LeaseSpec(holder_identity="bob", lease_duration_seconds=15), 14.9, False),
         (LeaseSpec(holder_identity="bob", lease_duration_seconds=15), 15, True),
-        (LeaseSpec(holder_identity="bob", lease_duration_seconds=60), 59, False),  # its own word counts, not ours
+        (LeaseSpec(holder_identity="bob", lease_duration_seconds=60), 59, False),  # its own duration counts
         (LeaseSpec(holder_identity="bob"), 9.9, False),
         (LeaseSpec(holder_identity="bob"), 10, True),
     ],
 )
-def test_who_may_take_a_lease(spec: LeaseSpec, unchanged_for: float, verdict: bool) -> None:
-    assert free(spec, "alice", unchanged_for, default_seconds=10) is verdict
+def test_can_acquire(spec: LeaseSpec, unchanged_for: float, expected: bool) -> None:
+    assert can_acquire(spec, "alice", unchanged_for, default_seconds=10) is expected
 
 
-def test_a_record_counts_how_often_the_lease_changed_hands() -> None:
+def test_claim_and_release_count_transitions() -> None:
     at, soon = micro_timestamp(NOW), micro_timestamp(NOW + timedelta(seconds=2))
     first = claim(None, "alice", 15, NOW)
     assert first == LeaseSpec(holder_identity="alice", lease_duration_seconds=15, acquire_time=at, renew_time=at)
@@ -114,12 +114,12 @@ def test_a_record_counts_how_often_the_lease_changed_hands() -> None:
     assert taken == LeaseSpec(
         holder_identity="bob", lease_duration_seconds=15, acquire_time=soon, renew_time=soon, lease_transitions=1
     )
-    let_go = release(taken, NOW)
-    assert let_go == LeaseSpec(lease_duration_seconds=1, acquire_time=at, renew_time=at, lease_transitions=1)
-    assert claim(let_go, "carol", 15, NOW).lease_transitions == 2
+    released = release(taken, NOW)
+    assert released == LeaseSpec(lease_duration_seconds=1, acquire_time=at, renew_time=at, lease_transitions=1)
+    assert claim(released, "carol", 15, NOW).lease_transitions == 2
 
 
-async def test_a_missing_lease_is_taken_at_once(server: LeaseServer, candidate: Candidate) -> None:
+async def test_a_missing_lease_is_created_at_once(server: LeaseServer, candidate: Candidate) -> None:
     election = candidate()
     with pytest.raises(errors.NotLeading):
         election.check()
@@ -131,20 +131,20 @@ async def test_a_missing_lease_is_taken_at_once(server: LeaseServer, candidate: 
     assert MICRO_TIME.fullmatch(server.spec["renewTime"])
 
 
-async def test_one_of_many_at_once_gets_it(server: LeaseServer, candidate: Candidate) -> None:
+async def test_one_of_many_candidates_acquires_it(server: LeaseServer, candidate: Candidate) -> None:
     elections = [candidate(f"candidate-{number}") for number in range(8)]
     stopping = asyncio.Event()
-    tries = [asyncio.create_task(election.acquire(stopping)) for election in elections]
-    await asyncio.wait(tries, return_when=asyncio.FIRST_COMPLETED)
+    attempts = [asyncio.create_task(election.acquire(stopping)) for election in elections]
+    await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
     await eventually(lambda: server.watchers >= 1)
     stopping.set()
-    assert sorted(await asyncio.gather(*tries)) == [False] * 7 + [True]
+    assert sorted(await asyncio.gather(*attempts)) == [False] * 7 + [True]
     (winner,) = (election for election in elections if election.leading)
     assert server.spec["holderIdentity"] == winner.identity
 
 
 @pytest.mark.parametrize("renewed", ["2001-01-01T00:00:00.000000Z", "2099-01-01T00:00:00.000000Z"])
-async def test_a_holder_is_judged_by_watching_it_not_by_its_clock(
+async def test_expiration_depends_on_observation_not_on_the_renew_time(
     renewed: str, server: LeaseServer, candidate: Candidate, clock: Clock
 ) -> None:
     reads = 0
@@ -153,38 +153,38 @@ async def test_a_holder_is_judged_by_watching_it_not_by_its_clock(
         nonlocal reads
         reads += 1
 
-    await server.edit(held_by(msgspec.structs.replace(BOB, renew_time=renewed)))
-    server.before_answer = count
-    trying = asyncio.create_task(acquire(candidate()))
+    await server.edit(lease_with(msgspec.structs.replace(BOB, renew_time=renewed)))
+    server.before_response = count
+    acquiring = asyncio.create_task(acquire(candidate()))
     await eventually(lambda: reads > 3)
     clock.time += 14.9
     seen = reads
     await eventually(lambda: reads > seen + 3)
     assert server.writes == []
     clock.time += 0.2
-    await trying
+    await acquiring
     assert server.spec["holderIdentity"] == "alice"
     assert server.spec["leaseTransitions"] == 4
 
 
-async def test_a_holder_that_renews_is_left_alone(server: LeaseServer, candidate: Candidate, clock: Clock) -> None:
+async def test_a_renewed_lease_is_not_acquired(server: LeaseServer, candidate: Candidate, clock: Clock) -> None:
     reads = asyncio.Semaphore(0)
-    server.before_answer = lambda request: reads.release() if "lease" in request.match_info.values() else None
-    await server.edit(held_by(BOB))
+    server.before_response = lambda request: reads.release() if "lease" in request.match_info.values() else None
+    await server.edit(lease_with(BOB))
     stopping = asyncio.Event()
-    trying = asyncio.create_task(candidate().acquire(stopping))
+    acquiring = asyncio.create_task(candidate().acquire(stopping))
     for second in range(5):
         await reads.acquire()
-        await server.edit(held_by(msgspec.structs.replace(BOB, renew_time=f"2001-01-01T00:00:0{second}.000000Z")))
+        await server.edit(lease_with(msgspec.structs.replace(BOB, renew_time=f"2001-01-01T00:00:0{second}.000000Z")))
         await reads.acquire()
-        await reads.acquire()  # the second is sure to have been asked after the edit
+        await reads.acquire()  # the second one started after the edit
         clock.time += 14
     stopping.set()
-    assert not await trying
+    assert not await acquiring
     assert server.writes == []
 
 
-async def test_the_right_to_write_ends_by_itself(candidate: Candidate, clock: Clock) -> None:
+async def test_the_right_to_write_expires(candidate: Candidate, clock: Clock) -> None:
     election = candidate(retry_period=60.0)
     await acquire(election)
     clock.time += 9.9
@@ -194,30 +194,30 @@ async def test_the_right_to_write_ends_by_itself(candidate: Candidate, clock: Cl
         election.check()
 
 
-async def test_the_right_to_write_counts_from_before_the_renewal(
+async def test_the_right_to_write_counts_from_the_start_of_the_renewal(
     server: LeaseServer, candidate: Candidate, clock: Clock
 ) -> None:
     election = candidate()
     await acquire(election)
     leading = asyncio.create_task(election.lead(until_cancelled))
-    answered = asyncio.Event()
+    responded = asyncio.Event()
 
-    def slow(request: object) -> None:
-        if not answered.is_set():
+    def delay(request: object) -> None:
+        if not responded.is_set():
             clock.time += 6
-            answered.set()
+            responded.set()
 
-    server.before_answer = slow
-    await answered.wait()
+    server.before_response = delay
+    await responded.wait()
     writes = len(server.writes)
-    server.refuse = lambda _: 500
+    server.reject = lambda _: 500
     await eventually(lambda: len(server.writes) == writes)
-    clock.time += 4.1  # 10.1 s after the renewal began, 4.1 s after its answer
+    clock.time += 4.1  # 10.1 s after the start of the renewal, 4.1 s after its response
     assert not election.leading
     await lost(leading)
 
 
-async def test_who_was_frozen_past_its_lease_writes_nothing_more(
+async def test_a_holder_that_was_suspended_past_the_deadline_writes_nothing(
     server: LeaseServer, candidate: Candidate, clock: Clock
 ) -> None:
     election = candidate(retry_period=0.2)
@@ -228,10 +228,10 @@ async def test_who_was_frozen_past_its_lease_writes_nothing_more(
     clock.time += 11
     assert "could not renew" in str(await lost(leading))
     assert len(server.writes) == writes
-    assert server.spec["holderIdentity"] == "alice", "nor did it write a release"
+    assert server.spec["holderIdentity"] == "alice", "it did not write a release either"
 
 
-async def test_a_server_that_hangs_cannot_delay_giving_up(server: LeaseServer, candidate: Candidate) -> None:
+async def test_a_server_that_hangs_does_not_delay_the_loss(server: LeaseServer, candidate: Candidate) -> None:
     loop = asyncio.get_running_loop()
     election = candidate(clock=loop.time, lease_duration=2, renew_deadline=1.0, retry_period=0.1)
     await acquire(election)
@@ -241,11 +241,11 @@ async def test_a_server_that_hangs_cannot_delay_giving_up(server: LeaseServer, c
     assert loop.time() - started < 1.5
 
 
-async def test_a_renewal_that_fails_is_tried_again(server: LeaseServer, candidate: Candidate) -> None:
+async def test_a_failed_renewal_is_retried(server: LeaseServer, candidate: Candidate) -> None:
     election = candidate()
     await acquire(election)
-    refusals = iter([500, 409, 429, 503])
-    server.refuse = lambda request: next(refusals, 0) if request.method == "PUT" else 0
+    statuses = iter([500, 409, 429, 503])
+    server.reject = lambda request: next(statuses, 0) if request.method == "PUT" else 0
     done = asyncio.Event()
     leading = asyncio.create_task(election.lead(lambda: _wait(done)))
     await eventually(lambda: len(server.writes) >= 4)
@@ -259,39 +259,36 @@ async def _wait(event: asyncio.Event) -> None:
 
 
 @pytest.mark.parametrize("holder", ["bob", ""])
-async def test_a_lease_that_was_given_away_by_hand_is_lost(
-    holder: str, server: LeaseServer, candidate: Candidate
-) -> None:
+async def test_a_lease_with_another_holder_is_lost(holder: str, server: LeaseServer, candidate: Candidate) -> None:
     election = candidate()
     await acquire(election)
     leading = asyncio.create_task(election.lead(until_cancelled))
     taken = msgspec.structs.replace(BOB, holder_identity=holder)
-    await server.edit(held_by(taken))
-    assert f"held by {holder or 'nobody'}" in str(await lost(leading))
+    await server.edit(lease_with(taken))
+    state = f"held by {holder}" if holder else "has no holder"
+    assert state in str(await lost(leading))
     assert not election.leading
-    assert server.spec == msgspec.to_builtins(taken), "what is not ours is not released"
+    assert server.spec == msgspec.to_builtins(taken), "it is not released"
 
 
-async def test_a_lease_that_was_deleted_by_hand_stays_with_its_holder(
-    server: LeaseServer, candidate: Candidate
-) -> None:
+async def test_a_deleted_lease_stays_with_its_holder(server: LeaseServer, candidate: Candidate) -> None:
     leader, standby = candidate("alice", retry_period=0.05), candidate("bob")
     await acquire(leader)
     before = server.spec
     stopping, done = asyncio.Event(), asyncio.Event()
-    trying = asyncio.create_task(standby.acquire(stopping))
-    await eventually(lambda: standby._seen is not None)
+    acquiring = asyncio.create_task(standby.acquire(stopping))
+    await eventually(lambda: standby._observed is not None)
     await server.edit(None)
     leading = asyncio.create_task(leader.lead(lambda: _wait(done)))
     await eventually(lambda: server.lease is not None)
     assert server.spec == before
     stopping.set()
-    assert not await trying
+    assert not await acquiring
     done.set()
     await leading
 
 
-async def test_an_edit_of_something_else_is_kept(server: LeaseServer, candidate: Candidate) -> None:
+async def test_an_edit_of_annotations_is_kept(server: LeaseServer, candidate: Candidate) -> None:
     election = candidate()
     await acquire(election)
     done = asyncio.Event()
@@ -327,7 +324,7 @@ async def test_the_lease_is_released_after_the_last_write(
         election.check()
 
 
-async def test_work_that_dies_ends_leadership(server: LeaseServer, candidate: Candidate) -> None:
+async def test_work_that_fails_ends_leadership(server: LeaseServer, candidate: Candidate) -> None:
     election = candidate()
     await acquire(election)
 
@@ -340,13 +337,11 @@ async def test_work_that_dies_ends_leadership(server: LeaseServer, candidate: Ca
     assert server.spec.get("holderIdentity", "") == ""
 
 
-async def test_a_renewal_that_was_cut_off_does_not_prevent_the_release(
-    server: LeaseServer, candidate: Candidate
-) -> None:
+async def test_a_cancelled_renewal_does_not_prevent_the_release(server: LeaseServer, candidate: Candidate) -> None:
     election = candidate()
     await acquire(election)
     lease = msgspec.json.decode(msgspec.json.encode(server.lease))
-    await server.edit(lease)  # the same record at a version that we never heard of
+    await server.edit(lease)  # the same spec at an unknown version
 
     async def work() -> None:
         return
@@ -355,55 +350,55 @@ async def test_a_renewal_that_was_cut_off_does_not_prevent_the_release(
     assert server.spec.get("holderIdentity", "") == ""
 
 
-async def test_a_standby_hears_of_a_release_at_once(server: LeaseServer, candidate: Candidate) -> None:
+async def test_a_standby_observes_a_release_at_once(server: LeaseServer, candidate: Candidate) -> None:
     leader, standby = candidate("alice"), candidate("bob", retry_period=60.0)
     await acquire(leader)
-    trying = asyncio.create_task(acquire(standby))
-    await eventually(lambda: server.watchers and standby._seen)
+    acquiring = asyncio.create_task(acquire(standby))
+    await eventually(lambda: server.watchers and standby._observed)
 
     async def work() -> None:
         return
 
     await leader.lead(work)
     async with asyncio.timeout(1):
-        await trying
+        await acquiring
     assert server.spec["leaseTransitions"] == 1
 
 
 async def test_without_a_watch_a_standby_polls(server: LeaseServer, candidate: Candidate, clock: Clock) -> None:
-    server.refuse = lambda request: 403 if "name" not in request.match_info and request.method == "GET" else 0
-    await server.edit(held_by(BOB))
+    server.reject = lambda request: 403 if "name" not in request.match_info and request.method == "GET" else 0
+    await server.edit(lease_with(BOB))
     standby = candidate()
-    trying = asyncio.create_task(acquire(standby))
-    await eventually(lambda: standby._seen)
-    await server.edit(held_by(release(BOB, NOW)))
+    acquiring = asyncio.create_task(acquire(standby))
+    await eventually(lambda: standby._observed)
+    await server.edit(lease_with(release(BOB, NOW)))
     async with asyncio.timeout(1):
-        await trying
+        await acquiring
     assert server.watchers == 0
 
 
-async def test_a_standby_that_may_not_see_the_lease_keeps_trying(server: LeaseServer, candidate: Candidate) -> None:
-    tries = 0
+async def test_a_standby_without_permission_keeps_retrying(server: LeaseServer, candidate: Candidate) -> None:
+    attempts = 0
 
-    def refuse(_: object) -> int:
-        nonlocal tries
-        tries += 1
-        return 403 if tries < 6 else 0
+    def reject(_: object) -> int:
+        nonlocal attempts
+        attempts += 1
+        return 403 if attempts < 6 else 0
 
-    server.refuse = refuse
+    server.reject = reject
     await acquire(candidate())
     assert server.spec["holderIdentity"] == "alice"
 
 
-async def test_the_metric_tells_who_leads(candidate: Candidate, clock: Clock) -> None:
+async def test_the_leader_metric(candidate: Candidate, clock: Clock) -> None:
     metrics = Metrics()
     election = candidate(metrics=metrics, retry_period=60.0)
 
-    def shown() -> float | None:
+    def value() -> float | None:
         return metrics.registry.get_sample_value("leader_election_master_status", {"name": "lease"})
 
-    assert shown() == 0
+    assert value() == 0
     await acquire(election)
-    assert shown() == 1
+    assert value() == 1
     clock.time += 11
-    assert shown() == 0, "also when nothing has noticed yet"
+    assert value() == 0, "also before the process notices it"

@@ -20,7 +20,7 @@ from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Object
 from tests.support import eventually
 
-UNKNOWN = Kind("nobody.example", "v1", "Nothing", "nothings", Object)
+UNKNOWN = Kind("unknown.example", "v1", "Nothing", "nothings", Object)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def http(cluster: ClusterAccess) -> AsyncIterator[Http]:
 
 
 class Process:
-    """What one process would be made of; its reconciler keeps each key until `finish` is set."""
+    """The parts of one process; each reconcile waits until `finish` is set."""
 
     def __init__(
         self, http: Http, namespace: str, identity: str, kind: Kind[Any] = CONFIG_MAP, grace: float = 25
@@ -53,18 +53,18 @@ class Process:
             recorder=self.recorder,
             grace=grace,
         )
-        self.began: list[Key] = []
+        self.started: list[Key] = []
         self.finished: list[Key] = []
         self.finish = asyncio.Event()
         self.stopping = asyncio.Event()
         self.running = asyncio.create_task(self.manager.run(self.stopping))
 
     async def reconcile(self, key: Key) -> None:
-        self.began.append(key)
+        self.started.append(key)
         await self.finish.wait()
         await self.client.merge(CONFIG_MAP, key, {"data": {"by": self.election.identity}})
         self.recorder.record(
-            CONFIG_MAP, await self.client.get(CONFIG_MAP, key), EventReason("Finished", "Normal"), "as the last thing"
+            CONFIG_MAP, await self.client.get(CONFIG_MAP, key), EventReason("Finished", "Normal"), "the last write"
         )
         self.finished.append(key)
 
@@ -92,50 +92,52 @@ async def start(http: Http, namespace: str) -> AsyncIterator[Start]:
     await asyncio.gather(*(process.running for process in processes), return_exceptions=True)
 
 
-async def a_config_map(http: Http, namespace: str) -> Key:
-    key = Key(namespace, "thing")
+async def create_config_map(http: Http, namespace: str) -> Key:
+    key = Key(namespace, "demo")
     await Client(http, "user").create(CONFIG_MAP, {"metadata": {"name": key.name, "namespace": namespace}})
     return key
 
 
-async def test_a_standby_is_warm_and_takes_over_when_the_leader_has_finished(
+async def test_a_standby_has_a_synced_cache_and_takes_over_after_the_last_reconcile(
     start: Start, http: Http, cluster: ClusterAccess, namespace: str
 ) -> None:
-    key = await a_config_map(http, namespace)
+    key = await create_config_map(http, namespace)
     leader = start("alice")
-    await eventually(lambda: key in leader.began)
+    await eventually(lambda: key in leader.started)
     standby = start("bob")
     await asyncio.wait_for(standby.informer.synced.wait(), 5)
     assert standby.informer.get(key) is not None
 
     leader.stopping.set()
-    assert await leader.holder() == "alice", "it still works, so it still leads"
-    assert not standby.began
+    assert await leader.holder() == "alice", "it holds the Lease while it reconciles"
+    assert not standby.started
     leader.finish.set()
     await asyncio.wait_for(leader.running, 5)
 
     assert leader.finished == [key]
-    assert "as the last thing" in cluster.kubectl("get", "events.v1.events.k8s.io", "-n", namespace)
-    await eventually(lambda: key in standby.began, timeout=2)
+    assert "the last write" in cluster.kubectl("get", "events.v1.events.k8s.io", "-n", namespace)
+    await eventually(lambda: key in standby.started, timeout=2)
     assert await standby.holder() == "bob"
     standby.finish.set()
     await eventually(lambda: key in standby.finished)
 
 
-async def test_a_reconcile_that_does_not_end_is_cut_off(start: Start, http: Http, namespace: str) -> None:
-    key = await a_config_map(http, namespace)
+async def test_a_reconcile_is_cancelled_after_the_grace_period(start: Start, http: Http, namespace: str) -> None:
+    key = await create_config_map(http, namespace)
     process = start("alice", grace=0.2)
-    await eventually(lambda: key in process.began)
+    await eventually(lambda: key in process.started)
     process.stopping.set()
     await asyncio.wait_for(process.running, 5)
     assert not process.finished
     assert await process.holder() == ""
 
 
-async def test_who_loses_the_lease_stops(start: Start, http: Http, cluster: ClusterAccess, namespace: str) -> None:
-    key = await a_config_map(http, namespace)
+async def test_a_process_that_loses_the_lease_stops(
+    start: Start, http: Http, cluster: ClusterAccess, namespace: str
+) -> None:
+    key = await create_config_map(http, namespace)
     process = start("alice")
-    await eventually(lambda: key in process.began)
+    await eventually(lambda: key in process.started)
     cluster.kubectl("patch", "lease", "lease", "-n", namespace, "-p", '{"spec": {"holderIdentity": "mallory"}}')
     with pytest.raises(ExceptionGroup):
         await asyncio.wait_for(process.running, 5)
@@ -143,27 +145,27 @@ async def test_who_loses_the_lease_stops(start: Start, http: Http, cluster: Clus
     assert await process.holder() == "mallory"
 
 
-async def test_a_process_stops_also_while_it_waits(start: Start, http: Http, namespace: str) -> None:
+async def test_a_standby_and_an_unsynced_process_stop(start: Start, http: Http, namespace: str) -> None:
     leader = start("alice")
     await eventually(lambda: leader.election.leading)
-    standby, blind = start("bob"), start("carol", kind=UNKNOWN)
-    await eventually(lambda: standby.informer.synced.is_set() and blind.informer.error)
-    for process in (standby, blind):
+    standby, unsynced = start("bob"), start("carol", kind=UNKNOWN)
+    await eventually(lambda: standby.informer.synced.is_set() and unsynced.informer.error)
+    for process in (standby, unsynced):
         process.stopping.set()
         await asyncio.wait_for(process.running, 5)
     assert await leader.holder() == "alice"
 
 
-async def test_a_cache_that_cannot_be_filled_keeps_the_process_from_leading(start: Start) -> None:
+async def test_a_process_does_not_lead_before_its_caches_are_synced(start: Start) -> None:
     process = start("alice", kind=UNKNOWN)
     (check,) = (c for name, c in readiness([process.informer], 180).items() if name == f"cache {UNKNOWN}")
-    assert check() == "not listed yet"
+    assert check() == "not synced"
     await eventually(lambda: "install its CustomResourceDefinition" in check())
     assert not process.election.leading
     assert await process.holder() == ""
 
 
-async def test_silence_fails_liveness_and_readiness(http: Http, namespace: str) -> None:
+async def test_an_idle_watch_fails_liveness_and_readiness(http: Http, namespace: str) -> None:
     time = 1000.0
     informer = Informer(Client(http, "test"), CONFIG_MAP, (namespace,), metrics=Metrics(), clock=lambda: time)
     informer.synced.set()
@@ -172,5 +174,5 @@ async def test_silence_fails_liveness_and_readiness(http: Http, namespace: str) 
     time += 179
     assert alive() == ""
     time += 2
-    assert alive() == "silent for 181 s"
-    assert sorted(filter(None, (check() for check in readiness([informer], 180).values()))) == ["silent for 181 s"]
+    assert alive() == "idle for 181 s"
+    assert sorted(filter(None, (check() for check in readiness([informer], 180).values()))) == ["idle for 181 s"]

@@ -1,10 +1,9 @@
-"""Leadership by a Lease: one process at a time may write.
+"""Leader election with a Lease: only the holder may write.
 
-Neither side trusts the clock on the wall. A standby takes a Lease that it has itself seen unchanged for as long as the
-record promises. The holder counts from the *start* of its last successful renewal: its right to write ends
-`renew_deadline` later, before anyone who saw that renewal may take the Lease. `check` stands before every write, so a
-process that was frozen meanwhile learns of its loss before it can do harm. When two reach for the Lease at once, its
-resourceVersion lets one of them have it.
+It does not depend on synchronized clocks. A standby takes the Lease after it has itself observed it unchanged for the
+lease duration. The holder stops `renew_deadline` after the *start* of its last successful renewal, which is before a
+standby may take the Lease. `check` is called before every write, so a process that was suspended does not write after
+it lost the Lease. If two candidates update the Lease at once, its resourceVersion lets one of them succeed.
 """
 
 import asyncio
@@ -19,7 +18,7 @@ import msgspec
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.lease import LEASE, Lease, LeaseSpec, claim, free, release
+from coder_k8s.kube.lease import LEASE, Lease, LeaseSpec, can_acquire, claim, release
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, ObjectMeta, newer
 from coder_k8s.kube.rules import Rule
@@ -28,15 +27,15 @@ from coder_k8s.kube.wait import wait_any
 log = logging.getLogger(__name__)
 
 RULES = (Rule(groups=("coordination.k8s.io",), resources=("leases",), verbs=("get", "watch", "create", "update")),)
-"""Needed in the namespace of the Lease alone."""
+"""Required only in the namespace of the Lease."""
 
 
 class LeadershipLost(Exception):
-    """Another process may lead by now."""
+    """This process no longer holds the Lease."""
 
 
 def boot_time() -> float:
-    """Seconds on a clock that nobody can set and that goes on while the machine sleeps."""
+    """Return the seconds since boot, including the time in which the machine was suspended."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
@@ -45,7 +44,7 @@ def utc_now() -> datetime:
 
 
 class Election:
-    """One candidate for one Lease: `acquire`, then `lead`."""
+    """A candidate for a Lease: call `acquire`, then `lead`."""
 
     def __init__(
         self,
@@ -69,83 +68,83 @@ class Election:
         self._lease_duration = lease_duration
         self._renew_deadline = renew_deadline
         self._retry_period = retry_period
-        self._request_timeout = renew_deadline / 2  # one connection that hangs must leave time for another
+        self._request_timeout = renew_deadline / 2  # after one timeout there is time for another attempt
         self._clock = clock
         self._now = now
         self._jitter = jitter
-        self._seen: Lease | None = None
-        self._seen_since = clock()
-        self._until = float("-inf")
-        self._trouble = ""
+        self._observed: Lease | None = None
+        self._observed_at = clock()
+        self._leads_until = float("-inf")
+        self._last_warning = ""
         metrics.leader.labels(key.name).set_function(lambda: float(self.leading))
 
     @property
     def leading(self) -> bool:
-        """Whether this process may write now."""
-        return self._clock() < self._until
+        """Whether this process may write."""
+        return self._clock() < self._leads_until
 
     def check(self) -> None:
-        """The fence before every write."""
+        """Raise `NotLeading` unless this process may write. It is the fence of the client."""
         if not self.leading:
             raise errors.NotLeading(f"{self.identity} does not hold the Lease {self.key}")
 
     async def acquire(self, stopping: asyncio.Event) -> bool:
-        """Wait until the Lease is ours; false when we are told to stop before.
+        """Wait for the Lease and return True, or return False on shutdown.
 
-        A try is never interrupted half way: it may have taken the Lease, and then it must be given back.
+        An attempt is never cancelled: it may have acquired the Lease, which must then be released.
         """
         log.info("waiting for the Lease %s", self.key, extra={"identity": self.identity})
-        taken = not stopping.is_set() and (await self._try_to_take() or await self._outwait(stopping))
-        if taken:
+        acquired = not stopping.is_set() and (await self._try_acquire() or await self._retry_until_acquired(stopping))
+        if acquired:
             log.info("leading", extra={"identity": self.identity})
-        return taken
+        return acquired
 
-    async def _outwait(self, stopping: asyncio.Event) -> bool:
-        """Try again when the holder lets go, and when it may have lost its right."""
-        freed = asyncio.Event()
-        taken = False
+    async def _retry_until_acquired(self, stopping: asyncio.Event) -> bool:
+        """Retry when the holder releases the Lease, and when the Lease expires."""
+        available = asyncio.Event()
+        acquired = False
         async with asyncio.TaskGroup() as group:
-            watching = group.create_task(self._watch(freed), name=f"watch Lease {self.key}")
-            while not taken:
-                await wait_any(freed, stopping, timeout=self._pause())
+            watching = group.create_task(self._watch(available), name=f"watch Lease {self.key}")
+            while not acquired:
+                await wait_any(available, stopping, timeout=self._retry_delay())
                 if stopping.is_set():
                     break
-                freed.clear()
-                taken = await self._try_to_take()
+                available.clear()
+                acquired = await self._try_acquire()
             watching.cancel()
-        return taken
+        return acquired
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do the work while the Lease is ours; it is let go only after the work has stopped."""
+        """Run the work while renewing the Lease; release the Lease after the work has stopped."""
         done = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._keep(done), name=f"renew Lease {self.key}")
+                group.create_task(self._renew_loop(done), name=f"renew Lease {self.key}")
                 await work()
                 done.set()
         finally:
             await self._release()
 
-    async def _try_to_take(self) -> bool:
+    async def _try_acquire(self) -> bool:
         started = self._clock()
         try:
             async with asyncio.timeout(self._request_timeout):
-                lease = await self._look()
-                if not self._free():
+                lease = await self._get()
+                if not self._can_acquire():
                     return False
                 await self._claim(self._candidate, lease)
         except errors.Conflict:
-            return False  # somebody was faster
-        except (errors.KubeError, TimeoutError) as trouble:
-            self._report("cannot take the Lease", trouble)
+            return False  # another candidate was faster
+        except (errors.KubeError, TimeoutError) as error:
+            self._warn("cannot acquire the Lease", error)
             return False
-        self._until = started + self._renew_deadline
+        self._leads_until = started + self._renew_deadline
         return True
 
-    async def _keep(self, done: asyncio.Event) -> None:
-        """Renew until the work is done."""
+    async def _renew_loop(self, done: asyncio.Event) -> None:
+        """Renew the Lease until the work is done."""
         while True:
-            await wait_any(done, timeout=max(0.0, min(self._retry_period, self._until - self._clock())))
+            await wait_any(done, timeout=max(0.0, min(self._retry_period, self._leads_until - self._clock())))
             if done.is_set():
                 return
             if not self.leading:
@@ -155,53 +154,53 @@ class Election:
     async def _renew(self) -> None:
         started = self._clock()
         try:
-            async with asyncio.timeout(min(self._request_timeout, self._until - started)):
-                await self._renew_or_look()
-        except (errors.KubeError, TimeoutError) as trouble:
-            self._report("cannot renew the Lease", trouble)
+            async with asyncio.timeout(min(self._request_timeout, self._leads_until - started)):
+                await self._renew_or_reclaim()
+        except (errors.KubeError, TimeoutError) as error:
+            self._warn("cannot renew the Lease", error)
         else:
-            self._until = started + self._renew_deadline
-            self._trouble = ""
+            self._leads_until = started + self._renew_deadline
+            self._last_warning = ""
 
-    async def _renew_or_look(self) -> None:
+    async def _renew_or_reclaim(self) -> None:
         try:
-            await self._claim(self._holder, self._seen)
+            await self._claim(self._holder, self._observed)
         except (errors.Conflict, errors.NotFound):
-            current = await self._look()
+            current = await self._get()
             if current is not None and current.spec.holder_identity != self.identity:
-                self._until = float("-inf")
-                raise LeadershipLost(
-                    f"the Lease {self.key} is held by {current.spec.holder_identity or 'nobody'}"
-                ) from None
-            await self._claim(self._holder, current)  # edited or deleted by hand: it is still ours
+                self._leads_until = float("-inf")
+                holder = current.spec.holder_identity
+                state = f"is held by {holder}" if holder else "has no holder"
+                raise LeadershipLost(f"the Lease {self.key} {state}") from None
+            await self._claim(self._holder, current)  # edited or deleted by hand, and still held
 
     async def _release(self) -> None:
         if not self.leading:
             return
-        self._until = float("-inf")  # whoever sees the release may lead, before we hear that it was written
+        self._leads_until = float("-inf")  # a standby may acquire the Lease before the response arrives
         try:
             async with asyncio.timeout(self._request_timeout):
-                await self._let_go()
-        except (errors.KubeError, TimeoutError) as trouble:
-            self._report("cannot release the Lease", trouble)
+                await self._release_or_retry()
+        except (errors.KubeError, TimeoutError) as error:
+            self._warn("cannot release the Lease", error)
         else:
             log.info("released the Lease %s", self.key, extra={"identity": self.identity})
 
-    async def _let_go(self) -> None:
+    async def _release_or_retry(self) -> None:
         try:
             await self._write_release()
         except errors.Conflict:
-            current = await self._look()  # a renewal that was cut off may have been written all the same
+            current = await self._get()  # a cancelled renewal may have succeeded
             if current is not None and current.spec.holder_identity == self.identity:
                 await self._write_release()
 
     async def _write_release(self) -> None:
-        assert self._seen is not None  # noqa: S101 - who leads has seen the Lease
-        await self._write(self._candidate, self._seen, release(self._seen.spec, self._now()))
+        assert self._observed is not None  # noqa: S101 - a holder has observed the Lease
+        await self._write(self._candidate, self._observed, release(self._observed.spec, self._now()))
 
     async def _claim(self, client: Client, lease: Lease | None) -> None:
-        """Write that the Lease is ours, over what was seen, or anew."""
-        before = self._seen.spec if self._seen else None
+        """Write this identity as the holder; create the Lease if it is None."""
+        before = self._observed.spec if self._observed else None
         await self._write(client, lease, claim(before, self.identity, self._lease_duration, self._now()))
 
     async def _write(self, client: Client, lease: Lease | None, spec: LeaseSpec) -> None:
@@ -209,41 +208,41 @@ class Election:
             new = Lease(metadata=ObjectMeta(name=self.key.name, namespace=self.key.namespace), spec=spec)
             self._observe(await client.create(LEASE, msgspec.to_builtins(new)))
         else:
-            # An update without managedFields keeps them; our struct knows too little of them to send them back.
-            kept = msgspec.structs.replace(lease.metadata, managed_fields=())
-            self._observe(await client.replace(LEASE, msgspec.to_builtins(Lease(metadata=kept, spec=spec))))
+            # An update without managedFields keeps them. The struct has too few of their fields to send them.
+            metadata = msgspec.structs.replace(lease.metadata, managed_fields=())
+            self._observe(await client.replace(LEASE, msgspec.to_builtins(Lease(metadata=metadata, spec=spec))))
 
-    async def _look(self) -> Lease | None:
+    async def _get(self) -> Lease | None:
         try:
             lease = await self._candidate.get(LEASE, self.key)
         except errors.NotFound:
-            return None  # what was seen last still counts: deleting the Lease ends nobody's right to it
+            return None  # the last observation stays: a deletion does not end the right of the holder
         self._observe(lease)
         return lease
 
     def _observe(self, lease: Lease) -> None:
-        if self._seen and not newer(lease.metadata.resource_version, self._seen.metadata.resource_version):
+        if self._observed and not newer(lease.metadata.resource_version, self._observed.metadata.resource_version):
             return
-        if self._seen is None or lease.spec != self._seen.spec:
-            self._seen_since = self._clock()
-        self._seen = lease
+        if self._observed is None or lease.spec != self._observed.spec:
+            self._observed_at = self._clock()
+        self._observed = lease
 
-    def _free(self) -> bool:
-        if self._seen is None:
+    def _can_acquire(self) -> bool:
+        if self._observed is None:
             return True
-        return free(self._seen.spec, self.identity, self._clock() - self._seen_since, self._lease_duration)
+        return can_acquire(self._observed.spec, self.identity, self._clock() - self._observed_at, self._lease_duration)
 
-    def _pause(self) -> float:
-        """Until the next try: a while, but not past the moment at which the holder loses its right."""
+    def _retry_delay(self) -> float:
+        """Return the seconds until the next attempt: the retry period, but not longer than the Lease is valid."""
         regular = self._retry_period * (1 + self._jitter() / 5)
-        if self._seen is None:
+        if self._observed is None:
             return regular
-        duration = self._seen.spec.lease_duration_seconds or self._lease_duration
-        expires_in = self._seen_since + duration - self._clock()
+        duration = self._observed.spec.lease_duration_seconds or self._lease_duration
+        expires_in = self._observed_at + duration - self._clock()
         return min(regular, expires_in) if expires_in > 0 else regular
 
-    async def _watch(self, freed: asyncio.Event) -> None:
-        """Notice renewals and releases at once; without a watch they are noticed at the next try."""
+    async def _watch(self, available: asyncio.Event) -> None:
+        """Observe renewals and releases at once. Without a watch the next attempt observes them."""
         fields = f"metadata.name={self.key.name}"
         idle_timeout = 2.0 * self._lease_duration
         while True:
@@ -253,13 +252,14 @@ class Election:
                 ):
                     if event.type in ("ADDED", "MODIFIED"):
                         self._observe(Lease.decode(event.object))
-                        if self._free():
-                            freed.set()
-            except errors.KubeError as trouble:
-                log.debug("watching the Lease %s: %s", self.key, trouble)
+                        if self._can_acquire():
+                            available.set()
+            except errors.KubeError as error:
+                log.debug("watching the Lease %s: %s", self.key, error)
             await asyncio.sleep(self._retry_period)
 
-    def _report(self, what: str, trouble: Exception) -> None:
-        line = f"{what} {self.key}: {str(trouble) or 'no answer in time'}"
-        log.log(logging.DEBUG if line == self._trouble else logging.WARNING, "%s", line)
-        self._trouble = line
+    def _warn(self, action: str, error: Exception) -> None:
+        """Log a warning; log repeats at debug level."""
+        warning = f"{action} {self.key}: {str(error) or 'timeout'}"
+        log.log(logging.DEBUG if warning == self._last_warning else logging.WARNING, "%s", warning)
+        self._last_warning = warning

@@ -1,4 +1,4 @@
-"""The Lease that stands for leadership: what is written into it, and who may take it."""
+"""The Lease of a leader election: its content, and when a candidate may acquire it."""
 
 from datetime import datetime
 
@@ -7,11 +7,11 @@ import msgspec
 from coder_k8s.kube.objects import Kind, Object, micro_timestamp
 
 RELEASED_SECONDS = 1
-"""What a holder that lets go writes as its duration; an empty holder with any other was edited by hand."""
+"""The lease duration of a released Lease. A Lease without a holder but with a longer duration was edited by hand."""
 
 
 class LeaseSpec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, kw_only=True):
-    """Who holds the Lease, and for how long after its last word."""
+    """The holder of a Lease, and how long the Lease is valid after its last renewal."""
 
     holder_identity: str = ""
     lease_duration_seconds: int = 0
@@ -21,7 +21,7 @@ class LeaseSpec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True,
 
 
 class Lease(Object):
-    """Who leads."""
+    """A `coordination.k8s.io/v1` Lease."""
 
     spec: LeaseSpec = LeaseSpec()
 
@@ -30,32 +30,32 @@ LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", Lease)
 
 
 def claim(before: LeaseSpec | None, identity: str, seconds: int, now: datetime) -> LeaseSpec:
-    """The record by which somebody takes the Lease, or keeps it."""
-    moment = micro_timestamp(now)
+    """Return the spec that acquires or renews the Lease."""
+    timestamp = micro_timestamp(now)
     if before is not None and before.holder_identity == identity:
-        return msgspec.structs.replace(before, lease_duration_seconds=seconds, renew_time=moment)
+        return msgspec.structs.replace(before, lease_duration_seconds=seconds, renew_time=timestamp)
     return LeaseSpec(
         holder_identity=identity,
         lease_duration_seconds=seconds,
-        acquire_time=moment,
-        renew_time=moment,
+        acquire_time=timestamp,
+        renew_time=timestamp,
         lease_transitions=before.lease_transitions + 1 if before else 0,
     )
 
 
 def release(before: LeaseSpec, now: datetime) -> LeaseSpec:
-    """The record by which a holder lets go."""
-    moment = micro_timestamp(now)
+    """Return the spec that releases the Lease."""
+    timestamp = micro_timestamp(now)
     return LeaseSpec(
         lease_duration_seconds=RELEASED_SECONDS,
-        acquire_time=moment,
-        renew_time=moment,
+        acquire_time=timestamp,
+        renew_time=timestamp,
         lease_transitions=before.lease_transitions,
     )
 
 
-def free(spec: LeaseSpec, identity: str, unchanged_for: float, default_seconds: int) -> bool:
-    """Whether a Lease that was seen unchanged for so long may be taken."""
+def can_acquire(spec: LeaseSpec, identity: str, unchanged_for: float, default_seconds: int) -> bool:
+    """Return whether a candidate may acquire a Lease that it has observed unchanged for some seconds."""
     if spec.holder_identity == identity:
         return True
     if not spec.holder_identity and spec.lease_duration_seconds <= RELEASED_SECONDS:
