@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE, reasons
-from coder_k8s.controllers import refusals
+from coder_k8s.controllers import rejections
 from coder_k8s.controllers.report import Report
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube import errors
@@ -51,7 +51,7 @@ async def test_field_that_the_cluster_does_not_know_is_named_and_not_dropped(new
         )
         assert await newer.find(DEPLOYMENT, "demo") is None
         await operator.wait_idle()
-        assert 0 < (operator.requeue_after() or 0) <= refusals.UNSUPPORTED_POLL
+        assert 0 < (operator.requeue_after() or 0) <= rejections.UNSUPPORTED_POLL
         await newer.change(podSecurityContext={"futurePolicy": None})
         await newer.serve()
         await newer.condition("Available", "MinimumReplicasReady", "True")
@@ -72,13 +72,12 @@ async def test_field_that_the_cluster_does_not_know_changes_nothing_of_what_runs
         assert after.manifest["spec"] == before.manifest["spec"]
 
 
-def test_refusal_of_a_field_becomes_the_condition_of_a_step() -> None:
-    def apply() -> None:
+async def test_refusal_of_a_field_becomes_the_condition_of_a_step() -> None:
+    async def apply() -> str:
         raise errors.UnknownField(400, "BadRequest", "the API server does not know spec.x of HTTPRoute", ("spec.x",))
 
     report = Report()
-    with refusals.told(report, "Exposed"):
-        apply()
+    assert await rejections.as_condition(apply(), report, "Exposed") is None
     assert report.says(reasons.FIELD_NOT_SUPPORTED, "Exposed")
 
 

@@ -4,13 +4,13 @@ from functools import partial
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, events, reasons
 from coder_k8s.api.conditions import ControlPlaneCondition
-from coder_k8s.controllers import refusals
 from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.reconciler import Steps
+from coder_k8s.controllers.rejections import as_condition
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_counts
 from coder_k8s.controllers.urls import status_url
@@ -63,8 +63,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
         await self._rbac.ensure(plane, report)
         checksum, live = await self._deploy(plane, environment, report)
         backend = await self._serve(plane, report)
-        with refusals.told(report, ControlPlaneCondition.EXPOSED):
-            await self._exposure.ensure(plane, backend, report)
+        await as_condition(self._exposure.ensure(plane, backend, report), report, ControlPlaneCondition.EXPOSED)
         found = self._observe_rollout(plane, live, environment, report)
         if found.complete:  # pods of the last rollout need their account until they are gone
             await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
@@ -133,8 +132,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
 
     async def _serve(self, plane: CoderControlPlane, report: Report) -> Unstructured | None:
         """The Service of that name, which may belong to another owner: whether it is ours decides what may use it."""
-        with refusals.told(report):
-            await self._children.apply(SERVICE, plane, service(plane))
+        await as_condition(self._children.apply(SERVICE, plane, service(plane)), report)
         return await self._children.look(SERVICE, plane.key, expected=True)
 
     async def _ensure_service_account(self, plane: CoderControlPlane, report: Report) -> None:
@@ -143,8 +141,8 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
             for account in self._children.owned(SERVICE_ACCOUNT, plane):
                 await self._children.release(SERVICE_ACCOUNT, plane, account)
             return
-        with refusals.told(report):
-            await self._children.apply(SERVICE_ACCOUNT, plane, service_account(plane), partial(is_account, plane))
+        wanted, ours = service_account(plane), partial(is_account, plane)
+        await as_condition(self._children.apply(SERVICE_ACCOUNT, plane, wanted, ours), report)
 
     async def _deploy(
         self, plane: CoderControlPlane, environment: sources.Environment, report: Report
@@ -156,11 +154,8 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
         annotation = template.get("metadata", {}).get("annotations", {}).get(CHECKSUM, "")
         checksum = sources.judge(plane.status.config_checksum, environment, annotation)
         around = PodInputs(_injects_access_url(plane, environment, template), checksum.annotation)
-        remembered = plane.status.config_checksum
-        with refusals.told(report):
-            live = await self._children.apply(DEPLOYMENT, plane, deployment(plane, around))
-            remembered = checksum.recorded
-        return remembered, live
+        applied = await as_condition(self._children.apply(DEPLOYMENT, plane, deployment(plane, around)), report)
+        return (plane.status.config_checksum, live) if applied is None else (checksum.recorded, applied)
 
     def _observe_rollout(
         self, plane: CoderControlPlane, live: Unstructured | None, environment: sources.Environment, report: Report
@@ -178,8 +173,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
             CONTROL_PLANE_FINALIZER: self._deletion.is_needed(plane),
         }
         for name in [name for name, needed in wanted.items() if needed]:
-            with refusals.told(report):
-                plane = await self._context.finalizers.add(plane, name)
+            plane = await as_condition(self._context.finalizers.add(plane, name), report) or plane
         return plane
 
     def _has_finalizer(self, plane: CoderControlPlane) -> bool:

@@ -4,7 +4,6 @@ from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner, even
 from coder_k8s.api.conditions import ProvisionerCondition
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
-from coder_k8s.controllers import refusals
 from coder_k8s.controllers.answers import AnswerCache, Recheck
 from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.cleanup import PROVISIONER_FINALIZER as FINALIZER
@@ -15,10 +14,10 @@ from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.queries import INTERVAL
 from coder_k8s.controllers.reconciler import Steps
+from coder_k8s.controllers.rejections import as_condition
 from coder_k8s.controllers.report import Outcome, Report
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_pods
 from coder_k8s.kube.backoff import Backoff
-from coder_k8s.kube.finalizers import FinalizerRefused
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Unstructured
 
@@ -112,34 +111,29 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
         if coderd is None or not await self._gate.passes(plane, coderd, report):
             return provisioner, None, ""
         # The finalizer is there before the first key is.
-        try:
-            provisioner = await self._context.finalizers.add(provisioner, FINALIZER)
-        except FinalizerRefused as refused:
-            report.add(KEY_READY, False, reasons.FORBIDDEN, refused.message, stalled=True)
-            report.requeue_after(refusals.FORBIDDEN_POLL)
+        held = await as_condition(self._context.finalizers.add(provisioner, FINALIZER), report, KEY_READY)
+        if held is None:
             return provisioner, None, ""
-        key = ""
-        with refusals.told(report, ProvisionerCondition.PROVISIONER_KEY_SECRET_READY):
-            provisioner, key = await self._rotation.ensure(provisioner, plane, coderd, report)
+        provisioner, key = await self._rotation.ensure(held, plane, coderd, report)
         return provisioner, coderd, key
 
     async def _deploy(self, provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, report: Report) -> bool:
         """Whether the Deployment is as we want it."""
-        permitted = provisioner.spec.workspace_permissions
-        image = self._image(provisioner, plane)
-        deployed = False
-        with refusals.told(report):
-            await self._children.apply(SERVICE_ACCOUNT, provisioner, objects.service_account(provisioner))
-            if permitted:
-                await self._children.apply(ROLE, provisioner, objects.role(provisioner))
-                await self._children.apply(ROLE_BINDING, provisioner, objects.role_binding(provisioner))
-            if image:
-                await self._children.apply(DEPLOYMENT, provisioner, objects.deployment(provisioner, plane, key, image))
-                deployed = True
-        keep = [objects.deployment_name(provisioner)] if permitted else []
+        deployed = await as_condition(self._apply(provisioner, plane, key), report)
+        keep = [objects.deployment_name(provisioner)] if provisioner.spec.workspace_permissions else []
         await self._children.prune(ROLE_BINDING, provisioner, keep)
         await self._children.prune(ROLE, provisioner, keep)
-        return deployed
+        return deployed is not None
+
+    async def _apply(self, provisioner: CoderProvisioner, plane: CoderControlPlane, key: str) -> Unstructured | None:
+        """Apply what the daemons need; the Deployment, if its image is known."""
+        await self._children.apply(SERVICE_ACCOUNT, provisioner, objects.service_account(provisioner))
+        if provisioner.spec.workspace_permissions:
+            await self._children.apply(ROLE, provisioner, objects.role(provisioner))
+            await self._children.apply(ROLE_BINDING, provisioner, objects.role_binding(provisioner))
+        if not (image := self._image(provisioner, plane)):
+            return None
+        return await self._children.apply(DEPLOYMENT, provisioner, objects.deployment(provisioner, plane, key, image))
 
     def _image(self, provisioner: CoderProvisioner, plane: CoderControlPlane) -> str:
         """The image of the daemons: a newer one than coderd's is refused by it, so that of the control plane is

@@ -1,6 +1,7 @@
 """Takes the steps that `keys` decides on: makes, stores, adopts and retires provisioner keys."""
 
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -10,10 +11,9 @@ from coder_k8s.api.shared import SecretKey
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import ProvisionerKey
-from coder_k8s.controllers import refusals
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.queries import INTERVAL
-from coder_k8s.controllers.refusals import NAME_TAKEN_POLL
+from coder_k8s.controllers.rejections import NAME_TAKEN_POLL, as_condition
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube import errors as kube_errors
 from coder_k8s.kube.apply import OwnedByOther
@@ -39,6 +39,21 @@ class Seen(NamedTuple):
     requested: datetime
 
 
+@dataclass
+class Run:
+    """One sequence of steps: what it is for, and the object as last recorded.
+
+    A write that is rejected ends the sequence; what was recorded before stays known, also which keys retire.
+    """
+
+    provisioner: CoderProvisioner
+    plane: CoderControlPlane
+    coderd: Coderd
+    wanted: keys.Wanted
+    cause: str = ""
+    """Why another key is made; empty when an earlier reconcile decided on it."""
+
+
 class Rotation:
     """Keeps one key per provisioner in coderd and its secret in a Secret."""
 
@@ -60,35 +75,35 @@ class Rotation:
         if self.secret_name_taken(provisioner, report):
             return provisioner, ""
         wanted = records.wanted_by(provisioner, plane, await self._organization(provisioner, plane, coderd))
-        max_age, checked, cause = INTERVAL, False, ""
+        run = Run(provisioner, plane, coderd, wanted)
+        key = await as_condition(self._take_steps(run, report), report, SECRET_READY)
+        return run.provisioner, key or ""
+
+    async def _take_steps(self, run: Run, report: Report) -> str:
+        """Take steps until none is left. The key to run daemons with; empty when there is none."""
+        step, seen = await self._decide(run, INTERVAL)
+        if not isinstance(step, keys.Keep | keys.Wait):
+            await self._confirm(run)  # act on nothing but the present
+            step, seen = await self._decide(run, timedelta())
         for _ in range(STEPS):
-            step, (stored, held, requested) = await self._decide(provisioner, wanted, coderd, max_age)
-            max_age = INTERVAL
-            if not (checked or isinstance(step, keys.Keep | keys.Wait)):
-                max_age, checked = timedelta(), True  # decide on nothing but the present
-                await self._confirm(provisioner, plane)
-                continue
-            match step:
-                case keys.Keep() | keys.Wait():
-                    works = held is not None and held.id == provisioner.status.provisioner_key_id
-                    report_key(provisioner, wanted, step, report, self._now())
-                    return provisioner, await self._move(provisioner, stored, wanted.plane, report) if works else ""
-                case keys.Adopt(found):
-                    provisioner = await self._adopt(provisioner, wanted, found)
-                case keys.Begin() | keys.Make():
-                    done = made = False
-                    with refusals.told(report, SECRET_READY):
-                        await self._secret.dry_run(provisioner)  # or coderd makes keys that nothing can hold
-                        cause = cause or (step.cause if isinstance(step, keys.Begin) else "")
-                        provisioner = await self._write_ahead(provisioner, wanted, step, requested)
-                        provisioner, made = await self._make(provisioner, wanted, coderd, step)
-                        done = True
-                    if not done:
-                        return provisioner, ""  # with all that was recorded: only the status knows what retires
-                    if made:
-                        self._tell(provisioner, step.name, cause)
-                    max_age = timedelta()
+            if isinstance(step, keys.Keep | keys.Wait):
+                works = seen.held is not None and seen.held.id == run.provisioner.status.provisioner_key_id
+                report_key(run.provisioner, run.wanted, step, report, self._now())
+                return await self._move(run.provisioner, seen.stored, run.wanted.plane, report) if works else ""
+            step, seen = await self._decide(run, await self._take(run, step, seen))
         raise coderd_errors.Unavailable("the key changes faster than it can be recorded")
+
+    async def _take(self, run: Run, step: keys.Adopt | keys.Begin | keys.Make, seen: Seen) -> timedelta:
+        """Take one step; how old the answers of coderd may be for the next decision."""
+        if isinstance(step, keys.Adopt):
+            run.provisioner = await self._adopt(run.provisioner, run.wanted, step.key)
+            return INTERVAL
+        await self._secret.dry_run(run.provisioner)  # or coderd makes keys that nothing can hold
+        run.cause = run.cause or (step.cause if isinstance(step, keys.Begin) else "")
+        run.provisioner = await self._write_ahead(run.provisioner, run.wanted, step, seen.requested)
+        if await self._make(run, step):
+            self._tell(run.provisioner, step.name, run.cause)
+        return timedelta()
 
     async def recorded(self, provisioner: CoderProvisioner, plane: CoderControlPlane, report: Report) -> str:
         """The key to go on with while coderd does not confirm it; empty when there is none."""
@@ -97,9 +112,9 @@ class Rotation:
             return ""
         if any(outcome.type == SECRET_READY for outcome in report.findings):  # the Secret is refused: nothing is moved
             return stored.key if provisioner.status.secret_ref == _secret_ref(provisioner) else ""
-        with refusals.told(report, SECRET_READY):
-            await self._move(provisioner, stored, plane.metadata.name, report)
-        return stored.key if report.says(reasons.SECRET_READY, SECRET_READY) else ""
+        return (
+            await as_condition(self._move(provisioner, stored, plane.metadata.name, report), report, SECRET_READY) or ""
+        )
 
     async def _organization(self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd) -> str:
         """The ID of the organization. coderd hides its keys from users without rights as if it were not there."""
@@ -123,13 +138,13 @@ class Rotation:
                 organization = (await self._queries.organization(coderd, status.organization_name)).id
         return records.recorded_in(provisioner, organization)
 
-    async def _confirm(self, provisioner: CoderProvisioner, plane: CoderControlPlane) -> None:
+    async def _confirm(self, run: Run) -> None:
         """`Conflict` if we look at the past, which may ask for a rotation that is long done. Before the first key there
         is nothing to lose."""
-        if provisioner.status.provisioner_key_name:
-            await self._client.confirm(PROVISIONER, provisioner.key, provisioner)
-            await self._client.confirm(CONTROL_PLANE, plane.key, plane)
-            await self._secret.confirm(provisioner)
+        if run.provisioner.status.provisioner_key_name:
+            await self._client.confirm(PROVISIONER, run.provisioner.key, run.provisioner)
+            await self._client.confirm(CONTROL_PLANE, run.plane.key, run.plane)
+            await self._secret.confirm(run.provisioner)
 
     def secret_name_taken(self, provisioner: CoderProvisioner, report: Report) -> bool:
         """Whether somebody else's Secret would swallow the secret of every key that we make."""
@@ -140,9 +155,9 @@ class Rotation:
         report.requeue_after(NAME_TAKEN_POLL)
         return True
 
-    async def _decide(
-        self, provisioner: CoderProvisioner, wanted: keys.Wanted, coderd: Coderd, max_age: timedelta
-    ) -> tuple[keys.Step, Seen]:
+    async def _decide(self, run: Run, max_age: timedelta) -> tuple[keys.Step, Seen]:
+        """The next step, by answers of coderd that are no older than this."""
+        provisioner, wanted, coderd = run.provisioner, run.wanted, run.coderd
         listed = await self._queries.keys(coderd, wanted.organization, max_age)
         known, here = listed.keys, (wanted.plane, wanted.organization)
         stored = await self._secret.read(provisioner)
@@ -237,10 +252,9 @@ class Rotation:
             raise kube_errors.Conflict(409, "Conflict", f"{provisioner.key} changed meanwhile")
         return written
 
-    async def _make(
-        self, provisioner: CoderProvisioner, wanted: keys.Wanted, coderd: Coderd, step: keys.Begin | keys.Make
-    ) -> tuple[CoderProvisioner, bool]:
+    async def _make(self, run: Run, step: keys.Begin | keys.Make) -> bool:
         """Create the recorded key and store it; False when its name is taken."""
+        coderd, wanted = run.coderd, run.wanted
         if isinstance(step, keys.Make) and step.lost:
             with suppress(coderd_errors.NotFound):
                 await coderd.delete_provisioner_key(wanted.organization, step.name)
@@ -248,19 +262,19 @@ class Rotation:
             key = await coderd.create_provisioner_key(wanted.organization, step.name, wanted.tags)
         except coderd_errors.CoderdError as refusal:
             if isinstance(refusal, coderd_errors.RateLimited) or not isinstance(refusal, coderd_errors.Unavailable):
-                provisioner = await self._record(provisioner, key_refused=True)
+                run.provisioner = await self._record(run.provisioner, key_refused=True)
             if isinstance(refusal, coderd_errors.Conflict):
-                return provisioner, False
+                return False
             raise
-        asked = provisioner.metadata.annotations.get(ROTATE, "")
+        asked = run.provisioner.metadata.annotations.get(ROTATE, "")
         try:
-            await self._secret.write(provisioner, Stored(key, wanted.plane, asked))
+            await self._secret.write(run.provisioner, Stored(key, wanted.plane, asked))
         except (kube_errors.Forbidden, kube_errors.Invalid, OwnedByOther):
             # Although the dry run passed: nothing will hold this key.
             with suppress(coderd_errors.CoderdError):
                 await coderd.delete_provisioner_key(wanted.organization, step.name)
             raise
-        return provisioner, True
+        return True
 
     def _tell(self, provisioner: CoderProvisioner, name: str, cause: str) -> None:
         """What was made, and why if this very pass decided on it."""

@@ -3,7 +3,6 @@
 from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy, reasons
 from coder_k8s.api.conditions import WorkspaceProxyCondition
 from coder_k8s.api.shared import SecretKey, TokenSecret
-from coder_k8s.controllers import refusals
 from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.cleanup import PROXY_FINALIZER as FINALIZER
 from coder_k8s.controllers.cleanup import RETRY
@@ -12,6 +11,7 @@ from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.reconciler import Steps
+from coder_k8s.controllers.rejections import as_condition
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_counts, tell_pods
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE
@@ -124,17 +124,15 @@ class ProxySteps(Steps[CoderWorkspaceProxy]):
         live = controlled_by(proxy, known)
         checksum = fnv1a32(token.encode()) if token else proxy.status.token_checksum
         shown = checksum if _shows(live, proxy.status.token_checksum, checksum) else ""
-        with refusals.told(report):
-            await self._children.apply(SERVICE, proxy, objects.service(proxy))
+        await as_condition(self._children.apply(SERVICE, proxy, objects.service(proxy)), report)
         if not (image := objects.image_of(proxy, plane, live)):
             waiting = f"Waiting for CoderControlPlane {plane.metadata.name if plane else ''} to report status.image"
             report.add(
                 DEPLOYMENT_READY, False, reasons.IMAGE_PENDING, f"{waiting}, which it does after its first rollout"
             )
             return None
-        applied: Unstructured | None = None
-        with refusals.told(report):
-            applied = await self._children.apply(DEPLOYMENT, proxy, objects.deployment(proxy, url, image, shown))
+        wanted = objects.deployment(proxy, url, image, shown)
+        applied = await as_condition(self._children.apply(DEPLOYMENT, proxy, wanted), report)
         if applied is not None:
             report.fields["token_checksum"] = checksum
         return applied
