@@ -7,11 +7,12 @@ import msgspec
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
+from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.labels import PAUSED
 from coder_k8s.controllers.reconciler import Reconciler, Steps
-from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.report import StatusReport
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.status import REJECTED_RETRY
 from coder_k8s.dev.cluster import ClusterAccess
@@ -27,7 +28,7 @@ from tests.support.kstatus import condition
 FIRST, SECOND = "coder.com/first", "coder.com/second"
 
 
-class Script(Steps[CoderControlPlane]):
+class Script(Steps[CoderControlPlane, ControlPlaneStatus]):
     """Steps that a test chooses; `calls` lists what was called."""
 
     conditions = frozenset({"Available", "Exposed"})
@@ -38,7 +39,7 @@ class Script(Steps[CoderControlPlane]):
         self.waits: dict[str, float] = {}
         self.finalize = {FIRST: self._first, SECOND: self._second}
 
-    async def steps(self, seen: CoderControlPlane, report: Report) -> CoderControlPlane:
+    async def steps(self, seen: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> CoderControlPlane:
         self.calls.append("steps")
         report.add("Available", True, reasons.MINIMUM_REPLICAS_READY)
         report.requeue_after(30)
@@ -114,7 +115,7 @@ async def test_a_condition_that_is_not_reported_goes_unless_the_report_retains_i
     world.show(await world.client.merge(CONTROL_PLANE, world.key, {"status": status}, "status"))
 
     class Retaining(Script):
-        async def steps(self, seen: CoderControlPlane, report: Report) -> CoderControlPlane:
+        async def steps(self, seen: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> CoderControlPlane:
             report.retain_conditions = True
             return await super().steps(seen, report)
 
@@ -174,8 +175,8 @@ async def test_rejected_status_is_reported_by_an_event_that_names_the_field_and_
     await world.make()
 
     class Bogus(Script):
-        async def steps(self, seen: CoderControlPlane, report: Report) -> CoderControlPlane:
-            report.fields |= {"phase": "Bogus", "version": "s3cret"}
+        async def steps(self, seen: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> CoderControlPlane:
+            report.status.phase, report.status.version = "Bogus", "s3cret"
             return seen
 
     assert await Reconciler(world.context, Bogus()).reconcile(world.key) == REJECTED_RETRY

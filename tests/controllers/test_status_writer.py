@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, reasons
-from coder_k8s.controllers.report import Report
+from coder_k8s.api.controlplane import ControlPlaneStatus
+from coder_k8s.controllers.report import Report, StatusReport
 from coder_k8s.controllers.status import StatusRejected, StatusWriter
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
@@ -95,14 +96,21 @@ async def world(cluster: ClusterAccess, crds: None, namespace: str) -> AsyncIter
         yield World(client, metrics, Recorder(client, "tests", "tests", metrics), namespace)
 
 
+def reporting(**fields: Any) -> Report:
+    report = StatusReport(ControlPlaneStatus())
+    for name, value in fields.items():
+        setattr(report.status, name, value)
+    return report
+
+
 def working(message: str = "0 of 1 pods are ready", **fields: Any) -> Report:
-    report = Report(fields=fields)
+    report = reporting(**fields)
     report.add("Available", False, reasons.NO_REPLICAS_READY, message)
     return report
 
 
 def settled(**fields: Any) -> Report:
-    report = Report(fields=fields)
+    report = reporting(**fields)
     report.add("Available", True, reasons.MINIMUM_REPLICAS_READY, "1 of 1 pods are ready")
     return report
 
@@ -252,7 +260,7 @@ async def break_off(world: World) -> None:
     """A pass that the API server cuts short."""
     seen = await world.get()
     with pytest.raises(errors.ServerError):
-        async with world.writer.report_failure(seen, Report()):
+        async with world.writer.report_failure(seen, StatusReport(seen.status)):
             raise errors.ServerError(500, "InternalError", "etcdserver: request timed out")
 
 
@@ -285,3 +293,23 @@ async def test_a_pass_that_breaks_off_takes_back_no_verdict_on_this_generation(
 def test_rejection_without_a_field_has_the_words_of_who_rejects() -> None:
     denial = errors.Invalid(422, "Invalid", 'admission webhook "quota.example.com" denied the request')
     assert str(StatusRejected(denial)).endswith('object: admission webhook "quota.example.com" denied the request')
+
+
+def test_a_draft_records_what_is_assigned_and_leaves_the_status_alone() -> None:
+    before = ControlPlaneStatus(url="http://old", image="coder:v1")
+    report = StatusReport(before)
+    report.status.url = "http://new"
+    report.status.image = "coder:v1"
+    assert (report.status.url, report.status.image, report.status.version) == ("http://new", "coder:v1", "")
+    assert report.fields == {"url": "http://new", "image": "coder:v1"}
+    assert before.url == "http://old"
+    with pytest.raises(AttributeError):
+        report.status.ulr = "http://new"  # type: ignore[attr-defined]
+
+
+async def test_a_field_that_was_not_assigned_keeps_its_live_value(world: World) -> None:
+    seen = await world.create()
+    await world.client.merge(CONTROL_PLANE, world.key, {"status": {"version": "v2.36.1"}}, "status")
+    await world.write(seen, working(url="http://demo"))
+    status = (await world.manifest())["status"]
+    assert (status["url"], status["version"]) == ("http://demo", "v2.36.1")

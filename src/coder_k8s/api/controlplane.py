@@ -4,6 +4,8 @@
 from datetime import datetime
 from typing import Annotated, Any, ClassVar
 
+import msgspec
+
 from coder_k8s.kube.objects import Kind, Object
 
 from .events.controlplane import CONTROL_PLANE_EVENTS
@@ -237,7 +239,7 @@ class ControlPlaneSpec(Pods, kw_only=True, frozen=True):
     """How Coder is exposed outside the cluster: with an Ingress or a Gateway."""
 
 
-class ControlPlaneStatus(Status, kw_only=True, frozen=True):
+class ControlPlaneStatus(Status, kw_only=True):
     """Observed state of a Coder server."""
 
     url: str = ""
@@ -281,7 +283,7 @@ class CoderControlPlane(Object, kw_only=True):
 
     spec: ControlPlaneSpec = ControlPlaneSpec()
     """Desired state."""
-    status: ControlPlaneStatus = ControlPlaneStatus()
+    status: ControlPlaneStatus = msgspec.field(default_factory=ControlPlaneStatus)
     """Observed state, set by the operator."""
 
 

@@ -4,6 +4,8 @@
 from datetime import datetime
 from typing import Annotated, ClassVar
 
+import msgspec
+
 from coder_k8s.kube.objects import Kind, Object
 
 from .events.provisioner import PROVISIONER_EVENTS
@@ -128,7 +130,7 @@ class Daemons(Part, kw_only=True, frozen=True):
     """Versions of the daemons."""
 
 
-class ProvisionerStatus(Status, kw_only=True, frozen=True):
+class ProvisionerStatus(Status, kw_only=True):
     """Observed state of provisioner daemons."""
 
     organization_id: str = ""
@@ -184,7 +186,7 @@ class CoderProvisioner(Object, kw_only=True):
 
     spec: ProvisionerSpec
     """Desired state."""
-    status: ProvisionerStatus = ProvisionerStatus()
+    status: ProvisionerStatus = msgspec.field(default_factory=ProvisionerStatus)
     """Observed state, set by the operator."""
 
 

@@ -210,7 +210,7 @@ ConditionEntry = Annotated[
 ]
 
 
-class Status(Part, kw_only=True, frozen=True):
+class Status(msgspec.Struct, rename=wire_name, omit_defaults=True, kw_only=True):
     """Status fields that all kinds share."""
 
     observed_generation: Int64 = 0

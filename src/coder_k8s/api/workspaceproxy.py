@@ -4,6 +4,8 @@
 from datetime import datetime
 from typing import Annotated, ClassVar
 
+import msgspec
+
 from coder_k8s.kube.objects import Kind, Object
 
 from .events.workspaceproxy import WORKSPACE_PROXY_EVENTS
@@ -111,7 +113,7 @@ class RetiringProxy(Part, kw_only=True, frozen=True):
     """Credentials that it was registered with, if any."""
 
 
-class WorkspaceProxyStatus(Status, kw_only=True, frozen=True):
+class WorkspaceProxyStatus(Status, kw_only=True):
     """Observed state of a workspace proxy."""
 
     registered: bool = False
@@ -144,7 +146,7 @@ class CoderWorkspaceProxy(Object, kw_only=True):
 
     spec: WorkspaceProxySpec
     """Desired state."""
-    status: WorkspaceProxyStatus = WorkspaceProxyStatus()
+    status: WorkspaceProxyStatus = msgspec.field(default_factory=WorkspaceProxyStatus)
     """Observed state, set by the operator."""
 
 

@@ -10,23 +10,25 @@
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from coder_k8s.api.shared import Status
 from coder_k8s.kube.objects import Key, Object
 
 from .context import Context
 from .crds import CRDOutdated
 from .labels import paused
-from .report import Report
+from .report import StatusReport
 from .status import StatusRejected, status_of
 
 T = TypeVar("T", bound=Object)
+S = TypeVar("S", bound=Status)
 
 CleanUp = Callable[[T], Awaitable[float | None]]
 """Removes what garbage collection cannot reach. Seconds until the next attempt; `None` when nothing is left to do."""
 
 
-class Steps(Generic[T]):
+class Steps(Generic[T, S]):
     """What a kind provides."""
 
     conditions: frozenset[str] = frozenset()
@@ -34,7 +36,7 @@ class Steps(Generic[T]):
     finalize: Mapping[str, CleanUp[T]] = {}
     """The cleanup of each finalizer, in the order in which they run."""
 
-    async def steps(self, seen: T, report: Report) -> T:
+    async def steps(self, seen: T, report: StatusReport[S]) -> T:
         """Bring one object to its desired state and report on it; returns the object as last written."""
         raise NotImplementedError
 
@@ -49,7 +51,7 @@ class Steps(Generic[T]):
 class Reconciler(Generic[T]):
     """Reconciles one object of a kind at a time."""
 
-    def __init__(self, context: Context[T], kind: Steps[T]) -> None:
+    def __init__(self, context: Context[T], kind: Steps[T, Any]) -> None:
         self._context = context
         self._kind = kind
         self._status = context.status
@@ -78,7 +80,7 @@ class Reconciler(Generic[T]):
         return await self._run(seen)
 
     async def _run(self, seen: T) -> float | None:
-        report = Report(status_of(seen).conditions)
+        report = StatusReport(status_of(seen))
         async with self._status.report_failure(seen, report):
             seen = await self._kind.steps(seen, report)
         owned = frozenset[str]() if report.retain_conditions else self._kind.conditions

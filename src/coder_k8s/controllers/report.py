@@ -5,13 +5,18 @@ them are, the object is Ready. What requires user action stalls it. `Ready`, `Re
 that, so the first status write has them, and they always agree with each other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from coder_k8s.api import reasons
 from coder_k8s.api.reasons import Reason
+from coder_k8s.api.shared import Status
 from coder_k8s.kube.conditions import Condition, Finding, find
+
+from .draft import assigned, draft
+
+S = TypeVar("S", bound=Status)
 
 READY, RECONCILING, STALLED = "Ready", "Reconciling", "Stalled"
 MESSAGE_LIMIT = 4096
@@ -38,8 +43,6 @@ class Report:
     before: Sequence[Condition] = ()
     """The conditions that the object has so far."""
     findings: list[Finding] = field(default_factory=list)
-    fields: dict[str, Any] = field(default_factory=dict)
-    """Fields of the status that a step knows."""
     requeue: float | None = None
     """Seconds until the next reconcile; `None` if only a change causes one."""
     retain_conditions: bool = False
@@ -48,6 +51,11 @@ class Report:
     """Whether no pods are wanted: what needs some keeps its status, and `Ready` has a reason of its own."""
     _open: list[Finding] = field(default_factory=list)
     _culprits: list[Finding] = field(default_factory=list)
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The fields of the status to write, besides the conditions."""
+        return {}
 
     def add(
         self,
@@ -119,6 +127,23 @@ class Report:
             Finding(RECONCILING, False, reasons.SETTLED),
             Finding(STALLED, False, reasons.SETTLED),
         ]
+
+
+class StatusReport(Report, Generic[S]):
+    """A report with the fields of a kind's own status: steps assign those that they know to `status`."""
+
+    def __init__(self, before: S) -> None:
+        super().__init__(before.conditions)
+        self.status = draft(before)
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        return assigned(self.status)
+
+    def update(self, made: S) -> None:
+        """Take over what was assigned to another draft."""
+        for name, value in assigned(made).items():
+            setattr(self.status, name, value)
 
 
 def _shortened(message: str) -> str:

@@ -1,14 +1,17 @@
 """How far a Deployment is."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from coder_k8s.api import reasons
+from coder_k8s.api.shared import Status
 from coder_k8s.kube.objects import Unstructured
 
 from .images import image_in
 from .labels import selector
-from .report import Report
+from .report import StatusReport
+
+S = TypeVar("S", bound=Status)
 
 
 class Rollout(NamedTuple):
@@ -96,19 +99,19 @@ def explain(found: Rollout, cause: str = "") -> str:
     return f"{progress(found)}; {cause}" if cause and found.wanted and not found.complete else progress(found)
 
 
-def tell_pods(found: Rollout, condition: str, pods: Mapping[str, str], report: Report, cause: str = "") -> None:
+def tell_pods(
+    found: Rollout, condition: str, pods: Mapping[str, str], report: StatusReport[S], cause: str = ""
+) -> None:
     """Add the condition of a Deployment, which settles when it has rolled out, and what the status says of its pods."""
     reason = reasons.MINIMUM_REPLICAS_READY if found.ready else reasons.NO_REPLICAS_READY
     report.add(condition, found.ready > 0, reason, explain(found, cause), satisfied=found.complete)
     tell_counts(found, pods, report)
 
 
-def tell_counts(found: Rollout, pods: Mapping[str, str], report: Report) -> None:
+def tell_counts(found: Rollout, pods: Mapping[str, str], report: StatusReport[S]) -> None:
     """What the status says of the pods, whatever the conditions are called."""
     report.scaled_to_zero = found.wanted == 0
-    report.fields |= {
-        "replicas": found.replicas,
-        "ready_replicas": found.ready,
-        "phase": "Ready" if found.ready else "Pending",
-        "selector": selector(pods),
-    }
+    status = report.status
+    status.replicas, status.ready_replicas = found.replicas, found.ready
+    status.phase = "Ready" if found.ready else "Pending"
+    status.selector = selector(pods)

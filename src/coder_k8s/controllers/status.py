@@ -1,4 +1,4 @@
-"""The one status write of a pass."""
+"""The one status write of a reconcile."""
 
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +21,8 @@ from coder_k8s.kube.objects import Key, Kind, Manifest, Object
 from coder_k8s.kube.patch import merge_patch
 
 from .crds import RECHECK, CRDOutdated, SchemaCheck
-from .report import READY, RECONCILING, STALLED, Report
+from .draft import assigned
+from .report import READY, RECONCILING, STALLED, Report, StatusReport
 
 log = logging.getLogger(__name__)
 
@@ -125,7 +126,7 @@ class StatusWriter(Generic[T]):
         await self._patch(seen, told)
 
     @asynccontextmanager
-    async def report_failure(self, seen: T, report: Report) -> AsyncIterator[None]:
+    async def report_failure(self, seen: T, report: StatusReport[Any]) -> AsyncIterator[None]:
         """Tell of a pass that the API server broke off: an object without a status would look finished.
 
         One that is known to be ready stays so, and one that waits for somebody too: trouble on this side takes nothing
@@ -136,12 +137,12 @@ class StatusWriter(Generic[T]):
         except errors.ServerError as trouble:
             if not _is_known(seen):
                 report.interrupt(reasons.RETRYING, trouble.message)
-                report.fields.setdefault("phase", status_of(seen).phase or "Pending")
+                report.status.phase = report.status.phase or "Pending"
                 await self.write(seen, report, owned=frozenset())
             raise
 
-    async def record(self, seen: T, **fields: Any) -> T:
-        """Write fields ahead of a step that must not be taken without them.
+    async def record(self, seen: T, status: Status) -> T:
+        """Write what was assigned to a draft of the status, ahead of a step that must not be taken without it.
 
         It holds for exactly what was seen, for that is what the step was decided by. If nothing else was said of the
         object before, it is also said that it is not ready yet.
@@ -151,7 +152,7 @@ class StatusWriter(Generic[T]):
         def told(old: Status) -> Status:
             known = find(old.conditions, READY) is not None
             conditions = old.conditions if known else merge(old.conditions, BEGUN, generation, now)
-            return replace(old, conditions=conditions, **fields)
+            return replace(old, conditions=conditions, **assigned(status))
 
         written = await self._patch(seen, told, tries=1)
         if written is None:

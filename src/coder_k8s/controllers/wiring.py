@@ -24,7 +24,7 @@ def base_rules(kind: Kind[Any]) -> tuple[Rule, ...]:
     )
 
 
-def controller_of(context: Context[T], steps: Steps[T]) -> Controller:
+def controller_of(context: Context[T], steps: Steps[T, Any]) -> Controller:
     """The controller of a kind, which watches its objects and their children."""
     reconciler, runtime = Reconciler(context, steps), context.runtime
     made = Controller(context.name, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)

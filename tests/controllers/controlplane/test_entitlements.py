@@ -19,7 +19,7 @@ from coder_k8s.controllers.controlplane.entitlements import (
     is_warning_due,
 )
 from coder_k8s.controllers.controlplane.metrics import LicenseMetrics
-from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.report import StatusReport
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.client import Client
@@ -227,7 +227,7 @@ async def test_a_token_that_may_not_list_licences_still_sees_what_they_allow() -
     ):
         recorder = Recorder(Client(http, "test"), "test", "test", metrics)
         watcher = EntitlementWatcher(recorder, LicenseMetrics(metrics.registry), lambda: NOW)
-        report = Report()
+        report = StatusReport(ControlPlaneStatus())
         await watcher.check(plane(), Coderd(connections, f"http://127.0.0.1:{api.port}", "token"), True, report)
     assert [seen.path for seen in api.requests] == ["/api/v2/buildinfo", ENTITLEMENTS, LICENSES]
     assert [(found.type, found.holds, found.reason) for found in report.findings] == [

@@ -1,13 +1,14 @@
 """The operator's access to coderd's API, reported as the condition `OperatorAccessReady`."""
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, events, reasons
+from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.api.shared import SecretKey, TokenSecret
 from coder_k8s.coderd import access_db
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.answers import RETRY, AnswerCache
 from coder_k8s.controllers.context import Context
-from coder_k8s.controllers.report import Outcome, Report
+from coder_k8s.controllers.report import Outcome, StatusReport
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import OwnedByOther
@@ -40,9 +41,11 @@ class OperatorAccess:
         self._database_answers = AnswerCache[Outcome](context.now)
         self._coderd_answers = AnswerCache[Outcome](context.now)
 
-    async def ensure(self, plane: CoderControlPlane, serving: bool, report: Report) -> Coderd | None:
+    async def ensure(
+        self, plane: CoderControlPlane, serving: bool, report: StatusReport[ControlPlaneStatus]
+    ) -> Coderd | None:
         """A client with a token that works, if there is one."""
-        report.fields["operator_access_ready"] = False
+        report.status.operator_access_ready = False
         if plane.spec.operator_access.disabled:
             await self._disable(plane, report)
             return None
@@ -52,14 +55,14 @@ class OperatorAccess:
         if outcome.status and given and self._revocation.is_due(plane):
             outcome = await self._replace(plane, where, outcome, report)
         elif outcome.status:
-            report.fields["operator_token_secret_ref"] = where
+            report.status.operator_token_secret_ref = where
         report.add_outcome(outcome)
         report.requeue_after(min(RETRY, self._left(plane) or RETRY) if not outcome.status else self._left(plane))
         if not outcome.status:
             if outcome.status is False and not outcome.stalled:  # what stalls an object has an event anyway
                 self._recorder.record(CONTROL_PLANE, plane, events.OPERATOR_ACCESS_FAILED, outcome.message)
             return None
-        report.fields["operator_access_ready"] = True
+        report.status.operator_access_ready = True
         return Coderd(self._connections, api_url(plane), token)
 
     def forget(self, key: Key) -> None:
@@ -215,7 +218,7 @@ class OperatorAccess:
         for key in {Key(plane.metadata.namespace, secret_name(plane)), *seen}:
             await self._client.confirm(SECRET, key, seen.get(key))
 
-    async def _disable(self, plane: CoderControlPlane, report: Report) -> None:
+    async def _disable(self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> None:
         """Revoke what was made. Its Secret goes last, and status names it until then: there is something to revoke."""
         self.invalidate(plane.key)
         try:
@@ -225,17 +228,19 @@ class OperatorAccess:
             report.add(READY, False, reasons.DISABLED, str(left), satisfied=False)
             report.requeue_after(RETRY)
             return
-        report.fields["operator_token_secret_ref"] = None
+        report.status.operator_token_secret_ref = None
         report.add(READY, False, reasons.DISABLED, "operatorAccess.disabled is set", satisfied=True)
 
-    async def _replace(self, plane: CoderControlPlane, where: SecretKey, outcome: Outcome, report: Report) -> Outcome:
+    async def _replace(
+        self, plane: CoderControlPlane, where: SecretKey, outcome: Outcome, report: StatusReport[ControlPlaneStatus]
+    ) -> Outcome:
         """Revoke the token that a given one replaces; status names its Secret until that is done."""
         try:
             await self._revocation.revoke(plane, f"operatorAccess.tokenSecretRef names Secret {where.name}")
         except (TokenLeft, SecretLeft) as left:
             report.requeue_after(RETRY)
             return outcome._replace(message=f"{outcome.message}; {left}")
-        report.fields["operator_token_secret_ref"] = where
+        report.status.operator_token_secret_ref = where
         return outcome
 
     def _is_free(self, plane: CoderControlPlane, name: str) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, events, reasons
 from coder_k8s.api.controlplane import ControlPlaneStatus
@@ -10,14 +9,15 @@ from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import Entitlements, License
 from coder_k8s.controllers.answers import AnswerCache
+from coder_k8s.controllers.draft import draft
 from coder_k8s.controllers.explanations import explain
-from coder_k8s.controllers.report import Outcome, Report
+from coder_k8s.controllers.report import Outcome, StatusReport
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.objects import Key
 
 from .license import parse_timestamp
 from .metrics import LicenseMetrics
-from .outcomes import ENTITLEMENTS_ERRORS, KNOWN, NOT_SUPPORTED_RECHECK, Answer
+from .outcomes import ENTITLEMENTS_ERRORS, KNOWN, NOT_SUPPORTED_RECHECK
 
 INTERVAL = timedelta(minutes=2)
 EXTERNAL_PROVISIONERS = "external_provisioner_daemons"
@@ -79,71 +79,69 @@ class EntitlementWatcher:
         self._recorder = recorder
         self._metrics = metrics
         self._now = now
-        self._answers = AnswerCache[Answer](now, steady=NOT_SUPPORTED_RECHECK)
+        self._answers = AnswerCache[Outcome](now, steady=NOT_SUPPORTED_RECHECK)
 
     def forget(self, key: Key) -> None:
         self._answers.forget(key)
         self._metrics.forget(key)
 
-    async def check(self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: Report) -> None:
+    async def check(
+        self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: StatusReport[ControlPlaneStatus]
+    ) -> None:
         if coderd is None or not serving:
             report.add(
                 KNOWN, None, reasons.PENDING, "waiting for operator access and a pod that is ready", satisfied=True
             )
-            report.fields |= _unknown(plane)
+            if plane.status.entitlements_last_checked is None:  # later, the last answer stays, with its time
+                report.status.license_tier = report.status.external_provisioner_daemons_entitlement = "unknown"
             return
-        about = (plane.metadata.uid, report.fields.get("license_last_applied", plane.status.license_last_applied))
+        about = (plane.metadata.uid, report.status.license_last_applied)
         answer = self._answers.get(plane.key, about)
         if answer is None:
-            answer = await self._ask(plane, coderd, about)
-            report.fields |= answer.fields
-        report.add_outcome(answer.outcome._replace(satisfied=True))
+            status = draft(plane.status)
+            answer = await self._ask(plane, coderd, about, status)
+            report.update(status)
+        report.add_outcome(answer._replace(satisfied=True))
         report.requeue_after(self._answers.left(plane.key))
 
-    async def _ask(self, plane: CoderControlPlane, coderd: Coderd, about: Hashable) -> Answer:
-        fields: dict[str, Any] = {}
+    async def _ask(
+        self, plane: CoderControlPlane, coderd: Coderd, about: Hashable, status: ControlPlaneStatus
+    ) -> Outcome:
+        """Query coderd, and assign to `status` what follows from the answers."""
         try:
-            fields["version"] = (await coderd.build_info()).version
+            status.version = (await coderd.build_info()).version
             found, stored = await coderd.entitlements(), await _licenses(coderd)
         except coderd_errors.CoderdError as error:
             outcome, recheck, retry_after = explain(error, ENTITLEMENTS_ERRORS)
             if outcome.reason == reasons.NOT_SUPPORTED:
-                fields |= self._report(plane, NOTHING, [])
-            return self._answers.fail(plane.key, about, Answer(outcome, fields), recheck, retry_after)
-        fields |= self._report(plane, found, stored)
-        checked = Answer(Outcome(KNOWN, True, reasons.CHECKED, describe(found)), fields)
+                self._report(plane, NOTHING, [], status)
+            return self._answers.fail(plane.key, about, outcome, recheck, retry_after)
+        self._report(plane, found, stored, status)
+        checked = Outcome(KNOWN, True, reasons.CHECKED, describe(found))
         return self._answers.keep(plane.key, about, checked, INTERVAL.total_seconds())
 
-    def _report(self, plane: CoderControlPlane, found: Entitlements, stored: list[License]) -> dict[str, Any]:
+    def _report(
+        self, plane: CoderControlPlane, found: Entitlements, stored: list[License], status: ControlPlaneStatus
+    ) -> None:
         """What is new, in metrics, events and fields; the time of the check is new only with a value or so often."""
         before, now = plane.status, self._now()
         ends = expiry(stored) if found.has_license else None
         provisioners = entitlement(found, EXTERNAL_PROVISIONERS)
-        fields: dict[str, Any] = {
-            "license_tier": tier(found),
-            "license_expires": ends,
-            "external_provisioner_daemons_entitlement": provisioners,
-        }
+        status.license_tier, status.license_expires = tier(found), ends
+        status.external_provisioner_daemons_entitlement = provisioners
         self._metrics.show(plane.key, tier(found), ends, found)
         if before.external_provisioner_daemons_entitlement in USABLE and provisioners not in USABLE:
             message = "the license no longer covers external provisioners"
             self._recorder.record(CONTROL_PLANE, plane, events.ENTITLEMENT_LOST, message)
-        new = any(getattr(before, name) != value for name, value in fields.items())
+        known = (before.license_tier, before.license_expires, before.external_provisioner_daemons_entitlement)
+        new = known != (tier(found), ends, provisioners)
         if ends is not None and is_warning_due(before, ends, now):
             new = True  # the next check goes by the time of this one
             message = f"the license runs out on {ends.date().isoformat()}"
             self._recorder.record(CONTROL_PLANE, plane, events.LICENSE_EXPIRING, message)
         last = before.entitlements_last_checked
         if new or last is None or now - last >= INTERVAL:
-            fields["entitlements_last_checked"] = now.replace(microsecond=0)
-        return fields
-
-
-def _unknown(plane: CoderControlPlane) -> dict[str, str]:
-    """Before the first answer nothing is known; later the last answer stands, with its time."""
-    if plane.status.entitlements_last_checked is not None:
-        return {}
-    return {"license_tier": "unknown", "external_provisioner_daemons_entitlement": "unknown"}
+            status.entitlements_last_checked = now.replace(microsecond=0)
 
 
 async def _licenses(coderd: Coderd) -> list[License]:

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, events, reasons
-from coder_k8s.api.controlplane import LicenseSecret
+from coder_k8s.api.controlplane import ControlPlaneStatus, LicenseSecret
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import BuildInfo
 from coder_k8s.controllers.answers import AnswerCache
+from coder_k8s.controllers.draft import draft
 from coder_k8s.controllers.explanations import explain
-from coder_k8s.controllers.report import Outcome, Report
+from coder_k8s.controllers.report import Outcome, StatusReport
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
@@ -64,15 +65,18 @@ class LicenseApplier:
         self._answers.forget(key)
         self._refused.pop(key, None)
 
-    async def ensure(self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: Report) -> None:
+    async def ensure(
+        self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: StatusReport[ControlPlaneStatus]
+    ) -> None:
         """Keep the license of the spec in coderd."""
         reference = plane.spec.license_secret_ref
         if reference is None:
             report.add(APPLIED, None, reasons.NOT_CONFIGURED, satisfied=True)
             return
-        outcome, fields = await self._answer(plane, reference, coderd if serving else None)
+        outcome, status = await self._answer(plane, reference, coderd if serving else None)
         report.add_outcome(outcome)
-        report.fields |= fields
+        if status is not None:
+            report.update(status)
         if left := self._answers.left(plane.key):
             report.requeue_after(left)
 
@@ -131,11 +135,13 @@ class LicenseApplier:
         applied = Outcome(APPLIED, True, reasons.APPLIED, _described(plane, license))
         return Answer(applied, self._record(plane, license, uploaded=not there))
 
-    def _record(self, plane: CoderControlPlane, license: License, *, uploaded: bool) -> dict[str, Any]:
+    def _record(self, plane: CoderControlPlane, license: License, *, uploaded: bool) -> ControlPlaneStatus:
         last = plane.status.license_last_applied
         if uploaded or last is None or plane.status.license_last_applied_hash != license.digest:
             last = self._now().replace(microsecond=0)
-        return {"license_last_applied_hash": license.digest, "license_last_applied": last}
+        status = draft(plane.status)
+        status.license_last_applied_hash, status.license_last_applied = license.digest, last
+        return status
 
     async def _read(self, secret: PartialObject | None, field: str) -> str:
         if secret is None:

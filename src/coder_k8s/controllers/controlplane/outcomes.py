@@ -1,10 +1,10 @@
 """The conditions that answers of coderd and its database become."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from coder_k8s.api import reasons
 from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.coderd import errors
 from coder_k8s.controllers.answers import Recheck
 from coder_k8s.controllers.explanations import Explanation, Explanations, explain
@@ -21,7 +21,8 @@ class Answer(NamedTuple):
     """A condition, with the fields of the status that belong to it."""
 
     outcome: Outcome
-    fields: Mapping[str, Any] = {}
+    status: ControlPlaneStatus | None = None
+    """A draft with these fields."""
 
 
 LICENSE_ERRORS: Explanations = {

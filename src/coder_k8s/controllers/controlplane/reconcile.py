@@ -4,6 +4,7 @@ from functools import partial
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, events, reasons
 from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER
 from coder_k8s.controllers.context import Context
@@ -11,7 +12,7 @@ from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.rejections import as_condition
-from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.report import StatusReport
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_counts
 from coder_k8s.controllers.urls import status_url
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE, SERVICE_ACCOUNT
@@ -30,7 +31,7 @@ from .rollout import judge
 from .tokens import generates_token
 
 
-class ControlPlaneSteps(Steps[CoderControlPlane]):
+class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
     """Brings one CoderControlPlane at a time to its desired state."""
 
     conditions = frozenset(ControlPlaneCondition)
@@ -56,7 +57,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
         self._deletion = deletion
         self.finalize = {CONTROL_PLANE_FINALIZER: deletion.clean_up, FINALIZER: self._remove_roles}
 
-    async def steps(self, plane: CoderControlPlane, report: Report) -> CoderControlPlane:
+    async def steps(self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> CoderControlPlane:
         environment = await self._sources.environment(plane)
         plane = await self._add_finalizers(plane, report)  # before the first Role in another namespace
         await self._ensure_service_account(plane, report)
@@ -70,11 +71,9 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
         ours = controlled_by(plane, backend) is not None
         await self._reconcile_coderd(plane, live is not None and ours, found.ready > 0, report)
 
-        report.fields |= {
-            "url": status_url(plane) if ours else plane.status.url,
-            "config_checksum": checksum,
-            "image": found.running_image or plane.status.image,
-        }
+        report.status.url = status_url(plane) if ours else plane.status.url
+        report.status.config_checksum = checksum
+        report.status.image = found.running_image or plane.status.image
         return plane
 
     def needs(self, finalizer: str, plane: CoderControlPlane) -> bool:
@@ -91,7 +90,9 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
         if left := await self._rbac.remove_elsewhere(key):
             raise next(iter(left.values()))
 
-    async def _reconcile_coderd(self, plane: CoderControlPlane, ours: bool, serving: bool, report: Report) -> None:
+    async def _reconcile_coderd(
+        self, plane: CoderControlPlane, ours: bool, serving: bool, report: StatusReport[ControlPlaneStatus]
+    ) -> None:
         """What there is to settle with coderd itself, which may be slow or away: after all that Kubernetes needs.
 
         `ours` says whether this object controls the Deployment and the Service.
@@ -110,7 +111,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
         else:  # behind the Service of another owner is the coderd of another owner
             waiting = f"waiting for a Deployment and a Service {plane.metadata.name} that belong to this object"
             report.add(ControlPlaneCondition.OPERATOR_ACCESS_READY, None, reasons.PENDING, waiting)
-            report.fields["operator_access_ready"] = False
+            report.status.operator_access_ready = False
         await self._license.ensure(plane, coderd, serving, report)
         await self._entitlements.check(plane, coderd, serving, report)
         if report.says(
@@ -118,7 +119,9 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
         ):
             self._access.invalidate(plane.key)
 
-    async def _retain(self, plane: CoderControlPlane, reason: reasons.Reason, message: str, report: Report) -> None:
+    async def _retain(
+        self, plane: CoderControlPlane, reason: reasons.Reason, message: str, report: StatusReport[ControlPlaneStatus]
+    ) -> None:
         """What needs a coderd that is not asked stays as it was last known."""
         if plane.spec.operator_access.disabled:  # which the database is enough for
             await self._access.ensure(plane, False, report)
@@ -130,12 +133,12 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
             report.retain(ControlPlaneCondition.LICENSE_APPLIED, reason, message)
         report.retain(ControlPlaneCondition.ENTITLEMENTS_KNOWN, reason, message)
 
-    async def _serve(self, plane: CoderControlPlane, report: Report) -> Unstructured | None:
+    async def _serve(self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> Unstructured | None:
         """The Service of that name, which may belong to another owner: whether it is ours decides what may use it."""
         await as_condition(self._children.apply(SERVICE, plane, service(plane)), report)
         return await self._children.look(SERVICE, plane.key, expected=True)
 
-    async def _ensure_service_account(self, plane: CoderControlPlane, report: Report) -> None:
+    async def _ensure_service_account(self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> None:
         """The ServiceAccount; one that exists already is the user's own, unless it was ours and was released."""
         if plane.spec.service_account.disable_create:
             for account in self._children.owned(SERVICE_ACCOUNT, plane):
@@ -145,7 +148,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
         await as_condition(self._children.apply(SERVICE_ACCOUNT, plane, wanted, ours), report)
 
     async def _deploy(
-        self, plane: CoderControlPlane, environment: sources.Environment, report: Report
+        self, plane: CoderControlPlane, environment: sources.Environment, report: StatusReport[ControlPlaneStatus]
     ) -> tuple[str, Unstructured | None]:
         """The Deployment, and the checksum of its environment to remember: the old one while the new is refused."""
         known = await self._children.look(DEPLOYMENT, plane.key, expected=bool(plane.status.observed_generation))
@@ -158,7 +161,11 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
         return (plane.status.config_checksum, live) if applied is None else (checksum.recorded, applied)
 
     def _observe_rollout(
-        self, plane: CoderControlPlane, live: Unstructured | None, environment: sources.Environment, report: Report
+        self,
+        plane: CoderControlPlane,
+        live: Unstructured | None,
+        environment: sources.Environment,
+        report: StatusReport[ControlPlaneStatus],
     ) -> Rollout:
         found, own = rollout(live, plane.spec.replicas, CONTAINER), labels(NAME, plane)
         pods = self._children.labelled(POD, own, plane.metadata.namespace)
@@ -166,7 +173,9 @@ class ControlPlaneSteps(Steps[CoderControlPlane]):
         tell_counts(found, own, report)
         return found
 
-    async def _add_finalizers(self, plane: CoderControlPlane, report: Report) -> CoderControlPlane:
+    async def _add_finalizers(
+        self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]
+    ) -> CoderControlPlane:
         """The object with the finalizers that it needs. Where one is refused, the steps that need it are left out."""
         wanted = {
             FINALIZER: self._rbac.allowed_elsewhere(plane),

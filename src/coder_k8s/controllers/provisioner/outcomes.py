@@ -4,10 +4,11 @@ from datetime import datetime
 
 from coder_k8s.api import CoderProvisioner, reasons
 from coder_k8s.api.conditions import ProvisionerCondition
+from coder_k8s.api.provisioner import ProvisionerStatus
 from coder_k8s.coderd import errors
 from coder_k8s.controllers.answers import Recheck
 from coder_k8s.controllers.explanations import Explanation, Explanations, explain
-from coder_k8s.controllers.report import Outcome, Report
+from coder_k8s.controllers.report import Outcome, StatusReport
 
 from . import keys, records
 from .objects import secret_name
@@ -82,17 +83,19 @@ def explain_error(provisioner: CoderProvisioner, error: errors.CoderdError, expl
 
 
 def report_key(
-    provisioner: CoderProvisioner, wanted: keys.Wanted, step: keys.Keep | keys.Wait, report: Report, now: datetime
+    provisioner: CoderProvisioner,
+    wanted: keys.Wanted,
+    step: keys.Keep | keys.Wait,
+    report: StatusReport[ProvisionerStatus],
+    now: datetime,
 ) -> None:
     """Report a key that stays as it is."""
     match step:
         case keys.Keep():
             report.add(KEY_READY, True, reasons.KEY_READY, records.described(provisioner))
-            report.fields |= {
-                "organization_id": wanted.organization,
-                "organization_name": records.organization_name(provisioner),
-                "control_plane_url": wanted.url,
-            }
+            report.status.organization_id = wanted.organization
+            report.status.organization_name = records.organization_name(provisioner)
+            report.status.control_plane_url = wanted.url
             if (due := records.rotation_due(provisioner)) is not None:
                 report.requeue_after(max(0.0, (due - now).total_seconds()))
         case keys.Wait(why, works=False):

@@ -2,6 +2,7 @@
 
 from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner, events, reasons
 from coder_k8s.api.conditions import ProvisionerCondition
+from coder_k8s.api.provisioner import ProvisionerStatus
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.answers import AnswerCache, Recheck
@@ -15,7 +16,7 @@ from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.queries import INTERVAL
 from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.rejections import as_condition
-from coder_k8s.controllers.report import Outcome, Report
+from coder_k8s.controllers.report import Outcome, Report, StatusReport
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_pods
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
@@ -32,7 +33,7 @@ CONTROL_PLANE_READY = ProvisionerCondition.CONTROL_PLANE_READY
 DEPLOYMENT_READY = ProvisionerCondition.DEPLOYMENT_READY
 
 
-class ProvisionerSteps(Steps[CoderProvisioner]):
+class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
     """Brings one CoderProvisioner at a time to its desired state."""
 
     conditions = frozenset(ProvisionerCondition)
@@ -62,14 +63,16 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
         self._metrics.forget(key)
         self._rate_limits.forget(key)
 
-    async def steps(self, provisioner: CoderProvisioner, report: Report) -> CoderProvisioner:
+    async def steps(self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]) -> CoderProvisioner:
         provisioner = await self._reconcile(provisioner, report)
         self._observe_rollout(provisioner, report)
         # What coderd was not asked for keeps its last condition.
         report.retain_conditions = report.says(reasons.RATE_LIMITED, KEY_READY)
         return provisioner
 
-    async def _reconcile(self, provisioner: CoderProvisioner, report: Report) -> CoderProvisioner:
+    async def _reconcile(
+        self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]
+    ) -> CoderProvisioner:
         plane = self._plane(provisioner, report)
         if plane is None:
             return provisioner  # there is neither a URL nor an image for daemons
@@ -98,7 +101,7 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
         return provisioner
 
     async def _manage_key(
-        self, provisioner: CoderProvisioner, plane: CoderControlPlane, report: Report
+        self, provisioner: CoderProvisioner, plane: CoderControlPlane, report: StatusReport[ProvisionerStatus]
     ) -> tuple[CoderProvisioner, Coderd | None, str]:
         """All that is done at coderd before there are pods: its client, if it may be asked more, and the key."""
         if not plane.status.url:
@@ -117,7 +120,9 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
         provisioner, key = await self._rotation.ensure(held, plane, coderd, report)
         return provisioner, coderd, key
 
-    async def _deploy(self, provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, report: Report) -> bool:
+    async def _deploy(
+        self, provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, report: StatusReport[ProvisionerStatus]
+    ) -> bool:
         """Whether the Deployment is as we want it."""
         deployed = await as_condition(self._apply(provisioner, plane, key), report)
         keep = [objects.deployment_name(provisioner)] if provisioner.spec.workspace_permissions else []
@@ -140,25 +145,29 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
         followed when its rollout is complete, and the one that runs is kept until then."""
         return provisioner.spec.image or plane.status.image or self._rollout(provisioner).image
 
-    async def _settle(self, provisioner: CoderProvisioner, rolled_out: bool, report: Report) -> None:
+    async def _settle(
+        self, provisioner: CoderProvisioner, rolled_out: bool, report: StatusReport[ProvisionerStatus]
+    ) -> None:
         """What follows when pods have moved on: old keys and Secrets go."""
         live = self._deployment(provisioner)
         present = objects.checksum(live) if live is not None else ""
         left = any(pod.metadata.annotations.get(objects.CHECKSUM) != present for pod in self._pods(provisioner))
-        report.fields["retiring_keys"] = await self._retirement.proceed(provisioner, rolled_out, left, report)
+        report.status.retiring_keys = await self._retirement.proceed(provisioner, rolled_out, left, report)
         if rolled_out:
             await self._children.prune(SECRET, provisioner, keep=[objects.secret_name(provisioner)])
             # An earlier version derived other names from some long ones.
             await self._children.prune(DEPLOYMENT, provisioner, keep=[objects.deployment_name(provisioner)])
             await self._children.prune(SERVICE_ACCOUNT, provisioner, keep=[objects.service_account_name(provisioner)])
 
-    async def _observe(self, provisioner: CoderProvisioner, coderd: Coderd, rolled_out: bool, report: Report) -> None:
+    async def _observe(
+        self, provisioner: CoderProvisioner, coderd: Coderd, rolled_out: bool, report: StatusReport[ProvisionerStatus]
+    ) -> None:
         """The daemons as coderd sees them; one that it has lost is started anew."""
         organization = provisioner.status.organization_id or records.organization_name(provisioner)
         seen = daemons.ours(provisioner, await self._queries.daemons(coderd, organization, INTERVAL))
         if not daemons.complete(provisioner, seen):
             seen = daemons.ours(provisioner, await self._queries.daemons(coderd, organization, daemons.SOON))
-        report.fields["daemons"] = summary = daemons.summary(seen)
+        report.status.daemons = summary = daemons.summary(seen)
         daemons.judge(provisioner, summary, report)
         self._metrics.show(provisioner.key, summary)
         if provisioner.status.key_created is not None:
@@ -171,7 +180,9 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
             note = f"pod {lost.metadata.name} is ready but coderd has not seen its daemon for minutes"
             self._context.recorder.record(PROVISIONER, provisioner, events.DAEMON_RESTARTED, note)
 
-    def _plane(self, provisioner: CoderProvisioner, report: Report) -> CoderControlPlane | None:
+    def _plane(
+        self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]
+    ) -> CoderControlPlane | None:
         name = provisioner.spec.control_plane_ref.name
         plane = self._credentials.plane(provisioner, name)
         if plane is None:
@@ -192,7 +203,7 @@ class ProvisionerSteps(Steps[CoderProvisioner]):
             report.add(CONTROL_PLANE_READY, True, reasons.CONTROL_PLANE_AVAILABLE, available)
         return plane
 
-    def _observe_rollout(self, provisioner: CoderProvisioner, report: Report) -> None:
+    def _observe_rollout(self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]) -> None:
         """The Deployment as it is, whatever could be done about it in this reconcile."""
         own = labels(objects.NAME, provisioner)
         cause = failing(self._children.labelled(POD, own, provisioner.metadata.namespace))

@@ -3,18 +3,20 @@
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderControlPlane, CoderProvisioner, events, reasons
 from coder_k8s.api.conditions import ProvisionerCondition
+from coder_k8s.api.provisioner import ProvisionerStatus
 from coder_k8s.api.shared import SecretKey
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers.context import Context
+from coder_k8s.controllers.draft import draft
 from coder_k8s.controllers.queries import INTERVAL
 from coder_k8s.controllers.rejections import NAME_TAKEN_POLL, as_condition
-from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.report import Report, StatusReport
 from coder_k8s.kube import errors as kube_errors
 from coder_k8s.kube.apply import OwnedByOther
 
@@ -69,7 +71,11 @@ class Rotation:
         self._rng = context.runtime.rng
 
     async def ensure(
-        self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd, report: Report
+        self,
+        provisioner: CoderProvisioner,
+        plane: CoderControlPlane,
+        coderd: Coderd,
+        report: StatusReport[ProvisionerStatus],
     ) -> tuple[CoderProvisioner, str]:
         """The object with what was recorded, and the key to run daemons with; empty when there is none."""
         if self.secret_name_taken(provisioner, report):
@@ -79,7 +85,7 @@ class Rotation:
         key = await as_condition(self._take_steps(run, report), report, SECRET_READY)
         return run.provisioner, key or ""
 
-    async def _take_steps(self, run: Run, report: Report) -> str:
+    async def _take_steps(self, run: Run, report: StatusReport[ProvisionerStatus]) -> str:
         """Take steps until none is left. The key to run daemons with; empty when there is none."""
         step, seen = await self._decide(run, INTERVAL)
         if not isinstance(step, keys.Keep | keys.Wait):
@@ -105,7 +111,9 @@ class Rotation:
             self._tell(run.provisioner, step.name, run.cause)
         return timedelta()
 
-    async def recorded(self, provisioner: CoderProvisioner, plane: CoderControlPlane, report: Report) -> str:
+    async def recorded(
+        self, provisioner: CoderProvisioner, plane: CoderControlPlane, report: StatusReport[ProvisionerStatus]
+    ) -> str:
         """The key to go on with while coderd does not confirm it; empty when there is none."""
         stored = await self._secret.recorded(provisioner, plane.metadata.name)
         if not stored.key or self._secret.taken(provisioner):
@@ -177,10 +185,12 @@ class Rotation:
         step = keys.next_step(wanted, recorded, held, known, retiring, self._rng, asked=due, spared=spared, hasty=hasty)
         return step, Seen(stored, held, records.requested_at(listed, now))
 
-    async def _move(self, provisioner: CoderProvisioner, stored: Stored, plane: str, report: Report) -> str:
+    async def _move(
+        self, provisioner: CoderProvisioner, stored: Stored, plane: str, report: StatusReport[ProvisionerStatus]
+    ) -> str:
         """The key that is in use, in the Secret that the pods are told of, whatever else has to wait."""
         await self._secret.write(provisioner, Stored(stored.key, stored.origin or plane, stored.asked))
-        report.fields["secret_ref"] = where = _secret_ref(provisioner)
+        report.status.secret_ref = where = _secret_ref(provisioner)
         report.add(SECRET_READY, True, reasons.SECRET_READY, f"Secret {where.name} holds the key under {where.key}.")
         return stored.key
 
@@ -189,19 +199,15 @@ class Rotation:
     ) -> CoderProvisioner:
         here = found.organization == wanted.organization
         fits = keys.plain(found.tags) == keys.plain(wanted.tags)
-        return await self._record(
-            provisioner,
-            provisioner_key_id=found.id,
-            provisioner_key_name=found.name,
-            organization_id=found.organization,
-            organization_name=records.organization_name(provisioner) if here else found.organization,
-            tags_hash=keys.tags_hash(wanted.tags if fits else found.tags),
-            control_plane_ref_name=wanted.plane,
-            control_plane_url=wanted.url,
-            key_requested=None,
-            key_refused=False,
-            key_created=found.created_at.replace(microsecond=0),
-        )
+        status = draft(provisioner.status)
+        status.provisioner_key_id, status.provisioner_key_name = found.id, found.name
+        status.organization_id = found.organization
+        status.organization_name = records.organization_name(provisioner) if here else found.organization
+        status.tags_hash = keys.tags_hash(wanted.tags if fits else found.tags)
+        status.control_plane_ref_name, status.control_plane_url = wanted.plane, wanted.url
+        status.key_requested, status.key_refused = None, False
+        status.key_created = found.created_at.replace(microsecond=0)
+        return await self._record(provisioner, status)
 
     async def _write_ahead(
         self, provisioner: CoderProvisioner, wanted: keys.Wanted, step: keys.Begin | keys.Make, requested: datetime
@@ -213,7 +219,9 @@ class Rotation:
             case keys.Make(lost=True):
                 return provisioner
             case _:
-                return await self._record(provisioner, key_requested=requested, key_refused=False)
+                status = draft(provisioner.status)
+                status.key_requested, status.key_refused = requested, False
+                return await self._record(provisioner, status)
 
     async def _begin(
         self, provisioner: CoderProvisioner, wanted: keys.Wanted, step: keys.Begin, requested: datetime
@@ -224,30 +232,21 @@ class Rotation:
                 f"Coder has a key {step.foreign} that this object did not make: it is left alone, {step.name} is made"
             )
             self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_NAME_TAKEN, note)
-        status, now = provisioner.status, self._now().replace(microsecond=0)
-        retiring = status.retiring_keys
+        status, now = draft(provisioner.status), self._now().replace(microsecond=0)
         if step.retires:
             organization = status.organization_id or (wanted.organization if step.proven else "")
             key_id = status.provisioner_key_id or step.proven
-            retiring = [*retiring, records.current(provisioner, organization, key_id, now)]
-        return await self._record(
-            provisioner,
-            provisioner_key_name=step.name,
-            provisioner_key_id="",
-            organization_name=records.organization_name(provisioner),
-            organization_id=wanted.organization,
-            tags_hash=keys.tags_hash(wanted.tags),
-            control_plane_ref_name=wanted.plane,
-            control_plane_url=wanted.url,
-            key_requested=requested,
-            key_refused=False,
-            key_created=None,
-            retiring_keys=retiring,
-        )
+            status.retiring_keys = [*status.retiring_keys, records.current(provisioner, organization, key_id, now)]
+        status.provisioner_key_name, status.provisioner_key_id = step.name, ""
+        status.organization_name, status.organization_id = records.organization_name(provisioner), wanted.organization
+        status.tags_hash = keys.tags_hash(wanted.tags)
+        status.control_plane_ref_name, status.control_plane_url = wanted.plane, wanted.url
+        status.key_requested, status.key_refused, status.key_created = requested, False, None
+        return await self._record(provisioner, status)
 
-    async def _record(self, provisioner: CoderProvisioner, **fields: Any) -> CoderProvisioner:
+    async def _record(self, provisioner: CoderProvisioner, status: ProvisionerStatus) -> CoderProvisioner:
         """Write ahead of a step. What was decided for one spec must not be told as done for the next."""
-        written = await self._status.record(provisioner, **fields)
+        written = await self._status.record(provisioner, status)
         if written.metadata.generation != provisioner.metadata.generation:
             raise kube_errors.Conflict(409, "Conflict", f"{provisioner.key} changed meanwhile")
         return written
@@ -262,7 +261,9 @@ class Rotation:
             key = await coderd.create_provisioner_key(wanted.organization, step.name, wanted.tags)
         except coderd_errors.CoderdError as refusal:
             if isinstance(refusal, coderd_errors.RateLimited) or not isinstance(refusal, coderd_errors.Unavailable):
-                run.provisioner = await self._record(run.provisioner, key_refused=True)
+                status = draft(run.provisioner.status)
+                status.key_refused = True
+                run.provisioner = await self._record(run.provisioner, status)
             if isinstance(refusal, coderd_errors.Conflict):
                 return False
             raise

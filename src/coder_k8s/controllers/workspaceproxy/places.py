@@ -1,10 +1,10 @@
 """At which coderd a proxy is registered, and with whose credentials."""
 
 from collections.abc import Hashable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy, reasons
-from coder_k8s.api.workspaceproxy import ProxyBootstrap, RetiringProxy, UsedSecret
+from coder_k8s.api.workspaceproxy import ProxyBootstrap, RetiringProxy, UsedSecret, WorkspaceProxyStatus
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
@@ -31,14 +31,10 @@ class CoderdTarget(NamedTuple):
     license: Hashable = ()
     """What is known of its license: when that changes, a refusal for want of one is old."""
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        """How the status remembers it."""
-        return {
-            "coder_url": self.url,
-            "control_plane_ref_name": self.plane,
-            "credentials_secret_ref": self.credentials,
-        }
+    def record_in(self, status: WorkspaceProxyStatus) -> None:
+        """Record it in the draft of a status."""
+        status.coder_url, status.control_plane_ref_name = self.url, self.plane
+        status.credentials_secret_ref = self.credentials
 
     @property
     def user(self) -> str:

@@ -3,6 +3,7 @@
 from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy, reasons
 from coder_k8s.api.conditions import WorkspaceProxyCondition
 from coder_k8s.api.shared import SecretKey, TokenSecret
+from coder_k8s.api.workspaceproxy import WorkspaceProxyStatus
 from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.cleanup import PROXY_FINALIZER as FINALIZER
 from coder_k8s.controllers.cleanup import RETRY
@@ -12,7 +13,7 @@ from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.rejections import as_condition
-from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.report import StatusReport
 from coder_k8s.controllers.rollout import Rollout, rollout, tell_counts, tell_pods
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE
 from coder_k8s.kube.objects import Key, Unstructured
@@ -30,7 +31,7 @@ TOKEN_SECRET_READY = WorkspaceProxyCondition.TOKEN_SECRET_READY
 DEPLOYMENT_READY = WorkspaceProxyCondition.DEPLOYMENT_READY
 
 
-class ProxySteps(Steps[CoderWorkspaceProxy]):
+class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
     """Brings one CoderWorkspaceProxy at a time to its desired state."""
 
     conditions = frozenset(WorkspaceProxyCondition)
@@ -57,7 +58,9 @@ class ProxySteps(Steps[CoderWorkspaceProxy]):
         self._metrics.forget(key)
         self._registrar.forget(key)
 
-    async def steps(self, proxy: CoderWorkspaceProxy, report: Report) -> CoderWorkspaceProxy:
+    async def steps(
+        self, proxy: CoderWorkspaceProxy, report: StatusReport[WorkspaceProxyStatus]
+    ) -> CoderWorkspaceProxy:
         plane = self._places.plane(proxy)
         given = proxy.spec.proxy_session_token_secret_ref
         if given is not None:
@@ -76,14 +79,14 @@ class ProxySteps(Steps[CoderWorkspaceProxy]):
         return recorded(proxy) is not None or bool(proxy.status.retiring_proxies)
 
     async def _take(
-        self, proxy: CoderWorkspaceProxy, given: TokenSecret, report: Report
+        self, proxy: CoderWorkspaceProxy, given: TokenSecret, report: StatusReport[WorkspaceProxyStatus]
     ) -> tuple[CoderWorkspaceProxy, str]:
         """The token that somebody gave; a proxy that we registered before is no longer wanted."""
         proxy = await self._registrar.leave(proxy)
         self._metrics.forget(proxy.key)
         for outcome in NOT_MANAGED:
             report.add_outcome(outcome)
-        report.fields["proxy_token_secret_ref"] = objects.token_reference(proxy)
+        report.status.proxy_token_secret_ref = objects.token_reference(proxy)
         token = await self._secrets.read(Key(proxy.metadata.namespace, given.name), given.key)
         if not token:
             missing = f"there is no token under key {given.key} in Secret {given.name}"
@@ -93,7 +96,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy]):
         return proxy, token
 
     async def _register(
-        self, proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, report: Report
+        self, proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, report: StatusReport[WorkspaceProxyStatus]
     ) -> tuple[CoderWorkspaceProxy, str]:
         """A proxy of our own, and its token; coderd may be away while there is one from before."""
         if self._tokens.name_taken(proxy):
@@ -112,12 +115,17 @@ class ProxySteps(Steps[CoderWorkspaceProxy]):
             report.add(TOKEN_SECRET_READY, False, reasons.PENDING, "waiting for the registration")
             return proxy, ""
         await self._tokens.store(proxy, token)  # under the name that the spec has for it now
-        report.fields["proxy_token_secret_ref"] = where = objects.token_reference(proxy)
+        report.status.proxy_token_secret_ref = where = objects.token_reference(proxy)
         report.add(TOKEN_SECRET_READY, True, reasons.SECRET_READY, _holds(where))
         return proxy, token
 
     async def _deploy(
-        self, proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, url: str, token: str, report: Report
+        self,
+        proxy: CoderWorkspaceProxy,
+        plane: CoderControlPlane | None,
+        url: str,
+        token: str,
+        report: StatusReport[WorkspaceProxyStatus],
     ) -> Unstructured | None:
         key = Key(proxy.metadata.namespace, objects.deployment_name(proxy))
         known = await self._children.look(DEPLOYMENT, key, expected=bool(proxy.status.observed_generation))
@@ -134,17 +142,17 @@ class ProxySteps(Steps[CoderWorkspaceProxy]):
         wanted = objects.deployment(proxy, url, image, shown)
         applied = await as_condition(self._children.apply(DEPLOYMENT, proxy, wanted), report)
         if applied is not None:
-            report.fields["token_checksum"] = checksum
+            report.status.token_checksum = checksum
         return applied
 
-    async def _retire(self, proxy: CoderWorkspaceProxy, token: str, report: Report) -> None:
+    async def _retire(self, proxy: CoderWorkspaceProxy, token: str, report: StatusReport[WorkspaceProxyStatus]) -> None:
         """Remove old proxies and Secrets, now that all pods use the current ones."""
-        report.fields["retiring_proxies"] = await self._retirement.proceed(proxy, token, report)
+        report.status.retiring_proxies = await self._retirement.proceed(proxy, token, report)
         await self._tokens.prune(proxy, keep=objects.token_reference(proxy).name)
         # An earlier version derived other names from some long ones.
         await self._children.prune(DEPLOYMENT, proxy, keep=[objects.deployment_name(proxy)])
 
-    def _observe_rollout(self, proxy: CoderWorkspaceProxy, report: Report) -> None:
+    def _observe_rollout(self, proxy: CoderWorkspaceProxy, report: StatusReport[WorkspaceProxyStatus]) -> None:
         """The Deployment as it is, whatever could be done about it in this reconcile."""
         found, own = self._rollout(proxy), labels(objects.NAME, proxy)
         if report.says(reasons.IMAGE_PENDING, DEPLOYMENT_READY):

@@ -1,24 +1,34 @@
 """What the status of an object says about the proxies that it registered, and where."""
 
-from typing import Any
-
-from msgspec.structs import replace
+from typing import NamedTuple
 
 from coder_k8s.api import CoderWorkspaceProxy
-from coder_k8s.api.workspaceproxy import RetiringProxy, UsedSecret
+from coder_k8s.api.workspaceproxy import RetiringProxy, UsedSecret, WorkspaceProxyStatus
 
 from .places import CoderdTarget
 from .registration import Recorded, proxy_of, wanted_by
 
-NOTHING = {
-    "registered": False,
-    "proxy_id": "",
-    "proxy_name": "",
-    "registration_started": None,
-    "coder_url": "",
-    "control_plane_ref_name": "",
-    "credentials_secret_ref": None,
-}
+
+class Place(NamedTuple):
+    """A coderd, as a status records it."""
+
+    coder_url: str = ""
+    control_plane_ref_name: str = ""
+    credentials: UsedSecret | None = None
+
+
+def restore(status: WorkspaceProxyStatus, before: WorkspaceProxyStatus) -> None:
+    """Give the draft of a status the record of a proxy that another status has."""
+    status.registered = before.registered
+    status.proxy_id, status.proxy_name = before.proxy_id, before.proxy_name
+    status.registration_started = before.registration_started
+    status.coder_url, status.control_plane_ref_name = before.coder_url, before.control_plane_ref_name
+    status.credentials_secret_ref = before.credentials_secret_ref
+
+
+def clear(status: WorkspaceProxyStatus) -> None:
+    """Remove the record of a proxy from the draft of a status."""
+    restore(status, WorkspaceProxyStatus())
 
 
 def recorded_in(proxy: CoderWorkspaceProxy, place: CoderdTarget) -> Recorded:
@@ -37,15 +47,16 @@ def recorded(proxy: CoderWorkspaceProxy) -> RetiringProxy | None:
     status = proxy.status
     if not (status.registered or status.proxy_name or status.proxy_id):
         return None
-    if not (status.coder_url or status.control_plane_ref_name):
-        status = replace(status, **_wanted_place(proxy))
+    place = Place(status.coder_url, status.control_plane_ref_name, status.credentials_secret_ref)
+    if not (place.coder_url or place.control_plane_ref_name):
+        place = _wanted_place(proxy)
     return RetiringProxy(
         proxy_id=status.proxy_id,
         proxy_name=status.proxy_name or wanted_by(proxy).name,
         registration_started=status.registration_started,
-        coder_url=status.coder_url,
-        control_plane_ref_name=status.control_plane_ref_name,
-        credentials_secret_ref=status.credentials_secret_ref,
+        coder_url=place.coder_url,
+        control_plane_ref_name=place.control_plane_ref_name,
+        credentials_secret_ref=place.credentials,
     )
 
 
@@ -69,14 +80,14 @@ def is_for_wanted_coderd(proxy: CoderWorkspaceProxy, token: str) -> bool:
 
 def _wanted_coderd(proxy: CoderWorkspaceProxy) -> str:
     place = _wanted_place(proxy)
-    return str(place.get("control_plane_ref_name") or place.get("coder_url") or "")
+    return place.control_plane_ref_name or place.coder_url
 
 
-def _wanted_place(proxy: CoderWorkspaceProxy) -> dict[str, Any]:
+def _wanted_place(proxy: CoderWorkspaceProxy) -> Place:
     """The coderd of the spec, as the status records one."""
     if proxy.spec.control_plane_ref is not None:
-        return {"control_plane_ref_name": proxy.spec.control_plane_ref.name}
+        return Place(control_plane_ref_name=proxy.spec.control_plane_ref.name)
     if (given := proxy.spec.bootstrap) is None:
-        return {}
+        return Place()
     where = given.credentials_secret_ref
-    return {"coder_url": given.coder_url, "credentials_secret_ref": UsedSecret(name=where.name, key=where.key)}
+    return Place(given.coder_url, credentials=UsedSecret(name=where.name, key=where.key))

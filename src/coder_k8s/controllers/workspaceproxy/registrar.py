@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy, events, reasons
+from coder_k8s.api.workspaceproxy import WorkspaceProxyStatus
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.types import ProxyRegistration, WorkspaceProxy
 from coder_k8s.controllers.answers import AnswerCache, Recheck
 from coder_k8s.controllers.cleanup import PROXY_FINALIZER
 from coder_k8s.controllers.context import Context
+from coder_k8s.controllers.draft import draft
 from coder_k8s.controllers.explanations import Explanation, explain
 from coder_k8s.controllers.labels import ADOPT, adopts
 from coder_k8s.controllers.report import Outcome, Report
@@ -34,15 +35,12 @@ from .outcomes import (
     registered_as,
 )
 from .places import CoderdTarget
-from .records import NOTHING, recorded, recorded_in
+from .records import clear, recorded, recorded_in, restore
 from .registration import ICON, Blocked, Wanted, filled, proxy_of, wanted_by
 from .tokens import SecretRefused, Tokens
 
 STEPS = 8
 """More than any state needs to come to rest."""
-
-Fields = dict[str, Any]
-"""Fields of the status."""
 
 
 class NameTaken(Exception):
@@ -90,7 +88,10 @@ class Registrar:
         """Let the recorded proxy retire, if there is one."""
         if (made := recorded(proxy)) is None:
             return proxy
-        return await self._status.record(proxy, retiring_proxies=[*proxy.status.retiring_proxies, made], **NOTHING)
+        status = draft(proxy.status)
+        clear(status)
+        status.retiring_proxies = [*status.retiring_proxies, made]
+        return await self._status.record(proxy, status)
 
     async def _about(self, proxy: CoderWorkspaceProxy, place: CoderdTarget) -> tuple[object, ...]:
         held = proxy_of(await self._tokens.stored(proxy))
@@ -130,7 +131,7 @@ class Registrar:
     ) -> tuple[CoderWorkspaceProxy, WorkspaceProxy]:
         """Take one step after the other until there is none left."""
         wanted = wanted_by(proxy, adopt=adopts(proxy))
-        before: Fields = {}
+        before = WorkspaceProxyStatus()
         stored = await place.coderd.workspace_proxies()
         for _ in range(STEPS):
             held = proxy_of(await self._tokens.stored(proxy))
@@ -142,14 +143,14 @@ class Registrar:
                 case registration.Blocked():
                     raise NameTaken(step)
                 case registration.Begin():
-                    before = {name: getattr(proxy.status, name) for name in NOTHING}
+                    before = proxy.status
                     proxy = await self._begin(proxy, place, wanted.name, clock_of(stored))
                 case registration.Leave() | registration.Forget() | registration.Adopt():
                     proxy = await self._record(proxy, place, step)
                 case registration.Create():
                     # The list shows that the name is free, so nothing that was requested earlier was registered.
                     proxy = await self._begin(proxy, place, wanted.name, clock_of(stored))
-                    proxy = await self._create(proxy, place, before or NOTHING)
+                    proxy = await self._create(proxy, place, before)
                     stored = await place.coderd.workspace_proxies()
                 case registration.Regenerate(found) | registration.Change(found):
                     change = self._regenerate if isinstance(step, registration.Regenerate) else self._change
@@ -161,15 +162,12 @@ class Registrar:
         self, proxy: CoderWorkspaceProxy, place: CoderdTarget, found: WorkspaceProxy
     ) -> CoderWorkspaceProxy:
         """Record that this proxy is ours, which takes no write when the status says so already."""
-        return await self._status.record(
-            await self._finalizers.add(proxy, PROXY_FINALIZER),
-            registered=True,
-            proxy_id=found.id,
-            proxy_name=found.name,
-            registration_started=None,
-            retiring_proxies=[each for each in proxy.status.retiring_proxies if each.proxy_id != found.id],
-            **place.fields,
-        )
+        status = draft(proxy.status)
+        status.registered, status.proxy_id, status.proxy_name = True, found.id, found.name
+        status.registration_started = None
+        status.retiring_proxies = [each for each in status.retiring_proxies if each.proxy_id != found.id]
+        place.record_in(status)
+        return await self._status.record(await self._finalizers.add(proxy, PROXY_FINALIZER), status)
 
     async def _record(
         self,
@@ -182,7 +180,7 @@ class Registrar:
             case registration.Leave():
                 return await self.leave(proxy)
             case registration.Forget():
-                return await self._status.record(proxy, **NOTHING)
+                return await self._restore(proxy, WorkspaceProxyStatus())
             case registration.Adopt(found, requested):
                 proxy = await self._keep(proxy, place, found)
                 if requested:
@@ -202,12 +200,23 @@ class Registrar:
             await self._tokens.reserve(proxy)
         except SecretRefused:
             if proxy.status.proxy_name and not proxy.status.proxy_id:
-                await self._status.record(proxy, **NOTHING)
+                await self._restore(proxy, WorkspaceProxyStatus())
             raise
-        intention = NOTHING | {"proxy_name": name, "registration_started": started} | place.fields
-        return await self._status.record(await self._finalizers.add(proxy, PROXY_FINALIZER), **intention)
+        status = draft(proxy.status)
+        clear(status)
+        status.proxy_name, status.registration_started = name, started
+        place.record_in(status)
+        return await self._status.record(await self._finalizers.add(proxy, PROXY_FINALIZER), status)
 
-    async def _create(self, proxy: CoderWorkspaceProxy, place: CoderdTarget, before: Fields) -> CoderWorkspaceProxy:
+    async def _restore(self, proxy: CoderWorkspaceProxy, before: WorkspaceProxyStatus) -> CoderWorkspaceProxy:
+        """Record what was recorded before."""
+        status = draft(proxy.status)
+        restore(status, before)
+        return await self._status.record(proxy, status)
+
+    async def _create(
+        self, proxy: CoderWorkspaceProxy, place: CoderdTarget, before: WorkspaceProxyStatus
+    ) -> CoderWorkspaceProxy:
         """Register. `before` is what was recorded before the name was.
 
         A refusal that arrives is certain: what was recorded before is true again.
@@ -218,16 +227,16 @@ class Registrar:
                 wanted.name, wanted.display_name or wanted.name, wanted.icon or ICON
             )
         except coderd_errors.Conflict:
-            proxy = await self._status.record(proxy, **before)
+            proxy = await self._restore(proxy, before)
             if registration.find_named(await place.coderd.workspace_proxies(), wanted.name) is None:
-                if before["proxy_id"]:
+                if before.proxy_id:
                     hidden = f"workspace proxy {wanted.name} exists, but is not listed for this user"
                     raise coderd_errors.Forbidden(hidden) from None
                 raise NameTaken(Blocked(wanted.name)) from None  # not listed, but taken: asking again does not help
             return proxy
         except coderd_errors.CoderdError as error:
             if _is_certain(error):
-                await self._status.record(proxy, **before)
+                await self._restore(proxy, before)
             raise
         await self._tokens.store(proxy, made.proxy_token)
         self._metrics.issued(proxy.key, "Registered")
