@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, WORKSPACE_PROXY
 from coder_k8s.console import render
 from coder_k8s.console.objects import Found, Pod, Target, parse_target
 from coder_k8s.console.session import CommandFailed
 from coder_k8s.console.tree import Node, Tree, build
-from coder_k8s.kube.objects import Kind, Manifest
+from coder_k8s.kube.objects import Manifest
 from tests.console.manifests import READY, RUNNING, labels, plane, pod, provisioner, proxy, selector, with_conditions
 
 OF_PLANE = labels("coder-control-plane", "prod")
@@ -18,13 +18,14 @@ OF_GPU = labels("coder-provisioner", "gpu")
 
 
 def found(*manifests: Manifest, pods: list[Manifest] | None = None) -> Found:
-    def of(kind: Kind[Any]) -> list[Any]:
-        return [msgspec.convert(each, kind.type, strict=False) for each in manifests if each["kind"] == kind.name]
-
+    objects = [
+        (resource.kind, msgspec.convert(each, resource.kind.type, strict=False))
+        for resource in RESOURCES
+        for each in manifests
+        if each["kind"] == resource.kind.name
+    ]
     return Found(
-        of(CONTROL_PLANE),
-        of(PROVISIONER),
-        of(WORKSPACE_PROXY),
+        objects,
         None if pods is None else [msgspec.convert(each, Pod, strict=False) for each in pods],
     )
 

@@ -5,14 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from coder_k8s.api import CoderControlPlane, CoderProvisioner, CoderWorkspaceProxy
-from coder_k8s.dev.table import Ours, Row, Screen, render, row
+from coder_k8s.api import CoderControlPlane, CoderObject, CoderProvisioner, CoderWorkspaceProxy
+from coder_k8s.dev.table import Row, Screen, render, row
 from tests.dev.terminal import Terminal
 
 SPEC = {"controlPlaneRef": {"name": "coder"}, "replicas": 3}
 
 
-def made(kind: type[Ours], ready: str = "", at: int = 2, **status: Any) -> Ours:
+def made(kind: type[CoderObject], ready: str = "", at: int = 2, **status: Any) -> CoderObject:
     condition = {"type": "Ready", "reason": "Because", "message": "words", "observedGeneration": at, "status": ready}
     conditions = [{**condition, "lastTransitionTime": datetime(2026, 1, 1, tzinfo=UTC)}] if ready else []
     metadata = {"namespace": "coder", "name": "one", "generation": 2}
@@ -36,7 +36,7 @@ def made(kind: type[Ours], ready: str = "", at: int = 2, **status: Any) -> Ours:
         (made(CoderWorkspaceProxy, "Unknown"), ("-", "Unknown", "Because", "0/3", "-", "-", "words")),
     ],
 )
-def test_what_is_told_of_an_object(item: Ours, cells: tuple[str, ...]) -> None:
+def test_what_is_told_of_an_object(item: CoderObject, cells: tuple[str, ...]) -> None:
     assert row(item) == (type(item).__name__, "coder/one", *cells)
 
 

@@ -7,7 +7,7 @@ a field is its description.
 from .conditions import CommonCondition, ControlPlaneCondition, ProvisionerCondition, WorkspaceProxyCondition
 from .controlplane import CONTROL_PLANE, CONTROL_PLANE_RESOURCE, CoderControlPlane
 from .provisioner import PROVISIONER, PROVISIONER_RESOURCE, CoderProvisioner
-from .shared import GROUP, VERSION
+from .shared import GROUP, VERSION, CoderObject
 from .workspaceproxy import (
     WORKSPACE_PROXY,
     WORKSPACE_PROXY_RESOURCE,
@@ -24,6 +24,7 @@ __all__ = [
     "VERSION",
     "WORKSPACE_PROXY",
     "CoderControlPlane",
+    "CoderObject",
     "CoderProvisioner",
     "CoderWorkspaceProxy",
     "CommonCondition",

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from coder_k8s.kube.objects import Kind, Object
+from coder_k8s.kube.objects import Kind
 
 from .events.controlplane import CONTROL_PLANE_EVENTS
 from .markers import Check, Column, Core, Resource, Schema
@@ -17,6 +17,7 @@ from .shared import (
     SERVICE_NAME,
     VERSION,
     AsSet,
+    CoderObject,
     Host,
     Int32,
     LabelName,
@@ -45,7 +46,6 @@ EnvFromSource = Annotated[
 ]
 PolicyRule = Annotated[dict[str, Any], Core("PolicyRule", group="rbac.authorization.k8s.io")]
 TopologySpreadConstraint = Annotated[dict[str, Any], Core("TopologySpreadConstraint")]
-
 AtLeastOne = Schema(minimum=1)
 
 
@@ -273,22 +273,18 @@ class ControlPlaneStatus(Status, kw_only=True):
     """Checksum of the ConfigMaps and Secrets that provide environment variables."""
 
 
-class CoderControlPlane(Object, kw_only=True):
-    """
-    A Coder server: its Deployment, Service, ServiceAccount and Roles, the license, the operator's access to Coder's
+class CoderControlPlane(CoderObject, kw_only=True):
+    """A Coder server: its Deployment, Service, ServiceAccount and Roles, the license, the operator's access to Coder's
     API, and optionally an Ingress or HTTPRoute.
     """
 
     checks: ClassVar[tuple[Check, ...]] = (SERVICE_NAME, LETTER_FIRST)
 
     spec: ControlPlaneSpec = ControlPlaneSpec()
-    """Desired state."""
     status: ControlPlaneStatus = msgspec.field(default_factory=ControlPlaneStatus)
-    """Observed state, set by the operator."""
 
 
 CONTROL_PLANE = Kind(GROUP, VERSION, "CoderControlPlane", "codercontrolplanes", CoderControlPlane)
-
 CONTROL_PLANE_RESOURCE = Resource(
     CONTROL_PLANE,
     short_name="ccp",

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from coder_k8s.kube.objects import Kind, Object
+from coder_k8s.kube.objects import Kind
 
 from .events.provisioner import PROVISIONER_EVENTS
 from .markers import Check, Column, Resource, Schema
@@ -14,6 +14,7 @@ from .reasons.provisioner import PROVISIONER_REASONS, ProvisionerCondition
 from .shared import (
     GROUP,
     VERSION,
+    CoderObject,
     ControlPlaneRef,
     Duration,
     Int32,
@@ -176,7 +177,7 @@ KEY_NAME = Check(
 )
 
 
-class CoderProvisioner(Object, kw_only=True):
+class CoderProvisioner(CoderObject, kw_only=True):
     """
     External provisioner daemons: a provisioner key in Coder, stored in a Secret and rotated when needed, and a
     Deployment of daemons that use it.
@@ -185,9 +186,7 @@ class CoderProvisioner(Object, kw_only=True):
     checks: ClassVar[tuple[Check, ...]] = (DAEMON_NAME, KEY_NAME)
 
     spec: ProvisionerSpec
-    """Desired state."""
     status: ProvisionerStatus = msgspec.field(default_factory=ProvisionerStatus)
-    """Observed state, set by the operator."""
 
 
 PROVISIONER = Kind(GROUP, VERSION, "CoderProvisioner", "coderprovisioners", CoderProvisioner)

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 import msgspec
 
 from coder_k8s.kube.conditions import Condition
+from coder_k8s.kube.objects import Object
 
 from .markers import Check, Column, Core, Schema
 
@@ -227,6 +228,15 @@ class Status(msgspec.Struct, rename=wire_name, omit_defaults=True, kw_only=True)
         list[ConditionEntry], Schema(**{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]})
     ] = []
     """Current conditions (see the conditions reference)."""
+
+
+class CoderObject(Object, kw_only=True):
+    """An object of any of our kinds."""
+
+    spec: Any
+    """Desired state."""
+    status: Status = msgspec.field(default_factory=Status)
+    """Observed state, set by the operator."""
 
 
 def columns(*own: Column) -> tuple[Column, ...]:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from coder_k8s.kube.objects import Kind, Object
+from coder_k8s.kube.objects import Kind
 
 from .events.workspaceproxy import WORKSPACE_PROXY_EVENTS
 from .markers import Check, Column, Resource, Schema
@@ -16,6 +16,7 @@ from .shared import (
     SERVICE_NAME,
     URL,
     VERSION,
+    CoderObject,
     ControlPlaneRef,
     NoCredentials,
     NotEmpty,
@@ -139,15 +140,13 @@ class WorkspaceProxyStatus(Status, kw_only=True):
     """Hash of the token that the pods use."""
 
 
-class CoderWorkspaceProxy(Object, kw_only=True):
+class CoderWorkspaceProxy(CoderObject, kw_only=True):
     """A workspace proxy: its registration in Coder, its token in a Secret, its Deployment and Service."""
 
     checks: ClassVar[tuple[Check, ...]] = (SERVICE_NAME,)
 
     spec: WorkspaceProxySpec
-    """Desired state."""
     status: WorkspaceProxyStatus = msgspec.field(default_factory=WorkspaceProxyStatus)
-    """Observed state, set by the operator."""
 
 
 WORKSPACE_PROXY = Kind(GROUP, VERSION, "CoderWorkspaceProxy", "coderworkspaceproxies", CoderWorkspaceProxy)

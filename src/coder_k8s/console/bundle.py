@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.controllers.labels import MANAGED
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import (
@@ -23,10 +22,9 @@ from coder_k8s.kube.kinds import (
 )
 from coder_k8s.kube.objects import Kind, Manifest, Unstructured, key_of
 
-from .objects import listed
+from .objects import all_kinds, listed
 from .session import Session
 
-KINDS = (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY)
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", Unstructured)
 CHILDREN = (DEPLOYMENT, REPLICA_SET, POD, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS, HTTP_ROUTE)
 EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
@@ -52,7 +50,7 @@ class Bundle:
 async def gather(session: Session, operator_namespace: str) -> Bundle:
     """Read everything that the user has permission to read. A rejected list does not affect the other lists."""
     bundle = Bundle()
-    for own in KINDS:
+    for own in all_kinds():
         bundle.objects += await _listed(session, bundle, own, session.namespace)
     for kind in CHILDREN:
         bundle.objects += await _listed(session, bundle, kind, session.namespace, MANAGED)

@@ -6,18 +6,17 @@ from contextlib import aclosing
 from datetime import datetime
 from typing import Any
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY, CoderProvisioner, ProvisionerCondition
+from coder_k8s.api import PROVISIONER, CoderObject, CoderProvisioner, ProvisionerCondition, reasons
 from coder_k8s.controllers.labels import PAUSED, paused
 from coder_k8s.controllers.provisioner.objects import ROTATE, secret_name
 from coder_k8s.kube import errors
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.objects import Key, Kind, Object, micro_timestamp
 
-from .objects import WORDS, Coder, Target, find_one
+from .objects import Target, all_kinds, find_one, resource
 from .render import printable
 from .session import CommandFailed, Session
 
-KINDS = (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY)
 SECRET_ANNOTATIONS = Kind("", "v1", "Secret", "secrets", Object, metadata_only=True)
 WATCH_SECONDS = 300
 IDLE_TIMEOUT = 330.0
@@ -27,7 +26,7 @@ Say = Callable[[str], None]
 
 async def pause(session: Session, target: Target) -> str:
     """Pause reconciliation of an object, and return the result as one line."""
-    kind, found = await find_one(session, target, *KINDS)
+    kind, found = await find_one(session, target, *all_kinds())
     if paused(found):
         return f"{_title(kind, found)} is already paused"
     await _annotate(session, kind, found, PAUSED, "true")
@@ -35,7 +34,7 @@ async def pause(session: Session, target: Target) -> str:
 
 
 async def resume(session: Session, target: Target) -> str:
-    kind, found = await find_one(session, target, *KINDS)
+    kind, found = await find_one(session, target, *all_kinds())
     if not paused(found):
         return f"{_title(kind, found)} is not paused"
     await _annotate(session, kind, found, PAUSED, None)
@@ -108,7 +107,7 @@ def progress(before: CoderProvisioner, seen: CoderProvisioner) -> tuple[str, boo
 def _pending_reason(seen: CoderProvisioner) -> str:
     """Return reason and message of the key condition, if the key is not ready."""
     condition = find(seen.status.conditions, ProvisionerCondition.PROVISIONER_KEY_READY)
-    if condition is None or condition.reason == "KeyReady":
+    if condition is None or condition.reason == reasons.KEY_READY:
         return ""
     return printable(f" ({condition.reason}: {condition.message})" if condition.message else f" ({condition.reason})")
 
@@ -126,7 +125,7 @@ async def _is_pending(session: Session, found: CoderProvisioner) -> bool:
     return secret.metadata.annotations.get(ROTATE, "") != requested
 
 
-async def _annotate(session: Session, kind: Kind[Any], found: Coder, name: str, value: str | None) -> None:
+async def _annotate(session: Session, kind: Kind[Any], found: CoderObject, name: str, value: str | None) -> None:
     patch = {"metadata": {"uid": found.metadata.uid, "annotations": {name: value}}}
     try:
         await session.client.merge(kind, found.key, patch)
@@ -134,5 +133,5 @@ async def _annotate(session: Session, kind: Kind[Any], found: Coder, name: str, 
         raise CommandFailed(f"not allowed: {refusal}") from None
 
 
-def _title(kind: Kind[Any], found: Coder) -> str:
-    return f"{WORDS[kind]} {found.key}"
+def _title(kind: Kind[Any], found: CoderObject) -> str:
+    return f"{resource(kind).noun} {found.key}"

@@ -5,15 +5,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from coder_k8s.api import (
-    CONTROL_PLANE,
-    PROVISIONER,
-    RESOURCES,
-    WORKSPACE_PROXY,
-    CoderControlPlane,
-    CoderProvisioner,
-    CoderWorkspaceProxy,
-)
+from coder_k8s.api import RESOURCES, CoderObject
+from coder_k8s.api.markers import Resource
 from coder_k8s.controllers.labels import MANAGED
 from coder_k8s.kube import errors
 from coder_k8s.kube.objects import Kind, Object
@@ -21,10 +14,6 @@ from coder_k8s.kube.objects import Kind, Object
 from .session import CommandFailed, Session
 
 T = TypeVar("T", bound=Object)
-Coder = CoderControlPlane | CoderProvisioner | CoderWorkspaceProxy
-
-WORDS = {CONTROL_PLANE: "control plane", PROVISIONER: "provisioner", WORKSPACE_PROXY: "proxy"}
-"""Display names of the kinds."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -96,17 +85,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Found:
-    """All objects of the three kinds, and their pods; `pods` is `None` if the user cannot list pods."""
+    """All objects of our kinds, and their pods; `pods` is `None` if the user cannot list pods."""
 
-    planes: list[CoderControlPlane]
-    provisioners: list[CoderProvisioner]
-    proxies: list[CoderWorkspaceProxy]
+    objects: list[tuple[Kind[Any], CoderObject]]
     pods: list[Pod] | None
-
-    @property
-    def all(self) -> list[tuple[Kind[Any], Coder]]:
-        kinds = ((CONTROL_PLANE, self.planes), (PROVISIONER, self.provisioners), (WORKSPACE_PROXY, self.proxies))
-        return [(kind, each) for kind, objects in kinds for each in objects]
 
 
 def parse_target(text: str) -> Target:
@@ -114,25 +96,26 @@ def parse_target(text: str) -> Target:
     word, slash, name = text.rpartition("/")
     if not slash:
         return Target(None, text)
-    kinds = {name: kind for kind, names in _kind_words().items() for name in names}
+    kinds = {name: each.kind for each in RESOURCES for name in _names(each)}
     if word.lower() not in kinds:
         raise CommandFailed(f"unknown kind {word!r}: use one of {', '.join(each.short_name for each in RESOURCES)}")
     return Target(kinds[word.lower()], name)
 
 
-def short_name(kind: Kind[Any]) -> str:
-    return next(resource.short_name for resource in RESOURCES if resource.kind == kind)
+def all_kinds() -> list[Kind[Any]]:
+    return [each.kind for each in RESOURCES]
+
+
+def resource(kind: Kind[Any]) -> Resource:
+    return next(each for each in RESOURCES if each.kind == kind)
 
 
 async def find_all(session: Session) -> Found:
-    planes = await find(session, CONTROL_PLANE)
-    provisioners = await find(session, PROVISIONER)
-    proxies = await find(session, WORKSPACE_PROXY)
+    objects = [(kind, each) for kind in all_kinds() for each in await find(session, kind)]
     try:
-        pods = await listed(session, POD, session.namespace, labels=MANAGED)
+        return Found(objects, await listed(session, POD, session.namespace, labels=MANAGED))
     except errors.Forbidden:
-        return Found(planes, provisioners, proxies, None)
-    return Found(planes, provisioners, proxies, pods)
+        return Found(objects, None)
 
 
 async def find(session: Session, kind: Kind[T]) -> list[T]:
@@ -147,30 +130,30 @@ async def find(session: Session, kind: Kind[T]) -> list[T]:
         raise CommandFailed(f"not allowed: {refusal}") from None
 
 
-async def find_one(session: Session, target: Target, *kinds: Kind[Any]) -> tuple[Kind[Any], Coder]:
+async def find_one(session: Session, target: Target, *kinds: Kind[Any]) -> tuple[Kind[Any], CoderObject]:
     """Return the object that a target refers to."""
     if target.kind is not None and target.kind not in kinds:
-        raise CommandFailed(
-            f"this command needs a {' or a '.join(WORDS[kind] for kind in kinds)}, not a {WORDS[target.kind]}"
-        )
+        needed = " or a ".join(resource(kind).noun for kind in kinds)
+        raise CommandFailed(f"this command needs a {needed}, not a {resource(target.kind).noun}")
     candidates = [kind for kind in kinds if target.kind in (None, kind)]
     found = [(kind, each) for kind in candidates for each in await find(session, kind) if target.matches(kind, each)]
     if not found:
         raise CommandFailed(not_found(session, target, *candidates))
     if len(found) > 1:
-        choices = " or ".join(f"{short_name(kind)}/{target.name}" for kind, _ in found)
+        choices = " or ".join(f"{resource(kind).short_name}/{target.name}" for kind, _ in found)
         raise CommandFailed(f"several kinds have an object named {target.name}: use {choices}")
     return found[0]
 
 
 async def names(session: Session) -> list[str]:
     """Return the names of all objects, without and with their kind."""
-    found = [(kind, each.metadata.name) for kind in WORDS for each in await find(session, kind)]
-    return [name for _, name in found] + [f"{short_name(kind)}/{name}" for kind, name in found]
+    found = [(kind, each.metadata.name) for kind in all_kinds() for each in await find(session, kind)]
+    return [name for _, name in found] + [f"{resource(kind).short_name}/{name}" for kind, name in found]
 
 
 def not_found(session: Session, target: Target, *kinds: Kind[Any]) -> str:
-    return f"no {' or '.join(WORDS[kind] for kind in kinds)} named {target.name} found in {session.where}"
+    nouns = " or ".join(resource(kind).noun for kind in kinds)
+    return f"no {nouns} named {target.name} found in {session.where}"
 
 
 async def listed(session: Session, kind: Kind[T], namespace: str, *, labels: str = "") -> list[T]:
@@ -179,15 +162,8 @@ async def listed(session: Session, kind: Kind[T], namespace: str, *, labels: str
     return sorted(items, key=lambda item: item.key)
 
 
-def _kind_words() -> dict[Kind[Any], set[str]]:
-    own = {CONTROL_PLANE: "controlplane", PROVISIONER: "provisioner", WORKSPACE_PROXY: "proxy"}
-    return {
-        each.kind: {
-            each.short_name,
-            each.kind.name.lower(),
-            each.kind.plural,
-            f"{each.kind.plural}.{each.kind.group}",
-            own[each.kind],
-        }
-        for each in RESOURCES
-    }
+def _names(of: Resource) -> set[str]:
+    """Return the names of a kind that kubectl accepts, and its noun as one word."""
+    plural = of.kind.plural
+    noun = of.noun.replace(" ", "")
+    return {of.short_name, of.kind.name.lower(), plural, f"{plural}.{of.kind.group}", noun}

@@ -5,15 +5,13 @@ from itertools import groupby
 
 import msgspec
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.api import PROVISIONER, RESOURCES
 
-from .objects import WORDS
+from .details import facts
 from .tree import Node, PodNode, Tree
 
 Paint = Callable[[str, str], str]
 """Applies a color or style to a text."""
-
-KINDS = {kind.name: word for kind, word in WORDS.items()}
 
 
 class Entry(msgspec.Struct):
@@ -53,12 +51,13 @@ def _draw(entries: list[Entry]) -> Iterator[str]:
 
 
 def _entry(node: Node, paint: Paint) -> Entry:
-    facts = printable(", ".join(fact for fact in _facts(node) if fact))
-    head = f"{KINDS[node.kind]} {paint(node.name, 'bold')}  {paint(_state(node), _color(node))}"
+    text = printable(", ".join(fact for fact in _facts(node) if fact))
+    noun = next(each.noun for each in RESOURCES if each.kind.name == node.kind)
+    head = f"{noun} {paint(node.name, 'bold')}  {paint(_state(node), _color(node))}"
     word = "daemon" if node.kind == PROVISIONER.name else "pod"
     pods = [_pod(word, pod, paint) for pod in node.pods]
     return Entry(
-        text=f"{head}  {facts}" if facts else head,
+        text=f"{head}  {text}" if text else head,
         notes=list(_notes(node)),
         entries=[*pods, *(_entry(child, paint) for child in node.children)],
     )
@@ -86,21 +85,7 @@ def _facts(node: Node) -> Iterator[str]:
     if not node.exists:
         return
     yield f"{node.ready_replicas}/{node.replicas} pods"
-    details = node.details
-    if node.kind == CONTROL_PLANE.name:
-        yield details["version"]
-        yield f"license {details['licenseTier']}" if details["licenseTier"] else ""
-        yield details["url"]
-    elif node.kind == PROVISIONER.name:
-        if (daemons := details["daemons"]) is not None:
-            yield f"{daemons['connected']} connected"
-            yield f"{daemons['busy']} busy"
-            yield f"{daemons['offline']} offline" if daemons["offline"] else ""
-        yield f"key {details['provisionerKeyName']}" if details["provisionerKeyName"] else ""
-        yield f"retiring {', '.join(details['retiringKeys'])}" if details["retiringKeys"] else ""
-    elif node.kind == WORKSPACE_PROXY.name:
-        yield "registered" if details["registered"] else ""
-        yield f"of {details['coderURL']}" if details["coderURL"] else ""
+    yield from facts(node.kind, node.details)
 
 
 def _notes(node: Node) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """The status of all Coder resources in a namespace or cluster."""
 
 from . import tree
-from .objects import WORDS, find_all, not_found, parse_target
+from .objects import all_kinds, find_all, not_found, parse_target
 from .session import CommandFailed, Session
 
 
@@ -10,5 +10,5 @@ async def load_tree(session: Session, name: str | None) -> tree.Tree:
     target = parse_target(name) if name else None
     found = tree.build(await find_all(session), target)
     if target is not None and not found.items:
-        raise CommandFailed(not_found(session, target, *([target.kind] if target.kind else WORDS)))
+        raise CommandFailed(not_found(session, target, *([target.kind] if target.kind else all_kinds())))
     return found

@@ -10,20 +10,13 @@ from typing import Any
 
 import msgspec
 
-from coder_k8s.api import (
-    CONTROL_PLANE,
-    PROVISIONER,
-    WORKSPACE_PROXY,
-    CoderControlPlane,
-    CoderProvisioner,
-    CoderWorkspaceProxy,
-    CommonCondition,
-)
+from coder_k8s.api import CONTROL_PLANE, CoderObject, CommonCondition
 from coder_k8s.controllers.labels import paused
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.objects import Kind
 
-from .objects import Coder, Found, Pod, PodCondition, Target
+from .details import details
+from .objects import Found, Pod, PodCondition, Target
 
 FORMAT_VERSION = 1
 """Version of the JSON format; incremented for incompatible changes."""
@@ -94,14 +87,15 @@ class Tree(_Part):
 
 def build(found: Found, target: Target | None = None) -> Tree:
     """Return the tree of all objects, or of the target and its children."""
-    roots = {plane.key: _plane(plane, found.pods) for plane in found.planes}
+    planes = [each for kind, each in found.objects if kind == CONTROL_PLANE]
+    roots = {plane.key: _node(CONTROL_PLANE, plane, found.pods) for plane in planes}
     standalone: list[Node] = []
-    selected = {plane.key for plane in found.planes if target is None or target.matches(CONTROL_PLANE, plane)}
-    for kind, each in found.all:
-        if isinstance(each, CoderControlPlane):
+    selected = {plane.key for plane in planes if target is None or target.matches(CONTROL_PLANE, plane)}
+    for kind, each in found.objects:
+        if kind == CONTROL_PLANE:
             continue
-        node = _provisioner(each, found.pods) if isinstance(each, CoderProvisioner) else _proxy(each, found.pods)
-        reference = each.spec.control_plane_ref
+        node = _node(kind, each, found.pods)
+        reference = getattr(each.spec, "control_plane_ref", None)
         key = each.key._replace(name=reference.name) if reference else None
         if target is not None and key not in selected and not target.matches(kind, each):
             continue
@@ -130,42 +124,7 @@ def _missing(namespace: str, name: str) -> Node:
     )
 
 
-def _plane(plane: CoderControlPlane, pods: list[Pod] | None) -> Node:
-    status = plane.status
-    details = {"version": status.version, "url": status.url, "licenseTier": status.license_tier}
-    return _node(CONTROL_PLANE, plane, pods, details)
-
-
-def _provisioner(provisioner: CoderProvisioner, pods: list[Pod] | None) -> Node:
-    status = provisioner.status
-    daemons = status.daemons
-    details = {
-        "organizationName": status.organization_name or provisioner.spec.organization_name,
-        "provisionerKeyName": status.provisioner_key_name,
-        "retiringKeys": [key.name for key in status.retiring_keys],
-        "daemons": None
-        if daemons is None
-        else {
-            "connected": daemons.connected,
-            "busy": daemons.busy,
-            "offline": daemons.offline,
-            "versions": daemons.versions,
-        },
-    }
-    return _node(PROVISIONER, provisioner, pods, details)
-
-
-def _proxy(proxy: CoderWorkspaceProxy, pods: list[Pod] | None) -> Node:
-    status, bootstrap = proxy.status, proxy.spec.bootstrap
-    details = {
-        "registered": status.registered,
-        "proxyName": status.proxy_name,
-        "coderURL": status.coder_url or (bootstrap.coder_url if bootstrap else proxy.spec.primary_access_url),
-    }
-    return _node(WORKSPACE_PROXY, proxy, pods, details)
-
-
-def _node(kind: Kind[Any], of: Coder, pods: list[Pod] | None, details: dict[str, Any]) -> Node:
+def _node(kind: Kind[Any], of: CoderObject, pods: list[Pod] | None) -> Node:
     ready, reason, message = _readiness(of)
     stalled = find(of.status.conditions, CommonCondition.STALLED)
     return Node(
@@ -179,16 +138,16 @@ def _node(kind: Kind[Any], of: Coder, pods: list[Pod] | None, details: dict[str,
         paused=paused(of),
         deleting=of.deleting,
         phase=of.status.phase,
-        replicas=of.spec.replicas,
+        replicas=getattr(of.spec, "replicas", 0),
         ready_replicas=of.status.ready_replicas,
-        details=details,
+        details=details(of),
         conditions=[] if ready == "True" else _unsatisfied(of),
         pods=[_pod(pod) for pod in pods or () if _selects(of.status.selector, pod, of)],
         children=[],
     )
 
 
-def _readiness(of: Coder) -> tuple[str, str, str]:
+def _readiness(of: CoderObject) -> tuple[str, str, str]:
     """Return status, reason and message of `Ready`; Unknown if the condition is of an older generation."""
     ready = find(of.status.conditions, CommonCondition.READY)
     if of.deleting:
@@ -202,7 +161,7 @@ def _readiness(of: Coder) -> tuple[str, str, str]:
     return ready.status, ready.reason, ready.message
 
 
-def _unsatisfied(of: Coder) -> list[UnsatisfiedCondition]:
+def _unsatisfied(of: CoderObject) -> list[UnsatisfiedCondition]:
     return [
         UnsatisfiedCondition(type=each.type, status=each.status, reason=each.reason, message=each.message)
         for each in of.status.conditions
@@ -210,7 +169,7 @@ def _unsatisfied(of: Coder) -> list[UnsatisfiedCondition]:
     ]
 
 
-def _selects(selector: str, pod: Pod, of: Coder) -> bool:
+def _selects(selector: str, pod: Pod, of: CoderObject) -> bool:
     """Return whether a pod belongs to an object, by the selector in its status."""
     wanted = dict(pair.split("=", 1) for pair in selector.split(",") if pair)
     here = pod.metadata.namespace == of.metadata.namespace

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple, TextIO
 
-from coder_k8s.api import CoderControlPlane, CoderProvisioner, CoderWorkspaceProxy
+from coder_k8s.api import CoderControlPlane, CoderObject, CoderProvisioner
 from coder_k8s.kube.conditions import find
-
-Ours = CoderControlPlane | CoderProvisioner | CoderWorkspaceProxy
 
 UP, ERASE_LINE, ERASE_BELOW = "\x1b[{}A", "\x1b[K", "\x1b[J"
 COLOURS = {"True": "\x1b[32m", "False": "\x1b[31m", "Unknown": "\x1b[33m"}
@@ -34,7 +32,7 @@ class Row(NamedTuple):
 HEADER = Row("KIND", "NAME", "PHASE", "READY", "REASON", "REPLICAS", "DAEMONS", "LICENSE", "")
 
 
-def row(item: Ours) -> Row:
+def row(item: CoderObject) -> Row:
     """What is told of an object; what was told of an earlier generation no longer counts."""
     status = item.status
     told = find(status.conditions, "Ready")
@@ -45,7 +43,7 @@ def row(item: Ours) -> Row:
         phase=status.phase or "-",
         ready=told.status if told and current else "Unknown",
         reason=told.reason if told and current else "NotSeen",
-        replicas=f"{status.ready_replicas}/{item.spec.replicas}",
+        replicas=f"{status.ready_replicas}/{getattr(item.spec, 'replicas', 0)}",
         daemons=_daemons(item) if isinstance(item, CoderProvisioner) else "-",
         license=(item.status.license_tier if isinstance(item, CoderControlPlane) else "") or "-",
         message=told.message if told and current and told.status != "True" else "",

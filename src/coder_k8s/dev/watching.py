@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Self, TextIO
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, CoderObject
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.metrics import Metrics
@@ -16,7 +16,7 @@ from . import samples
 from .operator import Operator
 from .processes import Process, ProcessFailed, tail
 from .progress import Progress
-from .table import Ours, Row, Screen, render, row
+from .table import Row, Screen, render, row
 
 TICK = 0.5
 TAGS = '{"spec":{"tags":{"hardware":"tpu"}}}'
@@ -44,8 +44,9 @@ class Watching:
         progress: Progress,
         out: TextIO,
     ) -> None:
-        kinds = (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY)
-        self._informers: list[Informer[Ours]] = [Informer(client, kind, metrics=Metrics()) for kind in kinds]
+        self._informers: list[Informer[CoderObject]] = [
+            Informer(client, resource.kind, metrics=Metrics()) for resource in RESOURCES
+        ]
         self._wanted = wanted
         self._operator = operator
         self._processes = processes
