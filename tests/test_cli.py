@@ -181,7 +181,7 @@ def test_an_untrusted_certificate(cluster: ClusterAccess, tmp_path: Path) -> Non
     started = time.monotonic()
     line = error_line(run("controller", *NO_SERVERS, KUBECONFIG=str(config)))
     assert "is not trusted: check certificate-authority" in line
-    assert time.monotonic() - started < 5, "it does not retry"
+    assert time.monotonic() - started < 10, "it does not retry"
 
 
 def test_rejected_credentials(cluster: ClusterAccess, tmp_path: Path) -> None:

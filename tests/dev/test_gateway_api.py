@@ -9,7 +9,7 @@ from coder_k8s.dev import gateway_api
 def test_definitions_are_those_of_the_pinned_release() -> None:
     found = [manifest for manifest in yaml.safe_load_all(gateway_api.manifests()) if manifest]
     crds = {manifest["spec"]["names"]["kind"]: manifest for manifest in found if "names" in manifest["spec"]}
-    assert {"Gateway", "GatewayClass", "HTTPRoute"} <= set(crds)
+    assert set(crds) == {"Gateway", "GatewayClass", "HTTPRoute"}
     annotations = crds["HTTPRoute"]["metadata"]["annotations"]
     assert annotations["gateway.networking.k8s.io/bundle-version"] == gateway_api.VERSION
     assert annotations["gateway.networking.k8s.io/channel"] == "standard"

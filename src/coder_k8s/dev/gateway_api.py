@@ -14,6 +14,8 @@ from pathlib import Path
 MODULE = "sigs.k8s.io/gateway-api"
 VERSION = "v1.7.0"
 FOLDER = f"{MODULE}@{VERSION}/config/crd/standard/"
+RESOURCES = ("gatewayclasses", "gateways", "httproutes")
+"""What exposing Coder needs. Other definitions of the release need a newer Kubernetes, such as `tlsroutes`."""
 
 
 class GatewayAPIMissing(Exception):
@@ -21,9 +23,9 @@ class GatewayAPIMissing(Exception):
 
 
 def manifests() -> str:
-    """The standard channel, as one YAML stream to apply."""
+    """The definitions of `RESOURCES` in the standard channel, as one YAML stream to apply."""
     with zipfile.ZipFile(_archive()) as archive:
-        files = sorted(name for name in archive.namelist() if name.startswith(FOLDER) and name.endswith(".yaml"))
+        files = [f"{FOLDER}gateway.networking.k8s.io_{resource}.yaml" for resource in RESOURCES]
         return "\n---\n".join(archive.read(name).decode() for name in files)
 
 
