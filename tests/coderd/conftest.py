@@ -1,4 +1,4 @@
-"""A PostgreSQL with coderd's tables, a database of one's own per test."""
+"""A PostgreSQL server with coderd's tables, and a database per test."""
 
 import os
 
@@ -16,7 +16,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     given = "CODERD_URL" in os.environ and "CODERD_DATABASE_URL" in os.environ
-    skip = pytest.mark.skip(reason="CODERD_URL and CODERD_DATABASE_URL name no coderd")
+    skip = pytest.mark.skip(reason="CODERD_URL and CODERD_DATABASE_URL are not set")
     for item in items:
         if not given and item.get_closest_marker("real_coderd"):
             item.add_marker(skip)
@@ -24,17 +24,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(params=VERSIONS)
 def version(request: pytest.FixtureRequest) -> str:
-    """Each version of coderd's tables in turn."""
+    """Each supported version of coderd's tables."""
     return str(request.param)
 
 
 @pytest.fixture
 async def database(postgres: Postgres, version: str) -> CoderdDatabase:
-    """A database of one's own as coderd of that version leaves it after its migrations."""
+    """A database with the tables of that version."""
     return await create_database(postgres, version)
 
 
 @pytest.fixture
 async def empty_database(postgres: Postgres) -> CoderdDatabase:
-    """A database that coderd has not touched yet."""
+    """A database without tables."""
     return await create_database(postgres, "template0")

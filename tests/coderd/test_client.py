@@ -1,4 +1,4 @@
-"""Every call of the client against the stand-in, with and without a license, on each version."""
+"""Every call of the client, against the fake server, with and without a license, on each version."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -16,7 +16,7 @@ NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
 class Clock:
-    """A time that a test moves."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.time = NOW
@@ -58,18 +58,18 @@ async def test_build_info(client: Client, coderd: CoderdServer) -> None:
     assert (info.version, info.deployment_id) == (coderd.state.build_version, coderd.state.deployment_id)
 
 
-async def test_who_the_token_belongs_to(client: Client) -> None:
+async def test_the_user_of_the_token(client: Client) -> None:
     user = await client.me()
     assert (user.username, user.status, [role.name for role in user.roles]) == ("admin", "active", ["owner"])
 
 
 @pytest.mark.parametrize("text", ["", "garbage", "AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB", "two\nlines", "ümlaut"])
-async def test_a_token_that_is_none(connections: Connections, coderd: CoderdServer, text: str) -> None:
+async def test_an_invalid_token(connections: Connections, coderd: CoderdServer, text: str) -> None:
     with pytest.raises(errors.Unauthorized):
         await Client(connections, coderd.url, text).me()
 
 
-async def test_a_token_that_was_revoked_or_expired(client: Client, coderd: CoderdServer, clock: Clock) -> None:
+async def test_a_revoked_or_expired_token(client: Client, coderd: CoderdServer, clock: Clock) -> None:
     coderd.state.add_token(coderd.state.owner, coderd.state.token, expires=NOW + timedelta(hours=1))
     await client.me()
     clock.time += timedelta(hours=2)
@@ -80,13 +80,13 @@ async def test_a_token_that_was_revoked_or_expired(client: Client, coderd: Coder
         await client.me()
 
 
-async def test_a_suspended_user_has_a_living_token(connections: Connections, coderd: CoderdServer) -> None:
+async def test_a_suspended_user_is_forbidden(connections: Connections, coderd: CoderdServer) -> None:
     token = coderd.state.add_token(User("jo", status="suspended"))
     with pytest.raises(errors.Forbidden, match="not active"):
         await Client(connections, coderd.url, token).me()
 
 
-async def test_a_database_that_is_down_is_no_dead_token(client: Client, coderd: CoderdServer) -> None:
+async def test_a_database_that_is_down_does_not_invalidate_the_token(client: Client, coderd: CoderdServer) -> None:
     coderd.state.set(database_down=True)
     for call in (client.me(), client.organization("default"), client.look_up_provisioner_key("x" * 43)):
         with pytest.raises(errors.Unavailable):
@@ -96,7 +96,7 @@ async def test_a_database_that_is_down_is_no_dead_token(client: Client, coderd: 
     await client.me()
 
 
-async def test_what_an_owner_may_and_a_member_may_not(connections: Connections, coderd: CoderdServer) -> None:
+async def test_permissions_of_a_member(connections: Connections, coderd: CoderdServer) -> None:
     member = Client(connections, coderd.url, coderd.state.add_token(User("jo")))
     with pytest.raises(errors.Forbidden):
         await member.add_license("x")
@@ -104,7 +104,7 @@ async def test_what_an_owner_may_and_a_member_may_not(connections: Connections, 
         await member.provisioner_daemons("default")
 
 
-async def test_without_a_licence(client: Client) -> None:
+async def test_without_a_license(client: Client) -> None:
     entitlements = await client.entitlements()
     assert not entitlements.has_license
     assert entitlements.features["external_provisioner_daemons"].entitlement == "not_entitled"
@@ -121,7 +121,7 @@ async def test_without_a_licence(client: Client) -> None:
             await call
 
 
-async def test_the_agpl_build_has_no_such_calls(connections: Connections, agpl: CoderdServer) -> None:
+async def test_the_agpl_build_does_not_support_enterprise_routes(connections: Connections, agpl: CoderdServer) -> None:
     client = Client(connections, agpl.url, agpl.state.token)
     assert (await client.me()).username == "admin"
     for call in (
@@ -136,7 +136,7 @@ async def test_the_agpl_build_has_no_such_calls(connections: Connections, agpl: 
             await call
 
 
-async def test_a_licence_from_upload_to_expiry(client: Client, coderd: CoderdServer, clock: Clock) -> None:
+async def test_a_license_from_upload_to_expiration(client: Client, coderd: CoderdServer, clock: Clock) -> None:
     jwt = make_license(NOW, trial=True)
     added = await client.add_license(jwt)
     assert [each.id for each in await client.licenses()] == [added.id]
@@ -156,12 +156,12 @@ async def test_a_licence_from_upload_to_expiry(client: Client, coderd: CoderdSer
 
 
 @pytest.mark.parametrize("jwt", ["", "abc", "a.b.c"])
-async def test_a_licence_that_coderd_refuses(client: Client, jwt: str) -> None:
+async def test_an_invalid_license(client: Client, jwt: str) -> None:
     with pytest.raises(errors.Invalid):
         await client.add_license(jwt)
 
 
-async def test_a_licence_that_nobody_signed_is_listed_but_entitles_to_nothing(
+async def test_a_license_with_an_invalid_signature_is_listed_without_entitlements(
     client: Client, coderd: CoderdServer
 ) -> None:
     coderd.state.add_license(make_license(NOW).rpartition(".")[0] + ".bm90aGluZw")
@@ -183,7 +183,7 @@ async def test_organizations(client: Client, coderd: CoderdServer) -> None:
 
 
 @pytest.mark.parametrize("name", ["env=prod", "a:b+c@d", "a&b,c;d$e", "a b%20c?d#e", "ü!'()*[]~", "%3D"])
-async def test_any_key_can_be_deleted_by_its_name(client: Client, coderd: CoderdServer, name: str) -> None:
+async def test_a_key_with_any_name_can_be_deleted(client: Client, coderd: CoderdServer, name: str) -> None:
     coderd.state.install_license()
     await client.create_provisioner_key("default", name, {})
     await client.delete_provisioner_key("default", name)
@@ -193,19 +193,19 @@ async def test_any_key_can_be_deleted_by_its_name(client: Client, coderd: Coderd
 @pytest.mark.parametrize(
     ("path", "status"), [("env%3Dprod", 404), ("env=prod", 204), ("env%3dprod", 404), ("a%2Fb", 404), ("%61", 404)]
 )
-async def test_a_part_of_a_path_stays_encoded_unless_go_encodes_it_so(
+async def test_a_path_segment_stays_encoded_unless_go_encodes_it_the_same_way(
     coderd: CoderdServer, connections: Connections, path: str, status: int
 ) -> None:
     coderd.state.install_license()
     for name in ("env=prod", "a/b", "a"):
         coderd.state.add_key(name)
     url = f"{coderd.url}/api/v2/organizations/default/provisionerkeys/{path}"
-    reply = await connections.exchange("DELETE", url, {"Coder-Session-Token": coderd.state.token}, None)
-    assert reply.status == status
+    response = await connections.exchange("DELETE", url, {"Coder-Session-Token": coderd.state.token}, None)
+    assert response.status == status
 
 
 @pytest.mark.parametrize(
-    ("user", "listed", "made"),
+    ("user", "listed", "created"),
     [
         (User("member"), errors.NotFound, errors.NotFound),
         (User("outsider", in_organization=False), errors.NotFound, errors.NotFound),
@@ -213,12 +213,12 @@ async def test_a_part_of_a_path_stays_encoded_unless_go_encodes_it_so(
     ],
     ids=lambda value: value.username if isinstance(value, User) else "",
 )
-async def test_keys_are_hidden_from_users_without_rights(
+async def test_keys_are_hidden_from_users_without_permission(
     connections: Connections,
     coderd: CoderdServer,
     user: User,
     listed: type[Exception] | None,
-    made: type[Exception],
+    created: type[Exception],
 ) -> None:
     coderd.state.install_license()
     coderd.state.add_key("build")
@@ -229,7 +229,7 @@ async def test_keys_are_hidden_from_users_without_rights(
                 await call
     else:
         assert [key.name for key in await client.provisioner_keys("default")] == ["build"]
-    with pytest.raises(made):
+    with pytest.raises(created):
         await client.create_provisioner_key("default", "other", {})
     assert set(coderd.state.keys) == {"build"}
 
@@ -264,22 +264,22 @@ async def test_a_provisioner_key_from_creation_to_deletion(client: Client, coder
 
 
 @pytest.mark.parametrize("secret", ["", "short", "x" * 43, "line\n", "ü" * 43])
-async def test_a_key_that_coderd_does_not_know(client: Client, secret: str) -> None:
+async def test_an_unknown_key(client: Client, secret: str) -> None:
     assert await client.look_up_provisioner_key(secret) is None
 
 
-async def test_daemons_as_coderd_sees_them(client: Client, coderd: CoderdServer) -> None:
+async def test_daemons(client: Client, coderd: CoderdServer) -> None:
     coderd.state.install_license()
     coderd.state.add_key("farm", {"env": "prod"})
     coderd.state.connect_daemon("built-in-0")
     daemon = coderd.state.connect_daemon("pod-1", "farm", "busy", current_job={"id": "j", "status": "running"})
-    gone = coderd.state.connect_daemon("pod-2", "farm", "offline")
+    offline = coderd.state.connect_daemon("pod-2", "farm", "offline")
 
     seen = {each.id: each for each in await client.provisioner_daemons("default")}
     assert len(seen) == 3
     assert (seen[daemon].status, seen[daemon].key_name, seen[daemon].tags["env"]) == ("busy", "farm", "prod")
     assert seen[daemon].current_job is not None
-    assert gone not in {each.id for each in await client.provisioner_daemons("default", offline=False)}
+    assert offline not in {each.id for each in await client.provisioner_daemons("default", offline=False)}
 
     coderd.state.delete_key("farm")
     assert daemon not in {each.id for each in await client.provisioner_daemons("default")}
@@ -287,28 +287,28 @@ async def test_daemons_as_coderd_sees_them(client: Client, coderd: CoderdServer)
 
 async def test_a_workspace_proxy_from_registration_to_deletion(client: Client, coderd: CoderdServer) -> None:
     coderd.state.install_license()
-    made = await client.create_workspace_proxy("sydney", "Sydney", "/emojis/1.png")
-    assert made.proxy_token.startswith(made.proxy.id + ":")
-    assert (made.proxy.status.status, made.proxy.healthy) == ("unregistered", False)
+    created = await client.create_workspace_proxy("sydney", "Sydney", "/emojis/1.png")
+    assert created.proxy_token.startswith(created.proxy.id + ":")
+    assert (created.proxy.status.status, created.proxy.healthy) == ("unregistered", False)
     assert [each.name for each in await client.workspace_proxies()] == ["primary", "sydney"]
     with pytest.raises(errors.Conflict):
         await client.create_workspace_proxy("Sydney", "Sydney", "/emojis/1.png")
 
-    kept = await client.update_workspace_proxy(made.proxy.id, "sydney", "Down under", "/emojis/2.png")
+    kept = await client.update_workspace_proxy(created.proxy.id, "sydney", "Down under", "/emojis/2.png")
     assert (kept.proxy.display_name, kept.proxy_token) == ("Down under", "")
     new = await client.update_workspace_proxy(
-        made.proxy.id, "sydney", "Down under", "/emojis/2.png", regenerate_token=True
+        created.proxy.id, "sydney", "Down under", "/emojis/2.png", regenerate_token=True
     )
-    assert new.proxy_token not in ("", made.proxy_token)
+    assert new.proxy_token not in ("", created.proxy_token)
     coderd.state.set_proxy("sydney", "ok")
     assert (await client.workspace_proxies())[-1].healthy
 
     await client.delete_workspace_proxy("sydney")
     assert [each.name for each in await client.workspace_proxies()] == ["primary"]
-    assert made.proxy_token not in repr(made)
+    assert created.proxy_token not in repr(created)
 
 
-async def test_being_asked_to_slow_down(client: Client, coderd: CoderdServer) -> None:
+async def test_rate_limit(client: Client, coderd: CoderdServer) -> None:
     coderd.state.set(rate_limited=True)
     with pytest.raises(errors.RateLimited) as caught:
         await client.me()
@@ -321,5 +321,5 @@ async def test_an_internal_error(client: Client, coderd: CoderdServer) -> None:
         await client.me()
 
 
-def test_what_is_not_known_is_ignored() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert ProvisionerKey.__struct_config__.forbid_unknown_fields is False

@@ -1,4 +1,4 @@
-"""What a connection URL means."""
+"""How connection URLs are parsed."""
 
 import ssl
 
@@ -42,7 +42,7 @@ def test_login(url: str, user: str, password: str, database: str) -> None:
     assert (arguments["user"], arguments["password"], arguments["database"]) == (user, password, database)
 
 
-def test_parameters_go_to_the_server_unless_they_are_the_clients() -> None:
+def test_client_parameters_are_not_sent_to_the_server() -> None:
     found = parse("postgres://db/coder?application_name=x&search_path=y&connect_timeout=3&binary_parameters=yes")
     assert found.arguments["server_settings"] == {"application_name": "x", "search_path": "y"}
 
@@ -60,10 +60,10 @@ def test_tls(query: str, dsn: str) -> None:
 
 
 @pytest.mark.parametrize(("mode", "named"), [("verify-full", True), ("verify-ca", False)])
-def test_verification_without_a_file_uses_the_roots_of_the_system(mode: str, named: bool) -> None:
+def test_verification_without_a_file_uses_the_cas_of_the_system(mode: str, named: bool) -> None:
     context = parse(f"postgres://db/coder?sslmode={mode}").arguments["ssl"]
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, named)
 
 
-def test_nothing_is_shown() -> None:
+def test_repr_contains_no_secrets() -> None:
     assert "s3cr3t" not in repr(parse("postgres://u:s3cr3t@db/coder"))

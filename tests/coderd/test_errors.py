@@ -1,4 +1,4 @@
-"""Which error an answer of coderd means."""
+"""Which error a response of coderd becomes."""
 
 import pytest
 
@@ -11,7 +11,7 @@ INTERNAL = "An internal error occurred. Please try again or contact the system a
 
 
 @pytest.mark.parametrize(
-    ("status", "problem", "kind"),
+    ("status", "body", "kind"),
     [
         (400, Body("Invalid license", "license has multiple issues; contact support"), errors.Invalid),
         (401, Body(SIGNED_OUT, "API key is invalid."), errors.Unauthorized),
@@ -44,34 +44,34 @@ INTERNAL = "An internal error occurred. Please try again or contact the system a
         (503, Body("x"), errors.Unavailable),
     ],
 )
-def test_the_meaning_of_an_answer(status: int, problem: Body, kind: type[errors.CoderdError]) -> None:
-    assert type(from_response(status, None, problem, ())) is kind
+def test_error_types(status: int, body: Body, kind: type[errors.CoderdError]) -> None:
+    assert type(from_response(status, None, body, ())) is kind
 
 
 @pytest.mark.parametrize(
     ("status", "header", "after"), [(429, "60", 60), (429, "Wed, 21 Oct 2026", 60), (429, None, 60), (400, "37", 37)]
 )
-def test_how_long_to_wait(status: int, header: str | None, after: float) -> None:
+def test_retry_after(status: int, header: str | None, after: float) -> None:
     error = from_response(status, header, Body("slow down"), ())
     assert isinstance(error, errors.RateLimited)
     assert error.after == after
 
 
-def test_a_secret_that_is_echoed_is_not_shown() -> None:
-    problem = Body("Validation failed.", validations=[Validation("license", 'with value: "ey.J.wt"')])
+def test_secrets_are_redacted() -> None:
+    body = Body("Validation failed.", validations=[Validation("license", 'with value: "ey.J.wt"')])
     assert (
-        str(from_response(400, None, problem, ("token", "ey.J.wt")))
+        str(from_response(400, None, body, ("token", "ey.J.wt")))
         == 'Validation failed: license: with value: "[redacted]"'
     )
 
 
-def test_what_is_shown_is_short_and_printable() -> None:
+def test_sanitized_text_is_short_and_printable() -> None:
     assert sanitize("a\nb\x1b[0m") == "a b [0m"
     assert len(sanitize("x" * 1000)) < 310
 
 
 @pytest.mark.parametrize(
-    ("problem", "said"),
+    ("body", "message"),
     [
         (
             Body("Invalid license", "license has multiple issues"),
@@ -87,5 +87,5 @@ def test_what_is_shown_is_short_and_printable() -> None:
         (Body(""), ""),
     ],
 )
-def test_message_and_detail_are_told_apart(problem: Body, said: str) -> None:
-    assert problem.text() == said
+def test_text_of_a_response(body: Body, message: str) -> None:
+    assert body.text() == message

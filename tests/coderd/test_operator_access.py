@@ -1,4 +1,4 @@
-"""A token made by SQL, as coderd sees it."""
+"""A token that is created by SQL works in coderd."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ NAME = token_name("team", "coder")
 
 @pytest.fixture
 async def coderd(database: CoderdDatabase, version: str) -> AsyncIterator[CoderdServer]:
-    """The stand-in on that database."""
+    """A fake server on that database."""
     async with CoderdServer(version, database_url=database.url) as server:
         yield server
 
@@ -46,7 +46,7 @@ async def test_a_token_can_revoke_itself(coderd: CoderdServer, database: CoderdD
     assert await database.server.fetch("SELECT id FROM api_keys", database.name) == []
 
 
-async def test_a_lost_database_does_not_condemn_the_token(coderd: CoderdServer, database: CoderdDatabase) -> None:
+async def test_a_database_outage_keeps_the_token_valid(coderd: CoderdServer, database: CoderdDatabase) -> None:
     grant = await ensure_token(database.url, NAME, "", now=datetime.now(UTC), rng=SystemRandom())
     await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS false")
     async with Connections() as connections:

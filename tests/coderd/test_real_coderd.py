@@ -1,4 +1,4 @@
-"""The same against a real, unlicensed coderd, when one is given."""
+"""The client against a real coderd without a license, if one is configured."""
 
 import os
 from collections.abc import AsyncIterator
@@ -8,7 +8,7 @@ from random import SystemRandom
 import pytest
 
 from coder_k8s.coderd import errors
-from coder_k8s.coderd.access_db import USERNAME, ensure_token, retire, revoke, token_name
+from coder_k8s.coderd.access_db import USERNAME, delete_stale_tokens, ensure_token, revoke, token_name
 from coder_k8s.coderd.client import Client
 from coder_k8s.coderd.connections import Connections
 
@@ -19,10 +19,10 @@ NAME = token_name("tests", "real-coderd")
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    """The operator, let in by SQL and out again."""
+    """A client with a token that is created and revoked by SQL."""
     url = os.environ["CODERD_DATABASE_URL"]
     grant = await ensure_token(url, NAME, "", now=datetime.now(UTC), rng=SystemRandom())
-    await retire(url, NAME, grant.token)
+    await delete_stale_tokens(url, NAME, grant.token)
     async with Connections() as connections:
         client = Client(connections, os.environ["CODERD_URL"], grant.token)
         yield client
@@ -36,7 +36,7 @@ async def test_the_operator_is_an_owner(client: Client) -> None:
     assert (user.username, user.status, [role.name for role in user.roles]) == (USERNAME, "active", ["owner"])
 
 
-async def test_what_it_can_read(client: Client) -> None:
+async def test_read_requests(client: Client) -> None:
     assert (await client.build_info()).version.startswith("v")
     assert not (await client.entitlements()).has_license
     assert isinstance(await client.licenses(), list)
@@ -44,7 +44,7 @@ async def test_what_it_can_read(client: Client) -> None:
     assert isinstance(await client.provisioner_daemons("default"), list)
 
 
-async def test_what_is_refused_without_a_licence(client: Client) -> None:
+async def test_requests_that_need_a_license(client: Client) -> None:
     for call in (
         client.provisioner_keys("default"),
         client.create_provisioner_key("default", "k", {}),

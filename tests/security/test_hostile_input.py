@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.coderd import database_url, errors
-from coder_k8s.coderd.client import Client, _decode, _problem
-from coder_k8s.coderd.connections import Connections, Endpoint, Limits, Reply
+from coder_k8s.coderd.client import Client, _decode, _error_response
+from coder_k8s.coderd.connections import Connections, Endpoint, Limits, Response
 from coder_k8s.coderd.types import Entitlements, ProvisionerDaemon, ProvisionerKey, Regions, User
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors as kube_errors
@@ -66,7 +66,7 @@ def test_any_json_is_an_answer_or_unreadable(kind: Any, answer: Any) -> None:
 
 @given(st.binary())
 def test_any_bytes_are_an_answer_or_unreadable(answer: bytes) -> None:
-    for read in (lambda: _decode(User, "/route", answer), lambda: _problem(Reply(500, {}, answer))):
+    for read in (lambda: _decode(User, "/route", answer), lambda: _error_response(Response(500, {}, answer))):
         try:
             read()
         except errors.Unavailable:
@@ -76,7 +76,7 @@ def test_any_bytes_are_an_answer_or_unreadable(answer: bytes) -> None:
 @pytest.mark.parametrize("answer", DEEP.values(), ids=DEEP)
 def test_a_deep_answer_is_unreadable(answer: bytes) -> None:
     with pytest.raises(errors.Unavailable):
-        _problem(Reply(500, {}, answer))
+        _error_response(Response(500, {}, answer))
     for kind in ANSWERS:
         with pytest.raises(errors.Unavailable):
             _decode(kind, "/route", answer)
@@ -114,7 +114,7 @@ async def test_a_slow_drip_is_given_up(start: bytes) -> None:
             await asyncio.sleep(0.01)
 
     async with server(serve) as url, Connections(limits=Limits(total=0.3)) as connections:
-        with pytest.raises(errors.Unavailable, match="no answer within"):
+        with pytest.raises(errors.Unavailable, match="no response within"):
             await Client(connections, url, TOKEN).me()
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
-from coder_k8s.coderd.connections import Connections, Endpoint, Reply
+from coder_k8s.coderd.connections import Connections, Endpoint, Response
 from coder_k8s.controllers.provisioner import wiring
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.coderd_server.state import State
@@ -146,7 +146,7 @@ class CrashableConnections(Connections):
         super().__init__(routes)
         self._crash_point = crash_point
 
-    async def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
+    async def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         exchange = super().exchange
         return await self._crash_point.intercept(f"{method} {url}", lambda: exchange(method, url, headers, body))
 

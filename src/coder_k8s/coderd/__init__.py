@@ -1,1 +1,1 @@
-"""coderd: its HTTP API, and the operator's own user in its database."""
+"""Clients for coderd's HTTP API and for the operator's user in its database."""

@@ -1,9 +1,8 @@
-"""The operator's own user and token, written into coderd's database.
+"""Manages the operator's user and token in coderd's database.
 
-Each call is one connection and one short transaction, both closed before it returns. A token has two names that it
-alternates between, for coderd allows a name only once per user: `ensure_token` may put a new token beside the old
-one, the caller stores it, and only then `retire` deletes what the caller no longer holds. A first token is stored
-before the transaction is committed, so that none works that nobody knows of.
+Each call uses one connection and one short transaction. Tokens alternate between two names, because a name is unique
+per user: `ensure_token` adds a new token next to the old one, the caller stores it, then `delete_stale_tokens` deletes
+the old one. The first token is stored before the transaction commits, so that every valid token is in a Secret.
 """
 
 import hashlib
@@ -24,8 +23,8 @@ EMAIL = "coder-k8s-operator@coder-k8s.invalid"
 LIFETIME = timedelta(days=365)
 RENEW_BEFORE = timedelta(days=30)
 
-# Any number will do as long as it stays the same: it keeps two operators from making the user at the same time.
-_LOCK = 0x636F6465722D6B38
+# An arbitrary constant. The lock prevents two operators from creating the user at the same time.
+_ADVISORY_LOCK = 0x636F6465722D6B38
 _ALPHABET = string.ascii_letters + string.digits
 
 _COLUMNS: dict[str, set[str]] = {
@@ -59,15 +58,15 @@ _COLUMNS: dict[str, set[str]] = {
     },
 }
 
-_READ: dict[str, set[str]] = {
+_READ_COLUMNS: dict[str, set[str]] = {
     "users": {"id", "username", "login_type", "deleted", "is_system"},
     "api_keys": {"id", "hashed_secret", "user_id", "expires_at", "created_at", "login_type", "token_name"},
 }
-"""What it takes to find and delete a token."""
+"""The columns that finding and deleting a token requires."""
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """A token that works, whether it is another one than before, and whether `retire` has something to delete."""
+    """A valid token; `new` if it was just created, `stale` if there are others to delete."""
 
     token: str
     expires: datetime
@@ -86,20 +85,20 @@ class _Token(NamedTuple):
 
 
 def token_name(namespace: str, name: str) -> str:
-    """The name of the token of one control plane: stable, and different for every control plane on a database."""
+    """Return the name of a control plane's token: stable, and unique per control plane in a database."""
     digest = 0xCBF29CE484222325
     for byte in f"{namespace}\0{name}".encode():
         digest = (digest ^ byte) * 0x100000001B3 % (1 << 64)
     return f"{USERNAME}-{digest:016x}"
 
 
-async def keep_token(
+async def check_token(
     url: str, name: str, current: str, *, now: datetime, rng: Random, timeouts: Timeouts | None = None
 ) -> Grant | None:
-    """The current token, if it is good for a while; the user is made or mended on the way."""
+    """Return the current token unless it expires soon; create or repair the operator's user first."""
     async with transaction(url, timeouts or Timeouts()) as connection:
         _, tokens = await _find(connection, name, now, rng)
-        return _kept(tokens, current, now)
+        return _valid_token(tokens, current, now)
 
 
 async def ensure_token(
@@ -112,43 +111,43 @@ async def ensure_token(
     timeouts: Timeouts | None = None,
     store: Callable[[str], Awaitable[None]] | None = None,
 ) -> Grant:
-    """The same, and where there is none, a new one. It is handed to `store`, if given, before it works."""
+    """Return the current token, or a new one if it is invalid or expires soon; `store` runs before the commit."""
     async with transaction(url, timeouts or Timeouts()) as connection:
         user, tokens = await _find(connection, name, now, rng)
-        if (kept := _kept(tokens, current, now)) is not None:
-            return kept
-        held = _held(tokens, current)
-        working = held if held is not None and held.expires > now else None
-        place, replaced = _place(tokens, name, working)
+        if (valid := _valid_token(tokens, current, now)) is not None:
+            return valid
+        row = _match(tokens, current)
+        in_use = row if row is not None and row.expires > now else None
+        free_name, replaced = _free_name(tokens, name, in_use)
         if replaced is not None:
             await connection.execute("DELETE FROM api_keys WHERE id = $1", replaced.id)
-        token = await _insert_token(connection, user, place, now, rng)
+        token = await _insert_token(connection, user, free_name, now, rng)
         if store is not None:
             await store(token)
         return Grant(token, now + LIFETIME, new=True, stale=any(each != replaced for each in tokens))
 
 
-async def retire(url: str, name: str, keep: str, *, timeouts: Timeouts | None = None) -> None:
-    """Delete the other token of this control plane, provided that the one to keep is there."""
+async def delete_stale_tokens(url: str, name: str, keep: str, *, timeouts: Timeouts | None = None) -> None:
+    """Delete the other tokens of this control plane, but only if the one to keep exists."""
     async with transaction(url, timeouts or Timeouts()) as connection:
         await _check_schema(connection)
         user = await _find_user(connection)
         if user is None:
             return
         tokens = await _tokens(connection, user, name)
-        kept = _held(tokens, keep)
+        kept = _match(tokens, keep)
         if kept is not None:
             await _delete(connection, [each for each in tokens if each != kept])
 
 
 async def revoke(url: str, name: str, *, timeouts: Timeouts | None = None) -> None:
-    """Delete every token of this control plane; nothing to do when there are no tables or no user of the operator.
+    """Delete every token of this control plane; do nothing if there are no tables or no user of the operator.
 
-    A column that a new row would have to fill does not matter here.
+    It ignores columns that only a new row requires.
     """
     async with transaction(url, timeouts or Timeouts()) as connection:
         try:
-            await _check_schema(connection, _READ, inserting=False)
+            await _check_schema(connection, _READ_COLUMNS, inserting=False)
             user = await _find_user(connection)
         except (MigrationsPending, UsernameTaken):
             return
@@ -157,9 +156,9 @@ async def revoke(url: str, name: str, *, timeouts: Timeouts | None = None) -> No
 
 
 async def _find(connection: Connection, name: str, now: datetime, rng: Random) -> tuple[UUID, list[_Token]]:
-    """The operator's user, and the tokens of one control plane, which nobody else changes meanwhile."""
+    """Lock, and return the operator's user and the tokens of one control plane."""
     await _check_schema(connection)
-    await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", _ADVISORY_LOCK)
     user = await _ensure_user(connection, now, rng)
     return user, await _tokens(connection, user, name)
 
@@ -167,7 +166,7 @@ async def _find(connection: Connection, name: str, now: datetime, rng: Random) -
 async def _check_schema(
     connection: Connection, used: dict[str, set[str]] = _COLUMNS, *, inserting: bool = True
 ) -> None:
-    """Refuse tables that lack a column that we use or, for a new row, want one that we do not know."""
+    """Raise `SchemaUnsupported` if a table lacks a column or, for inserts, requires an unknown one."""
     for table, known in used.items():
         rows = await connection.fetch(
             """
@@ -178,15 +177,15 @@ async def _check_schema(
         )
         columns = {row[0]: row[1] for row in rows}
         if not columns:
-            raise MigrationsPending("coderd has not made its tables yet")
+            raise MigrationsPending("Waiting for Coder to finish its database migrations")
         if missing := known - columns.keys():
             raise SchemaUnsupported(f"table {table} lacks {', '.join(sorted(missing))}")
         if inserting and (unknown := {name for name, required in columns.items() if required} - known):
-            raise SchemaUnsupported(f"table {table} wants a value for {', '.join(sorted(unknown))}")
+            raise SchemaUnsupported(f"table {table} requires a value for {', '.join(sorted(unknown))}")
 
 
 async def _find_user(connection: Connection) -> UUID | None:
-    """The operator's user; a human of that name is none of our business."""
+    """Return the operator's user; raise `UsernameTaken` if another user has its name."""
     row = await connection.fetchrow(
         """
         SELECT id, is_system AND login_type = 'none' AS ours FROM users WHERE lower(username) = $1 AND NOT deleted
@@ -196,12 +195,12 @@ async def _find_user(connection: Connection) -> UUID | None:
     if row is None:
         return None
     if not row["ours"]:
-        raise UsernameTaken(f"the name {USERNAME} belongs to a user that is not the operator's: rename that user")
+        raise UsernameTaken(f"the username {USERNAME} belongs to a user that is not the operator's: rename that user")
     return UUID(str(row["id"]))
 
 
 async def _ensure_user(connection: Connection, now: datetime, rng: Random) -> UUID:
-    """The operator's user, made when missing, active and owner again when someone changed that."""
+    """Return the operator's user; create it if missing, and restore its status and its owner role."""
     user = await _find_user(connection)
     if user is not None:
         await connection.execute(
@@ -230,7 +229,7 @@ async def _ensure_user(connection: Connection, now: datetime, rng: Random) -> UU
 
 
 async def _tokens(connection: Connection, user: UUID, name: str) -> list[_Token]:
-    """The tokens of one control plane, oldest first."""
+    """Return the tokens of one control plane, oldest first."""
     rows = await connection.fetch(
         """
         SELECT id, token_name, hashed_secret, expires_at FROM api_keys
@@ -247,27 +246,27 @@ def _alternate(name: str) -> str:
     return f"{name}-2"
 
 
-def _kept(tokens: list[_Token], current: str, now: datetime) -> Grant | None:
-    held = _held(tokens, current)
-    if held is None or held.expires - now < RENEW_BEFORE:
+def _valid_token(tokens: list[_Token], current: str, now: datetime) -> Grant | None:
+    row = _match(tokens, current)
+    if row is None or row.expires - now < RENEW_BEFORE:
         return None
-    return Grant(current.strip(), held.expires, new=False, stale=len(tokens) > 1)
+    return Grant(current.strip(), row.expires, new=False, stale=len(tokens) > 1)
 
 
-def _held(tokens: list[_Token], token: str) -> _Token | None:
-    """Which of the tokens this is."""
+def _match(tokens: list[_Token], token: str) -> _Token | None:
+    """Return the row of a token, or None if it is not in the database."""
     identifier, _, secret = token.strip().partition("-")
     hashed = hashlib.sha256(secret.encode()).digest()
     return next((each for each in tokens if (each.id, each.hashed_secret) == (identifier, hashed)), None)
 
 
-def _place(tokens: list[_Token], name: str, working: _Token | None) -> tuple[str, _Token | None]:
-    """The name for a new token, and the token that must go for it: never the one in use."""
+def _free_name(tokens: list[_Token], name: str, in_use: _Token | None) -> tuple[str, _Token | None]:
+    """Return a name for a new token, and the token that it replaces: never the one in use."""
     by_name = {each.name: each for each in tokens}
     for free in (name, _alternate(name)):
         if free not in by_name:
             return free, None
-    replaced = next(each for each in tokens if each != working)
+    replaced = next(each for each in tokens if each != in_use)
     return replaced.name, replaced
 
 

@@ -1,4 +1,4 @@
-"""The process's one pool of connections to coderd servers."""
+"""The connection pool for coderd servers."""
 
 import socket
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ class Endpoint(NamedTuple):
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """What a call may cost: seconds to connect, seconds in all, bytes of the answer, connections per server."""
+    """Limits of a call: connect and total timeout in seconds, size of the body in bytes, connections per server."""
 
     connect: float = 5
     total: float = 15
@@ -30,8 +30,8 @@ class Limits(msgspec.Struct, frozen=True):
     connections: int = 8
 
 
-class Reply(NamedTuple):
-    """An answer, completely read."""
+class Response(NamedTuple):
+    """A response with its body."""
 
     status: int
     headers: Mapping[str, str]
@@ -39,9 +39,9 @@ class Reply(NamedTuple):
 
 
 class Connections:
-    """Makes HTTP exchanges, within limits, and connects to where it is told.
+    """Sends HTTP requests within limits, and connects to another address where configured.
 
-    A server that hangs holds only connections of its own, so the pool has no limit across servers.
+    The pool limits connections per server, not in total, so a server that hangs does not block others.
     """
 
     def __init__(self, connect_to: Mapping[Endpoint, Endpoint] | None = None, limits: Limits | None = None) -> None:
@@ -65,36 +65,36 @@ class Connections:
     ) -> None:
         await self._session.close()
 
-    async def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
-        """Send a request and read its answer.
+    async def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Response:
+        """Send a request and read its response.
 
-        The error is raised outside of the handlers because aiohttp's own exceptions hold the request with its token.
+        The error is raised outside of the handlers because aiohttp's exceptions contain the request with its token.
         """
         if not url.isprintable() or " " in url:
-            raise Unavailable("the URL has characters that no URL has")
+            raise Unavailable("the URL contains invalid characters")
         try:
             return await self._exchange(method, url, headers, body)
         except TimeoutError:
-            reason = f"no answer within {self._limits.total:g} s"
+            reason = f"no response within {self._limits.total:g} s"
         except aiohttp.ClientConnectorError as error:
             reason = f"cannot connect: {error.strerror or type(error.os_error).__name__}"
         except (aiohttp.ClientError, OSError, ValueError) as error:
             reason = type(error).__name__
         raise Unavailable(reason)
 
-    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Reply:
+    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         target = URL(url, encoded=True)
         async with self._session.request(method, target, headers=headers, data=body, allow_redirects=False) as response:
             content = bytearray()
             async for chunk in response.content.iter_chunked(1 << 16):
                 content += chunk
                 if len(content) > self._limits.body:
-                    raise Unavailable(f"the answer is larger than {self._limits.body} bytes")
-            return Reply(response.status, response.headers, bytes(content))
+                    raise Unavailable(f"the response is larger than {self._limits.body} bytes")
+            return Response(response.status, response.headers, bytes(content))
 
 
 class _ConnectTo(AbstractResolver):
-    """Resolves host names, sending some of them elsewhere; TLS and the Host header keep the original name."""
+    """Resolves some host names to configured addresses; TLS and the Host header keep the original name."""
 
     def __init__(self, routes: Mapping[Endpoint, Endpoint]) -> None:
         self._routes = routes
@@ -103,23 +103,23 @@ class _ConnectTo(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        asked = Endpoint(host, port)
-        return await self._resolver.resolve(*self._routes.get(asked, asked), family)
+        endpoint = Endpoint(host, port)
+        return await self._resolver.resolve(*self._routes.get(endpoint, endpoint), family)
 
     async def close(self) -> None:
         await self._resolver.close()
 
 
 def parse_connect_to(entries: Iterable[str]) -> dict[Endpoint, Endpoint]:
-    """Read entries of the form HOST:PORT=ADDR:PORT; HOST is a name, for an address needs no detour."""
+    """Parse entries of the form HOST:PORT=ADDR:PORT; HOST must be a name, because addresses are not resolved."""
     routes = {}
     for entry in entries:
-        asked, equals, target = entry.partition("=")
+        original, equals, target = entry.partition("=")
         if not equals:
             raise ValueError(f"{entry!r} is not of the form HOST:PORT=ADDR:PORT")
-        source = _endpoint(asked)
+        source = _endpoint(original)
         if _is_address(source.host):
-            raise ValueError(f"{source.host!r} is an address: only a host name can be connected to elsewhere")
+            raise ValueError(f"{source.host!r} is an IP address: HOST must be a host name")
         routes[source] = _endpoint(target)
     return routes
 

@@ -1,11 +1,11 @@
-"""Reads CODER_PG_CONNECTION_URL as coderd's own driver reads it."""
+"""Parses CODER_PG_CONNECTION_URL like coderd's driver."""
 
 import ssl
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 _TLS = ("sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcrl", "ssl_min_protocol_version", "sslnegotiation")
-# Settings of a client library: sent on, the server would refuse them as unknown parameters.
+# Settings of client libraries, which the server would reject as unknown parameters.
 _CLIENT_ONLY = frozenset(
     (
         "binary_parameters",
@@ -32,14 +32,14 @@ _CLIENT_ONLY = frozenset(
 
 
 class Server(NamedTuple):
-    """One of the servers of a URL: a name, an address, or the folder of a Unix socket."""
+    """A server of a URL: a host name, an address, or the directory of a Unix socket."""
 
     host: str
     port: int
 
 
 class Database:
-    """Where the database is and how to log in; shows nothing of it."""
+    """Servers and credentials of a database; its repr contains no secrets."""
 
     def __init__(self, servers: list[Server], arguments: dict[str, Any]) -> None:
         self.servers = servers
@@ -47,7 +47,7 @@ class Database:
 
 
 def parse(url: str) -> Database:
-    """Take a URL apart into servers to try in turn and arguments for asyncpg; ValueError without a word of the URL."""
+    """Parse a URL into servers and arguments for asyncpg; the ValueError contains no part of the URL."""
     try:
         parts = urlsplit(url.strip())
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -56,7 +56,7 @@ def parse(url: str) -> Database:
     except ValueError:
         servers = []
     if not servers or parts.scheme not in ("postgres", "postgresql"):
-        raise ValueError("not a URL of the form postgres://user:password@host:port/database")
+        raise ValueError("not of the form postgres://user:password@host:port/database")
 
     user, _, password = login.partition(":")
     query.pop("host", None)
@@ -72,7 +72,7 @@ def parse(url: str) -> Database:
 
 
 def _servers(hosts: str, ports: str) -> list[Server]:
-    """The comma-separated servers; a port stands with its host, or in a list of its own."""
+    """Parse comma-separated hosts, with their ports or with a separate list of ports."""
     listed = [int(port) for port in ports.split(",")] if ports else [5432]
     servers = []
     for place, spec in enumerate(hosts.split(",") if hosts else ["localhost"]):
@@ -87,7 +87,7 @@ def _servers(hosts: str, ports: str) -> list[Server]:
 
 
 def _tls(mode: str, files: dict[str, str]) -> dict[str, Any]:
-    """coderd's driver wants TLS unless told otherwise, and verifies against the system's roots unless given others."""
+    """Return TLS arguments as coderd's driver does: TLS by default, verified with the system's CAs by default."""
     roots = files.get("sslrootcert", "system")
     if mode in ("verify-ca", "verify-full") and roots == "system":
         context = ssl.create_default_context()

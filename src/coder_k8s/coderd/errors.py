@@ -1,29 +1,29 @@
-"""What can go wrong with a call to coderd, named by what the caller can do about it.
+"""Errors of calls to coderd, one class per reaction of the caller.
 
     CoderdError
-    ├── Unavailable      nothing is known: try again later
-    │   ├── RateLimited  try again after `after` seconds
-    │   └── Redirected   sent elsewhere, where the token must not go: a human must change a URL or coderd's settings
-    ├── Unauthorized     the token is dead: get another one
-    ├── Forbidden        the token lives but its user lacks the right: a human must grant it
-    ├── NotLicensed      the feature needs a license
-    ├── NotSupported     this build of coderd has no such call
-    ├── NotFound         the thing is not there, or hidden from this user
-    ├── Conflict         the name, or the same content, is there already
-    └── Invalid          coderd refuses the input: asking again does not help
+    ├── Unavailable      the result is unknown: retry later
+    │   ├── RateLimited  retry after `after` seconds
+    │   └── Redirected   the token must not be sent there: an administrator must change a URL or coderd's settings
+    ├── Unauthorized     the token is invalid: get another one
+    ├── Forbidden        the token is valid, but its user lacks the permission
+    ├── NotLicensed      the feature requires a license
+    ├── NotSupported     this build of coderd does not have the route
+    ├── NotFound         the resource does not exist, or the user cannot see it
+    ├── Conflict         the name, or the same content, already exists
+    └── Invalid          coderd rejects the input: a retry does not help
 
-And what can go wrong with operator access in coderd's database:
+Errors of operator access in coderd's database:
 
     AccessError
-    ├── DatabaseUnreachable  no usable connection, or no answer in time
-    ├── MigrationsPending    coderd has not made its tables yet
-    ├── SchemaUnsupported    the tables are not those that we know how to write
-    └── UsernameTaken        a human has the operator's name
+    ├── DatabaseUnreachable  no usable connection, or a timeout
+    ├── MigrationsPending    coderd has not created its tables yet
+    ├── SchemaUnsupported    the operator does not support the tables
+    └── UsernameTaken        another user has the operator's username or email address
 """
 
 import msgspec
 
-_LONGEST_MESSAGE = 300
+_MAX_MESSAGE = 300
 _RATE_LIMIT_WINDOW = 60.0
 _RBAC_FORBIDDEN = "unauthorized: rbac: forbidden"
 _TOKEN_ERRORS = (
@@ -36,15 +36,15 @@ _TOKEN_ERRORS = (
 
 
 class CoderdError(Exception):
-    """A call to coderd that did not give what was asked for; the message is safe to show."""
+    """A call to coderd failed; the message contains no secrets."""
 
 
 class Unavailable(CoderdError):
-    """No usable answer: unreachable, too slow, unreadable, or an internal error."""
+    """No usable response: connection error, timeout, invalid content or internal error."""
 
 
 class RateLimited(Unavailable):
-    """Asked too often; the next attempt may succeed `after` seconds from now."""
+    """coderd's rate limit is exceeded; retry after `after` seconds."""
 
     def __init__(self, message: str, after: float) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ class RateLimited(Unavailable):
 
 
 class Redirected(Unavailable):
-    """Answered by a redirect to `target`, a scheme and host, which is empty when the answer names none."""
+    """The response is a redirect to `target`, a scheme and host; empty if the response has none."""
 
     def __init__(self, message: str, target: str) -> None:
         super().__init__(message)
@@ -60,11 +60,11 @@ class Redirected(Unavailable):
 
 
 class Unauthorized(CoderdError):
-    """coderd says that this very token is bad."""
+    """coderd rejects the token."""
 
 
 class Forbidden(CoderdError):
-    """The user of the token may not do this."""
+    """The user of the token lacks the permission."""
 
 
 class NotLicensed(CoderdError):
@@ -72,57 +72,57 @@ class NotLicensed(CoderdError):
 
 
 class NotSupported(CoderdError):
-    """The route does not exist: an AGPL build, or an older coderd."""
+    """The route does not exist: coderd is an AGPL build or too old."""
 
 
 class NotFound(CoderdError):
-    """What the path names does not exist for this user."""
+    """The resource does not exist, or the user cannot see it."""
 
 
 class Conflict(CoderdError):
-    """It exists already."""
+    """The resource already exists."""
 
 
 class Invalid(CoderdError):
-    """coderd refused the request's content."""
+    """coderd rejects the content of the request."""
 
 
 class AccessError(Exception):
-    """Operator access cannot be had now; the message is safe to show."""
+    """Operator access is not available; the message contains no secrets."""
 
 
 class DatabaseUnreachable(AccessError):
-    """No usable connection, or no answer in time."""
+    """No usable connection, or a timeout."""
 
 
 class MigrationsPending(AccessError):
-    """coderd has not made its tables yet."""
+    """coderd has not created its tables yet."""
 
 
 class SchemaUnsupported(AccessError):
-    """The tables are not those that we know how to write."""
+    """The operator does not support the tables."""
 
 
 class UsernameTaken(AccessError):
-    """A human has the operator's name."""
+    """Another user has the operator's username or email address."""
 
 
 class Validation(msgspec.Struct, frozen=True):
-    """What is wrong with one field of a request."""
+    """The error of one field of a request."""
 
     field: str = ""
     detail: str = ""
 
 
 class ErrorResponse(msgspec.Struct, frozen=True):
-    """The body of every error answer of coderd."""
+    """The body of an error response of coderd."""
 
     message: str
     detail: str = ""
     validations: list[Validation] = []
 
     def text(self) -> str:
-        """Everything that the answer says, on one line."""
+        """Return message, detail and validations on one line."""
         fields = ", ".join(f"{each.field}: {each.detail}".strip(": ") for each in self.validations)
         parts = [part.strip() for part in (self.message, self.detail, fields)]
         *before, last = [part for part in parts if part] or [""]
@@ -130,12 +130,12 @@ class ErrorResponse(msgspec.Struct, frozen=True):
 
 
 def sanitize(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """The text in a form that may appear anywhere: short, printable, without the given secrets."""
+    """Return the text truncated, printable and without the given secrets."""
     for secret in secrets:
         if secret:
             text = text.replace(secret, "[redacted]")
     text = "".join(char if char.isprintable() else " " for char in text)
-    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "..."
+    return text if len(text) <= _MAX_MESSAGE else text[:_MAX_MESSAGE] + "..."
 
 
 def from_response(status: int, retry_after: str | None, body: ErrorResponse, secrets: tuple[str, ...]) -> CoderdError:
@@ -143,7 +143,7 @@ def from_response(status: int, retry_after: str | None, body: ErrorResponse, sec
     text = sanitize(body.text(), secrets)
     match status:
         case 400 | 429 if status == 429 or retry_after is not None:
-            # A forced refresh of entitlements that comes too early is a 400 with Retry-After.
+            # coderd rejects an early refresh of entitlements with a 400 and Retry-After.
             return RateLimited(text, _seconds(retry_after))
         case 401:
             return _unauthorized(body, text)
@@ -171,5 +171,5 @@ def _unauthorized(body: ErrorResponse, text: str) -> CoderdError:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """How long to wait; coderd always sends a number, a proxy in front of it may send a date."""
+    """Parse `Retry-After`: coderd sends a number, a proxy may send a date."""
     return float(retry_after) if retry_after is not None and retry_after.isdecimal() else _RATE_LIMIT_WINDOW

@@ -1,4 +1,4 @@
-"""What coderd answers: only the fields that the operator reads; all others are ignored."""
+"""Types of coderd's responses, with the fields that the operator reads."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -7,7 +7,7 @@ import msgspec
 
 
 class BuildInfo(msgspec.Struct, frozen=True):
-    """Which coderd answers."""
+    """Version and deployment of coderd."""
 
     version: str
     deployment_id: str = ""
@@ -21,7 +21,7 @@ class Role(msgspec.Struct, frozen=True):
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who a token belongs to."""
+    """The user of a token."""
 
     id: str
     username: str
@@ -32,7 +32,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Feature(msgspec.Struct, frozen=True):
-    """Whether a licensed feature may be used: entitled, grace_period or not_entitled."""
+    """The entitlement of a feature: entitled, grace_period or not_entitled."""
 
     entitlement: str
     enabled: bool
@@ -41,7 +41,7 @@ class Feature(msgspec.Struct, frozen=True):
 
 
 class Entitlements(msgspec.Struct, frozen=True):
-    """What all licenses together allow; the truth about a license is here, not in the list of licenses."""
+    """What all licenses together allow. Unlike the list of licenses, this is verified."""
 
     features: dict[str, Feature]
     has_license: bool
@@ -52,7 +52,7 @@ class Entitlements(msgspec.Struct, frozen=True):
 
 
 class License(msgspec.Struct, frozen=True):
-    """A stored license with its claims, which coderd lists without verifying them."""
+    """A stored license with its unverified claims."""
 
     id: int
     uuid: str
@@ -61,7 +61,7 @@ class License(msgspec.Struct, frozen=True):
 
 
 class Organization(msgspec.Struct, frozen=True):
-    """An organization; `default` in a path names the default one."""
+    """An organization; `default` in a path means the default organization."""
 
     id: str
     name: str
@@ -70,7 +70,7 @@ class Organization(msgspec.Struct, frozen=True):
 
 
 class ProvisionerKey(msgspec.Struct, frozen=True):
-    """A key that external provisioner daemons log in with; its secret is shown only once, on creation."""
+    """A key with which external provisioner daemons authenticate; only the response to its creation has the secret."""
 
     id: str
     name: str
@@ -79,11 +79,11 @@ class ProvisionerKey(msgspec.Struct, frozen=True):
     tags: dict[str, str]
 
 
-class DatedKeys(NamedTuple):
-    """The keys of an organization, and the time by coderd's clock when it listed them, if it says so."""
+class ProvisionerKeyList(NamedTuple):
+    """The keys of an organization, and when coderd listed them, by its own clock; None if the response has no date."""
 
     keys: list[ProvisionerKey]
-    at: datetime | None
+    listed_at: datetime | None
 
 
 class CreatedKey(msgspec.Struct, frozen=True):
@@ -96,14 +96,14 @@ class CreatedKey(msgspec.Struct, frozen=True):
 
 
 class DaemonJob(msgspec.Struct, frozen=True):
-    """The job that a daemon works on."""
+    """The current job of a daemon."""
 
     id: str
     status: str
 
 
 class ProvisionerDaemon(msgspec.Struct, frozen=True):
-    """A provisioner daemon as coderd sees it: idle, busy or offline."""
+    """A provisioner daemon; its status is idle, busy or offline."""
 
     id: str
     name: str
@@ -119,14 +119,14 @@ class ProvisionerDaemon(msgspec.Struct, frozen=True):
 
 
 class ProxyReport(msgspec.Struct, frozen=True):
-    """What coderd found wrong with a workspace proxy; a list may be null."""
+    """Errors and warnings of the health check of a workspace proxy; a list may be null."""
 
     errors: list[str] | None = None
     warnings: list[str] | None = None
 
 
 class ProxyStatus(msgspec.Struct, frozen=True):
-    """The result of coderd's last look at a workspace proxy: ok, unreachable, unhealthy or unregistered."""
+    """The result of the last health check of a workspace proxy: ok, unreachable, unhealthy or unregistered."""
 
     status: str = ""
     report: ProxyReport = ProxyReport()
@@ -134,7 +134,7 @@ class ProxyStatus(msgspec.Struct, frozen=True):
 
 
 class WorkspaceProxy(msgspec.Struct, frozen=True):
-    """A workspace proxy; the first of the list is coderd itself, named `primary`."""
+    """A workspace proxy; coderd lists itself first, with the name `primary`."""
 
     id: str
     name: str
@@ -142,9 +142,9 @@ class WorkspaceProxy(msgspec.Struct, frozen=True):
     icon_url: str
     healthy: bool
     created_at: datetime | None = None
-    """That of coderd itself is the time of the answer, by coderd's clock."""
+    """For `primary`, the time of the response by coderd's clock."""
     path_app_url: str = ""
-    """Empty until a pod has registered itself with the token of the proxy."""
+    """Empty until a pod has registered with the token of the proxy."""
     version: str = ""
     deleted: bool = False
     status: ProxyStatus = ProxyStatus()
@@ -157,7 +157,7 @@ class Regions(msgspec.Struct, frozen=True):
 
 
 class ProxyRegistration(msgspec.Struct, frozen=True):
-    """A workspace proxy with its session token, which is empty unless a new one was made."""
+    """A workspace proxy with its session token, which is empty unless a new one was created."""
 
     proxy: WorkspaceProxy
     proxy_token: str

@@ -6,7 +6,7 @@ from typing import Any
 
 from coder_k8s.coderd.client import DAEMON_LIMIT
 from coder_k8s.coderd.client import Client as Coderd
-from coder_k8s.coderd.types import DatedKeys, Entitlements, Organization, ProvisionerDaemon
+from coder_k8s.coderd.types import Entitlements, Organization, ProvisionerDaemon, ProvisionerKeyList
 
 from .answers import RETRY, AnswerCache
 
@@ -33,9 +33,9 @@ class CoderdQueries:
         question = ("organization", *coderd.identity, name)
         return await self._answers.fetch(question, lambda: coderd.organization(name), max_age)
 
-    async def keys(self, coderd: Coderd, organization: str, max_age: timedelta = INTERVAL) -> DatedKeys:
+    async def keys(self, coderd: Coderd, organization: str, max_age: timedelta = INTERVAL) -> ProvisionerKeyList:
         question = ("keys", *coderd.identity, organization)
-        return await self._answers.fetch(question, lambda: coderd.dated_provisioner_keys(organization), max_age)
+        return await self._answers.fetch(question, lambda: coderd.list_provisioner_keys(organization), max_age)
 
     async def daemons(
         self, coderd: Coderd, organization: str, max_age: timedelta = INTERVAL

@@ -24,7 +24,7 @@ REDIRECTED = Outcome(READY, False, reasons.REDIRECTED_TO_ACCESS_URL, "redirected
 REFUSED = Outcome(READY, False, reasons.TOKEN_REJECTED, "refused", stalled=True)
 UNKNOWN = Outcome(READY, None, reasons.PENDING, "coderd is away")
 DOWN = Outcome(READY, False, reasons.DATABASE_UNREACHABLE, "the database is down")
-NEW_SCHEMA = Outcome(READY, False, reasons.SCHEMA_UNSUPPORTED, "table users wants a value for new", stalled=True)
+NEW_SCHEMA = Outcome(READY, False, reasons.SCHEMA_UNSUPPORTED, "table users requires a value for new", stalled=True)
 NO_URL = Outcome(READY, False, reasons.DATABASE_URL_MISSING, "no URL", stalled=True)
 HUMAN = Outcome(READY, False, reasons.USERNAME_TAKEN, "a human", stalled=True)
 EMPTY = Outcome(READY, None, reasons.PENDING, "no tables")
@@ -104,7 +104,7 @@ async def test_a_new_schema_takes_no_token_away(demo: PlaneNamespace, database: 
     async with demo.operator() as operator:
         condition = await eventually(lambda: not_renewed(demo))
         assert SECRET_NAME in condition
-        assert "wants a value for new" in condition
+        assert "requires a value for new" in condition
         assert (await demo.conditions())["Ready"] == ("True", "AllPartsReady")
         assert (await demo.plane()).status.operator_access_ready
         await demo.event("OperatorTokenNotRenewed")

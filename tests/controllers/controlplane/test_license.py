@@ -410,7 +410,7 @@ async def in_trouble(demo: PlaneNamespace, **switches: Any) -> AsyncIterator[Ope
     [
         ({"failing": True}, "HTTP 500", 30),
         ({"cut": True}, "", 30),
-        ({"latency": 2}, "no answer within", 30),
+        ({"latency": 2}, "no response within", 30),
         ({"database_down": True}, "HTTP 500", 30),
         ({"rate_limited": True}, "rate limited", 60),
     ],

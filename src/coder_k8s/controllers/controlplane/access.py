@@ -171,14 +171,14 @@ class OperatorAccess:
     ) -> tuple[str, Outcome]:
         """Keep, renew or make the token."""
         name = access_db.token_name(plane.metadata.namespace, plane.metadata.name)
-        grant = await access_db.keep_token(url, name, current, now=self._now(), rng=self._rng) if current else None
+        grant = await access_db.check_token(url, name, current, now=self._now(), rng=self._rng) if current else None
         if grant is not None:
             await self._children.apply(SECRET, plane, secret(plane, grant.token))
         else:
             await self._confirm(plane, made)
             grant = await (self._renew(plane, url, name, current) if current else self._make(plane, url, name))
         if grant.stale:
-            await access_db.retire(url, name, grant.token)
+            await access_db.delete_stale_tokens(url, name, grant.token)
         if grant.new:
             issued = f"a token is in Secret {secret_name(plane)}"
             self._recorder.record(CONTROL_PLANE, plane, events.OPERATOR_TOKEN_ISSUED, issued)
@@ -205,7 +205,7 @@ class OperatorAccess:
         try:
             await self._children.apply(SECRET, plane, secret(plane, grant.token))
         except (errors.Forbidden, errors.Invalid):  # nobody will ever hold the new one
-            await access_db.retire(url, name, current)
+            await access_db.delete_stale_tokens(url, name, current)
             raise
         return grant
 

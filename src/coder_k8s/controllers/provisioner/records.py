@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from coder_k8s.api import CoderControlPlane, CoderProvisioner
 from coder_k8s.api.provisioner import RetiringKey
 from coder_k8s.api.shared import seconds
-from coder_k8s.coderd.types import DatedKeys, ProvisionerKey
+from coder_k8s.coderd.types import ProvisionerKey, ProvisionerKeyList
 
 from . import keys
 from .objects import ROTATE
@@ -70,9 +70,9 @@ def current(provisioner: CoderProvisioner, organization: str, key_id: str, now: 
     )
 
 
-def requested_at(listed: DatedKeys, now: datetime) -> datetime:
+def requested_at(listed: ProvisionerKeyList, now: datetime) -> datetime:
     """The time since when a key may be ours whose name this list shows free: by coderd's clock, unless it has none."""
-    return (listed.at or now).replace(microsecond=0) - GRANULARITY
+    return (listed.listed_at or now).replace(microsecond=0) - GRANULARITY
 
 
 def rotation_due(provisioner: CoderProvisioner) -> datetime | None:
