@@ -25,7 +25,7 @@ async def test_access_url_is_injected_while_no_source_defines_it(world: Recorded
     own = f"http://demo.{world.namespace}.svc.cluster.local"
     sources = [
         {"configMapRef": {"name": "plain", "optional": True}},
-        {"secretRef": {"name": "deployment_name", "optional": True}, "prefix": "CODER_"},
+        {"secretRef": {"name": "prefixed", "optional": True}, "prefix": "CODER_"},
         {"secretRef": {"name": "misled", "optional": True}, "prefix": "NOT_"},
     ]
     async with world.running():
@@ -39,9 +39,9 @@ async def test_access_url_is_injected_while_no_source_defines_it(world: Recorded
         await follows("")
         await world.put(CONFIG_MAP, "plain", OTHER="1")
         await follows(own)
-        await world.put(SECRET, "deployment_name", ACCESS_URL="https://coder.example.com")
+        await world.put(SECRET, "prefixed", ACCESS_URL="https://coder.example.com")
         await follows("")
-        await world.drop(SECRET, "deployment_name")
+        await world.drop(SECRET, "prefixed")
         await follows(own)
 
 
