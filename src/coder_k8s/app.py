@@ -24,7 +24,7 @@ from coder_k8s.kube.addresses import parse_address
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import Config, ConfigError, load
 from coder_k8s.kube.discovery import NotReachable, missing_kinds, wait_for_server
-from coder_k8s.kube.election import Election, LeadershipLost
+from coder_k8s.kube.election import Election, ElectionOptions, LeadershipLost
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.informer import Informer
@@ -120,9 +120,11 @@ def build_election(settings: Settings, http: Http, metrics: Metrics, identity: s
         identity,
         field_manager=NAME,
         metrics=metrics,
-        lease_duration=int(settings.leader_election_lease_duration),
-        renew_deadline=settings.leader_election_renew_deadline,
-        retry_period=settings.leader_election_retry_period,
+        options=ElectionOptions(
+            lease_duration=int(settings.leader_election_lease_duration),
+            renew_deadline=settings.leader_election_renew_deadline,
+            retry_period=settings.leader_election_retry_period,
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
-from coder_k8s.kube.election import Election
+from coder_k8s.kube.election import Election, ElectionOptions
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.metrics import Metrics
@@ -25,9 +25,7 @@ async def main(kubeconfig: Path, namespace: str) -> None:
             identity,
             field_manager=identity,
             metrics=metrics,
-            lease_duration=3,
-            renew_deadline=2.0,
-            retry_period=0.5,
+            options=ElectionOptions(lease_duration=3, renew_deadline=2.0, retry_period=0.5),
         )
         client = Client(http, identity, fence=election.check)
 

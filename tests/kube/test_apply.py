@@ -54,7 +54,7 @@ class World:
         return manifest | content
 
     async def apply(self, kind: Kind[Unstructured], want: Manifest) -> Unstructured:
-        return await self.applier.apply(kind, self.cache, want, self.owner.key)
+        return await self.applier.apply(kind, self.cache, want, self.owner)
 
     async def watch_says(self, kind: Kind[Unstructured], name: str = "child") -> Unstructured:
         """What an informer would put into the cache by now."""
@@ -104,7 +104,7 @@ async def test_no_request_when_nothing_changed_not_even_after_a_restart(world: W
     await world.watch_says(DEPLOYMENT)
     before = world.requests()
     await world.apply(DEPLOYMENT, want)
-    await Applier(world.client, "demo", DIGEST).apply(DEPLOYMENT, world.cache, want, world.owner.key)
+    await Applier(world.client, "demo", DIGEST).apply(DEPLOYMENT, world.cache, want, world.owner)
     assert world.requests() == before
 
 

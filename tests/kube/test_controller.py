@@ -165,7 +165,7 @@ async def test_a_child_wakes_its_owner_the_old_one_too() -> None:
 async def test_a_write_wakes_every_controller_but_its_own() -> None:
     cache = Cache[Object]()
     ours, theirs = Passes(), Passes()
-    demo, other = controller(ours), Controller("other", theirs, metrics=Metrics())
+    demo, other = controller(ours), Controller("other", theirs, metrics=Metrics(), workers=1)
     demo.watch(cache)
     other.watch(cache)
     async with running(demo), running(other):

@@ -40,7 +40,7 @@ async def test_what_is_logged(
 ) -> None:
     """One line about the object for what is known to happen; only a defect has a traceback."""
     queue = ObservedQueue(FakeClock(), Backoff(0.001, 0.001))
-    demo = Controller("demo", Passes(error), metrics=Metrics(), queue=queue)
+    demo = Controller("demo", Passes(error), metrics=Metrics(), workers=1, queue=queue)
     queue.add(A)
     with caplog.at_level(logging.DEBUG, logger="coder_k8s"):
         async with running(demo):

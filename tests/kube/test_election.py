@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from coder_k8s.kube import errors
-from coder_k8s.kube.election import Election, LeadershipLost
+from coder_k8s.kube.election import Election, ElectionOptions, LeadershipLost
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.lease import LeaseSpec, can_acquire, claim, release
 from coder_k8s.kube.metrics import Metrics
@@ -57,9 +57,9 @@ def clock() -> Clock:
 @pytest.fixture
 def candidate(http: Http, clock: Clock) -> Candidate:
     def make(identity: str = "alice", **options: Any) -> Election:
-        defaults: dict[str, Any] = {"field_manager": "test", "metrics": Metrics(), "clock": clock, "now": lambda: NOW}
-        defaults |= {"retry_period": 0.01, "jitter": lambda: 0.0}
-        return Election(http, KEY, identity, **(defaults | options))
+        defaults: dict[str, Any] = {"clock": clock, "now": lambda: NOW, "retry_period": 0.01, "jitter": lambda: 0.0}
+        timing = ElectionOptions(**(defaults | options))
+        return Election(http, KEY, identity, field_manager="test", metrics=Metrics(), options=timing)
 
     return make
 

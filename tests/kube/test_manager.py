@@ -9,10 +9,10 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.controller import Controller
-from coder_k8s.kube.election import Election
+from coder_k8s.kube.election import Election, ElectionOptions
 from coder_k8s.kube.events import EventReason, Recorder
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.informer import Informer
+from coder_k8s.kube.informer import Informer, WatchOptions
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.lease import LEASE
 from coder_k8s.kube.manager import Manager, liveness, readiness
@@ -37,13 +37,14 @@ class Process:
     ) -> None:
         metrics = Metrics()
         self.lease = Key(namespace, "lease")
-        self.election = Election(
-            http, self.lease, identity, field_manager=identity, metrics=metrics, retry_period=0.2, jitter=lambda: 0.0
-        )
+        options = ElectionOptions(retry_period=0.2, jitter=lambda: 0.0)
+        self.election = Election(http, self.lease, identity, field_manager=identity, metrics=metrics, options=options)
         self.client = Client(http, identity, fence=self.election.check)
-        self.informer = Informer(self.client, kind, (namespace,), metrics=metrics, missing_kind_interval=0.1)
+        self.informer = Informer(
+            self.client, kind, (namespace,), metrics=metrics, options=WatchOptions(missing_kind_interval=0.1)
+        )
         self.recorder = Recorder(self.client, "test", identity, metrics)
-        controller = Controller("test", self.reconcile, metrics=metrics)
+        controller = Controller("test", self.reconcile, metrics=metrics, workers=8)
         controller.watch(self.informer)
         self.manager = Manager(
             servers=[],
@@ -167,7 +168,8 @@ async def test_a_process_does_not_lead_before_its_caches_are_synced(start: Start
 
 async def test_an_idle_watch_fails_liveness_and_readiness(http: Http, namespace: str) -> None:
     time = 1000.0
-    informer = Informer(Client(http, "test"), CONFIG_MAP, (namespace,), metrics=Metrics(), clock=lambda: time)
+    options = WatchOptions(clock=lambda: time)
+    informer = Informer(Client(http, "test"), CONFIG_MAP, (namespace,), metrics=Metrics(), options=options)
     informer.synced.set()
     alive = liveness([informer], 180)["watch configmaps"]
     assert alive() == ""

@@ -10,7 +10,7 @@ from coder_k8s.kube.cache import Change
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import Config
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.informer import Informer
+from coder_k8s.kube.informer import Informer, WatchOptions
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
 from tests.support import eventually
@@ -24,9 +24,13 @@ async def informers(config: Config) -> AsyncIterator[MakeInformer]:
     metrics = Metrics()
     async with Http(config, "test", metrics) as http:
 
-        def make(kind: Kind[Any], *namespaces: str, **options: Any) -> Informer[Any]:
-            settings: dict[str, Any] = {"backoff": Backoff(0.02, 0.1), "missing_kind_interval": 0.1, **options}
-            return Informer(Client(http, "us"), kind, namespaces, metrics=metrics, **settings)
+        def make(
+            kind: Kind[Any], *namespaces: str, optional: bool = False, labels: str = "", **options: Any
+        ) -> Informer[Any]:
+            fast: dict[str, Any] = {"backoff": Backoff(0.02, 0.1), "missing_kind_interval": 0.1}
+            watch = WatchOptions(**(fast | options))
+            client = Client(http, "us")
+            return Informer(client, kind, namespaces, metrics=metrics, optional=optional, labels=labels, options=watch)
 
         yield make
 

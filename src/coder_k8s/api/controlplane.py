@@ -12,6 +12,7 @@ from .events.controlplane import CONTROL_PLANE_EVENTS
 from .markers import Check, Column, Core, Resource, Schema
 from .reasons.controlplane import CONTROL_PLANE_REASONS, ControlPlaneCondition
 from .shared import (
+    DEFAULT_IMAGE,
     GROUP,
     LETTER_FIRST,
     SERVICE_NAME,
@@ -19,12 +20,13 @@ from .shared import (
     AsSet,
     CoderObject,
     Host,
-    Int32,
     LabelName,
+    LivenessProbe,
     NotEmpty,
     ObjectName,
     Part,
     Pods,
+    Probe,
     Replicas,
     SecretKey,
     SecretKeyName,
@@ -46,7 +48,6 @@ EnvFromSource = Annotated[
 ]
 PolicyRule = Annotated[dict[str, Any], Core("PolicyRule", group="rbac.authorization.k8s.io")]
 TopologySpreadConstraint = Annotated[dict[str, Any], Core("TopologySpreadConstraint")]
-AtLeastOne = Schema(minimum=1)
 
 
 class OperatorAccess(Part, kw_only=True, frozen=True):
@@ -117,31 +118,6 @@ class Certificates(Part, kw_only=True, frozen=True):
     """CA certificates, mounted in `/etc/ssl/certs`."""
 
 
-class Probe(Part, kw_only=True, frozen=True):
-    """An HTTP probe of `/healthz`."""
-
-    enabled: bool = True
-    """Whether the pods have this probe."""
-    initial_delay_seconds: Annotated[Int32, Schema(minimum=0)] = 0
-    """Seconds after the start of the container before the first probe."""
-    period_seconds: Annotated[Int32, AtLeastOne] = 10
-    """Seconds between probes."""
-    timeout_seconds: Annotated[Int32, AtLeastOne] = 1
-    """Seconds after which the probe times out."""
-    success_threshold: Annotated[Int32, AtLeastOne] = 1
-    """Consecutive successes for the probe to be considered successful after a failure."""
-    failure_threshold: Annotated[Int32, AtLeastOne] = 3
-    """Consecutive failures for the probe to be considered failed."""
-
-
-class LivenessProbe(Probe, kw_only=True, frozen=True):
-    """An HTTP probe of `/healthz` that restarts the container."""
-
-    enabled: bool = False
-    success_threshold: Annotated[Int32, Schema(minimum=1, maximum=1)] = 1
-    """Must be 1."""
-
-
 class IngressTLS(Part, kw_only=True, frozen=True):
     """TLS certificates of the Ingress."""
 
@@ -207,7 +183,7 @@ class Expose(Part, kw_only=True, frozen=True):
 class ControlPlaneSpec(Pods, kw_only=True, frozen=True):
     """Desired state of a Coder server."""
 
-    image: Text = "ghcr.io/coder/coder:latest"
+    image: Text = DEFAULT_IMAGE
     """Container image."""
     replicas: Replicas = 1
     """Number of pods."""

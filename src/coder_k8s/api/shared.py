@@ -13,6 +13,7 @@ from .markers import Check, Column, Core, Schema
 GROUP = "coder.com"
 VERSION = "v1alpha1"
 CATEGORY = "coder"
+DEFAULT_IMAGE = "ghcr.io/coder/coder:latest"
 
 ACRONYMS = {"id": "ID", "url": "URL"}
 
@@ -100,6 +101,7 @@ def seconds(duration: str) -> float:
 
 
 NotEmpty = Schema(minLength=1)
+AtLeastOne = Schema(minimum=1)
 AsSet = Schema(**{"x-kubernetes-list-type": "set"})
 
 EnvVar = Annotated[dict[str, Any], Core("EnvVar")]
@@ -140,6 +142,31 @@ class Service(Part, kw_only=True, frozen=True):
     """Port of the Service."""
     annotations: dict[str, str] = {}
     """Annotations of the Service, for example for a load balancer."""
+
+
+class Probe(Part, kw_only=True, frozen=True):
+    """An HTTP probe of `/healthz`."""
+
+    enabled: bool = True
+    """Whether the pods have this probe."""
+    initial_delay_seconds: Annotated[Int32, Schema(minimum=0)] = 0
+    """Seconds after the start of the container before the first probe."""
+    period_seconds: Annotated[Int32, AtLeastOne] = 10
+    """Seconds between probes."""
+    timeout_seconds: Annotated[Int32, AtLeastOne] = 1
+    """Seconds after which the probe times out."""
+    success_threshold: Annotated[Int32, AtLeastOne] = 1
+    """Consecutive successes for the probe to be considered successful after a failure."""
+    failure_threshold: Annotated[Int32, AtLeastOne] = 3
+    """Consecutive failures for the probe to be considered failed."""
+
+
+class LivenessProbe(Probe, kw_only=True, frozen=True):
+    """An HTTP probe of `/healthz` that restarts the container."""
+
+    enabled: bool = False
+    success_threshold: Annotated[Int32, Schema(minimum=1, maximum=1)] = 1
+    """Must be 1."""
 
 
 class Pods(Part, kw_only=True, frozen=True):

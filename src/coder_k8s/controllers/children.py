@@ -62,7 +62,7 @@ class Children:
         ours: Callable[[Unstructured], bool] | None = None,
     ) -> Unstructured:
         """The live child, brought to `want`."""
-        return await self._applier.apply(kind, self._caches[kind], want, owner.key, ours)
+        return await self._applier.apply(kind, self._caches[kind], want, owner, ours)
 
     def forget(self, owner: Key) -> None:
         """Drop what is known about the children of an object that is gone."""
@@ -114,8 +114,7 @@ class Children:
 
 def controlled_by(owner: Object, found: Unstructured | None) -> Unstructured | None:
     """The child, if `owner` controls it; an object of the same name that belongs to another owner does not count."""
-    controller = found.controller if found else None
-    return found if controller is not None and controller.uid == owner.metadata.uid else None
+    return found if found is not None and found.is_controlled_by(owner) else None
 
 
 def _owner(child: Unstructured) -> Iterable[str]:

@@ -13,6 +13,7 @@ from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Kind, Object
+from coder_k8s.settings import Settings
 
 from .queries import CoderdQueries
 
@@ -28,8 +29,8 @@ class Runtime:
     recorder: Recorder
     metrics: Metrics
     namespaces: Sequence[str] = ("",)
-    workers: int = 32
-    """A worker is only a coroutine: enough of them that some may wait for a coderd that hangs."""
+    workers: int = Settings.workers
+    """Concurrent reconciles of each kind."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     rng: Random = field(default_factory=SystemRandom)
     informers: dict[Kind[Any], Informer[Any]] = field(default_factory=dict)

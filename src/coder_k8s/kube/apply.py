@@ -11,7 +11,7 @@ from coder_k8s.kube import errors, managed_fields
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.comparison import contains
-from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, key_of
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured, key_of
 
 
 class OwnedByOther(Exception):
@@ -47,26 +47,25 @@ class Applier:
         kind: Kind[Unstructured],
         cache: Cache[Unstructured],
         want: Manifest,
-        owner: Key,
+        owner: Object,
         ours: Callable[[Unstructured], bool] | None = None,
     ) -> Unstructured:
         """The live object, brought to `want`; `ours` tells our objects from others, by default by their controller."""
-        ours = ours or _same_controller(want)
         key, want = key_of(want), self._stamp(want)
         live = cache.get(key)
         if live is None:
             try:
-                return await self._write(kind, cache, want, owner, self._client.create(kind, want))
+                return await self._write(kind, cache, want, owner.key, self._client.create(kind, want))
             except errors.AlreadyExists:
                 live = await self._client.get(kind, key)  # the cache has yet to hear of it
-        if not ours(live):
+        if not (ours(live) if ours else live.is_controlled_by(owner)):
             raise OwnedByOther(kind, live)
-        if live.deleting or self._is_applied(kind, live, want, owner):
+        if live.deleting or self._is_applied(kind, live, want, owner.key):
             return live
         if managed_fields.needs_upgrade(live.metadata, self._client.field_manager):
             await self._take_over(kind, live)
         want["metadata"]["uid"] = live.metadata.uid  # `Conflict` when a namesake has taken its place
-        return await self._write(kind, cache, want, owner, self._client.apply(kind, want))
+        return await self._write(kind, cache, want, owner.key, self._client.apply(kind, want))
 
     def forget(self, owner: Key) -> None:
         """Drop what is known about the children of an object that is gone."""
@@ -114,8 +113,3 @@ class Applier:
 
 def _digest(want: Manifest) -> str:
     return hashlib.sha256(msgspec.json.encode(want, order="deterministic")).hexdigest()[:16]
-
-
-def _same_controller(want: Manifest) -> Callable[[Unstructured], bool]:
-    controller = next(owner["uid"] for owner in want["metadata"]["ownerReferences"] if owner.get("controller"))
-    return lambda live: live.controller is not None and live.controller.uid == controller

@@ -40,7 +40,7 @@ class Controller:
         *,
         metrics: Metrics,
         queue: WorkQueue[Key] | None = None,
-        workers: int = 8,
+        workers: int,
         timeout: float = 300.0,
     ) -> None:
         self.name = name

@@ -11,6 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
@@ -43,6 +44,18 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ElectionOptions:
+    """When a Lease is renewed and lost; times are in seconds."""
+
+    lease_duration: int = 15
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+    clock: Callable[[], float] = boot_time
+    now: Callable[[], datetime] = utc_now
+    jitter: Callable[[], float] = random.random
+
+
 class Election:
     """A candidate for a Lease: call `acquire`, then `lead`."""
 
@@ -54,26 +67,17 @@ class Election:
         *,
         field_manager: str,
         metrics: Metrics,
-        lease_duration: int = 15,
-        renew_deadline: float = 10.0,
-        retry_period: float = 2.0,
-        clock: Callable[[], float] = boot_time,
-        now: Callable[[], datetime] = utc_now,
-        jitter: Callable[[], float] = random.random,
+        options: ElectionOptions = ElectionOptions(),  # noqa: B008 - it is frozen
     ) -> None:
         self.key = key
         self.identity = identity
         self._candidate = Client(http, field_manager)
         self._holder = Client(http, field_manager, fence=self.check)
-        self._lease_duration = lease_duration
-        self._renew_deadline = renew_deadline
-        self._retry_period = retry_period
-        self._request_timeout = renew_deadline / 2  # after one timeout there is time for another attempt
-        self._clock = clock
-        self._now = now
-        self._jitter = jitter
+        self._options = options
+        self._request_timeout = options.renew_deadline / 2  # after one timeout there is time for another attempt
+        self._clock = options.clock
         self._observed: Lease | None = None
-        self._observed_at = clock()
+        self._observed_at = options.clock()
         self._leads_until = float("-inf")
         self._last_warning = ""
         metrics.leader.labels(key.name).set_function(lambda: float(self.leading))
@@ -138,17 +142,17 @@ class Election:
         except (errors.KubeError, TimeoutError) as error:
             self._warn("cannot acquire the Lease", error)
             return False
-        self._leads_until = started + self._renew_deadline
+        self._leads_until = started + self._options.renew_deadline
         return True
 
     async def _renew_loop(self, done: asyncio.Event) -> None:
         """Renew the Lease until the work is done."""
         while True:
-            await wait_any(done, timeout=max(0.0, min(self._retry_period, self._leads_until - self._clock())))
+            await wait_any(done, timeout=max(0.0, min(self._options.retry_period, self._leads_until - self._clock())))
             if done.is_set():
                 return
             if not self.leading:
-                raise LeadershipLost(f"could not renew the Lease {self.key} within {self._renew_deadline:g} s")
+                raise LeadershipLost(f"could not renew the Lease {self.key} within {self._options.renew_deadline:g} s")
             await self._renew()
 
     async def _renew(self) -> None:
@@ -159,7 +163,7 @@ class Election:
         except (errors.KubeError, TimeoutError) as error:
             self._warn("cannot renew the Lease", error)
         else:
-            self._leads_until = started + self._renew_deadline
+            self._leads_until = started + self._options.renew_deadline
             self._last_warning = ""
 
     async def _renew_or_reclaim(self) -> None:
@@ -196,12 +200,14 @@ class Election:
 
     async def _write_release(self) -> None:
         assert self._observed is not None  # noqa: S101 - a holder has observed the Lease
-        await self._write(self._candidate, self._observed, release(self._observed.spec, self._now()))
+        await self._write(self._candidate, self._observed, release(self._observed.spec, self._options.now()))
 
     async def _claim(self, client: Client, lease: Lease | None) -> None:
         """Write this identity as the holder; create the Lease if it is None."""
         before = self._observed.spec if self._observed else None
-        await self._write(client, lease, claim(before, self.identity, self._lease_duration, self._now()))
+        await self._write(
+            client, lease, claim(before, self.identity, self._options.lease_duration, self._options.now())
+        )
 
     async def _write(self, client: Client, lease: Lease | None, spec: LeaseSpec) -> None:
         if lease is None:
@@ -230,21 +236,23 @@ class Election:
     def _can_acquire(self) -> bool:
         if self._observed is None:
             return True
-        return can_acquire(self._observed.spec, self.identity, self._clock() - self._observed_at, self._lease_duration)
+        return can_acquire(
+            self._observed.spec, self.identity, self._clock() - self._observed_at, self._options.lease_duration
+        )
 
     def _retry_delay(self) -> float:
         """Return the seconds until the next attempt: the retry period, but not longer than the Lease is valid."""
-        regular = self._retry_period * (1 + self._jitter() / 5)
+        regular = self._options.retry_period * (1 + self._options.jitter() / 5)
         if self._observed is None:
             return regular
-        duration = self._observed.spec.lease_duration_seconds or self._lease_duration
+        duration = self._observed.spec.lease_duration_seconds or self._options.lease_duration
         expires_in = self._observed_at + duration - self._clock()
         return min(regular, expires_in) if expires_in > 0 else regular
 
     async def _watch(self, available: asyncio.Event) -> None:
         """Observe renewals and releases at once. Without a watch the next attempt observes them."""
         fields = f"metadata.name={self.key.name}"
-        idle_timeout = 2.0 * self._lease_duration
+        idle_timeout = 2.0 * self._options.lease_duration
         while True:
             try:
                 async for event in self._candidate.watch(
@@ -256,7 +264,7 @@ class Election:
                             available.set()
             except errors.KubeError as error:
                 log.debug("watching the Lease %s: %s", self.key, error)
-            await asyncio.sleep(self._retry_period)
+            await asyncio.sleep(self._options.retry_period)
 
     def _warn(self, action: str, error: Exception) -> None:
         """Log a warning; log repeats at debug level."""

@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 import msgspec
@@ -20,6 +21,23 @@ from coder_k8s.kube.objects import Kind, Object
 T = TypeVar("T", bound=Object)
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchOptions:
+    """How an informer watches; times are in seconds."""
+
+    watch_idle_timeout: float = 70.0
+    """A watch without an event or bookmark for this time is restarted."""
+    min_watch_lifetime: float = 10.0
+    """A watch that was interrupted after this time was alive until then."""
+    watch_timeout: int = 300
+    """The API server ends a watch after this time, or up to twice as long."""
+    missing_kind_interval: float = 5.0
+    """Time between two checks for a kind that is not installed."""
+    backoff: Backoff | None = None
+    clock: Callable[[], float] = time.monotonic
+    jitter: Callable[[], float] = random.random
 
 
 class Informer(Cache[T]):
@@ -41,13 +59,7 @@ class Informer(Cache[T]):
         metrics: Metrics,
         optional: bool = False,
         labels: str = "",
-        watch_idle_timeout: float = 70.0,
-        min_watch_lifetime: float = 10.0,
-        watch_timeout: int = 300,
-        missing_kind_interval: float = 5.0,
-        backoff: Backoff | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        jitter: Callable[[], float] = random.random,
+        options: WatchOptions = WatchOptions(),  # noqa: B008 - it is frozen
     ) -> None:
         super().__init__()
         self.kind = kind
@@ -57,14 +69,10 @@ class Informer(Cache[T]):
         self._namespaces = tuple(namespaces) if kind.namespaced else ("",)
         self._optional = optional
         self._labels = labels
-        self._watch_idle_timeout = watch_idle_timeout
-        self._min_watch_lifetime = min_watch_lifetime
-        self._watch_timeout = watch_timeout
-        self._missing_kind_interval = missing_kind_interval
-        self._backoff = backoff or Backoff(0.1, 5.0, jitter)
-        self._clock = clock
-        self._jitter = jitter
-        self._last_activity = dict.fromkeys(self._namespaces, clock())
+        self._options = options
+        self._backoff = options.backoff or Backoff(0.1, 5.0, options.jitter)
+        self._clock = options.clock
+        self._last_activity = dict.fromkeys(self._namespaces, options.clock())
         self._synced_namespaces: set[str] = set()
         self._undecodable = metrics.undecodable.labels(str(kind))
         metrics.cached_objects.labels(str(kind)).set_function(self.__len__)
@@ -105,7 +113,7 @@ class Informer(Cache[T]):
                 wait = trouble.after if isinstance(trouble, errors.Throttled) else 0.0
                 self._report(namespace, str(trouble))
             failures = 1 if self._last_activity[namespace] != last_activity else failures + 1
-            await asyncio.sleep(max(self._backoff.delay(failures), min(wait, self._watch_idle_timeout)))
+            await asyncio.sleep(max(self._backoff.delay(failures), min(wait, self._options.watch_idle_timeout)))
 
     async def _list(self, namespace: str) -> None:
         items: list[T] = []
@@ -123,8 +131,8 @@ class Informer(Cache[T]):
             self.kind,
             namespace,
             self.last_sync_version(namespace),
-            seconds=int(self._watch_timeout * (1 + self._jitter())),
-            idle_timeout=self._watch_idle_timeout,
+            seconds=int(self._options.watch_timeout * (1 + self._options.jitter())),
+            idle_timeout=self._options.watch_idle_timeout,
             labels=self._labels,
         )
         try:
@@ -134,7 +142,7 @@ class Informer(Cache[T]):
                     self._last_activity[namespace] = self._clock()
                     self._errors.pop(namespace, None)
         except errors.StreamInterrupted as cut:
-            if cut.duration >= self._min_watch_lifetime:
+            if cut.duration >= self._options.min_watch_lifetime:
                 self._last_activity[namespace] = self._clock()
             raise
 
@@ -163,7 +171,7 @@ class Informer(Cache[T]):
             words = f"the API server does not know {self.kind}: install its CustomResourceDefinition"
             self._report(namespace, words)
         self._last_activity[namespace] = self._clock()
-        await asyncio.sleep(self._missing_kind_interval)
+        await asyncio.sleep(self._options.missing_kind_interval)
 
     def _mark_synced(self, namespace: str) -> None:
         self._errors.pop(namespace, None)

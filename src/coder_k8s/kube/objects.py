@@ -86,6 +86,10 @@ class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
         """The owner reference with `controller: true`."""
         return next((owner for owner in self.metadata.owner_references if owner.controller), None)
 
+    def is_controlled_by(self, owner: "Object") -> bool:
+        controller = self.controller
+        return controller is not None and controller.uid == owner.metadata.uid
+
 
 _EMPTY_DICT: dict[str, str] = {}
 _EMPTY_LIST: list[Any] = []

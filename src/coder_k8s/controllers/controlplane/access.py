@@ -164,7 +164,7 @@ class OperatorAccess:
             names.append(before.name)
         hidden = sorted({*names} - {child.metadata.name for child in made})
         found = [await self._children.look(SECRET, Key(namespace, name), expected=True) for name in hidden]
-        return made + [each for each in found if each and each.controller and each.controller.uid == plane.metadata.uid]
+        return made + [each for each in found if each and each.is_controlled_by(plane)]
 
     async def _issue(
         self, plane: CoderControlPlane, url: str, current: str, made: list[Unstructured]
@@ -246,7 +246,7 @@ class OperatorAccess:
     def _is_free(self, plane: CoderControlPlane, name: str) -> bool:
         """Whether the Secret may be written: there is none, or it lost nothing but our labels."""
         there = self._secrets.get(Key(plane.metadata.namespace, name))
-        return there is None or (there.controller is not None and there.controller.uid == plane.metadata.uid)
+        return there is None or there.is_controlled_by(plane)
 
     async def _read(self, key: Key, field: str) -> str:
         if self._secrets.get(key) is None:

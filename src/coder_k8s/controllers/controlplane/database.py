@@ -1,7 +1,6 @@
 """Where the control plane's database is, as its own pods are told."""
 
 import base64
-from collections.abc import Iterator
 from typing import Any
 
 from coder_k8s.api import CoderControlPlane
@@ -9,7 +8,7 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import Key
 
-from .sources import KINDS
+from .sources import KINDS, Source, sources_of_variable, whole_sources
 
 VARIABLE = "CODER_PG_CONNECTION_URL"
 
@@ -25,10 +24,9 @@ async def connection_url(client: Client, plane: CoderControlPlane) -> str:
         raise URLMissing(f"extraEnv defines {VARIABLE} more than once: keep one")
     if entries:
         return await _from_entry(client, plane, entries[0])
-    for kind, name, prefix in reversed(list(_sources(plane))):
-        values = await _values(client, kind, Key(plane.metadata.namespace, name))
-        for key, value in values.items():
-            if prefix + key == VARIABLE:
+    for source in reversed(list(whole_sources(plane))):
+        for key, value in (await _values(client, plane, source)).items():
+            if source.prefix + key == VARIABLE:
                 return value
     raise URLMissing(f"neither extraEnv nor a source of envFrom defines {VARIABLE}")
 
@@ -38,27 +36,19 @@ async def _from_entry(client: Client, plane: CoderControlPlane, entry: dict[str,
         if "$(" in value:
             raise URLMissing(f"{VARIABLE} is put together from other variables: give the whole URL, best in a Secret")
         return str(value)
-    for field, kind in (("secretKeyRef", "Secret"), ("configMapKeyRef", "ConfigMap")):
-        if reference := entry.get("valueFrom", {}).get(field):
-            values = await _values(client, kind, Key(plane.metadata.namespace, reference.get("name", "")))
-            if value := values.get(reference["key"]):
-                return value
-            raise URLMissing(f"{VARIABLE}: there is no key {reference['key']} in {kind} {reference.get('name', '')}")
+    for source in sources_of_variable(entry):
+        if value := (await _values(client, plane, source)).get(source.key):
+            return value
+        raise URLMissing(f"{VARIABLE}: there is no key {source.key} in {source.kind} {source.name}")
     raise URLMissing(f"extraEnv defines {VARIABLE} without a value, a secretKeyRef or a configMapKeyRef")
 
 
-def _sources(plane: CoderControlPlane) -> Iterator[tuple[str, str, str]]:
-    for entry in plane.spec.env_from:
-        for field, kind in (("secretRef", "Secret"), ("configMapRef", "ConfigMap")):
-            if reference := entry.get(field):
-                yield kind, reference.get("name", ""), entry.get("prefix", "")
-
-
-async def _values(client: Client, kind: str, key: Key) -> dict[str, str]:
+async def _values(client: Client, plane: CoderControlPlane, source: Source) -> dict[str, str]:
+    key = Key(plane.metadata.namespace, source.name)
     try:
-        data: dict[str, str] = (await client.get(KINDS[kind], key)).manifest.get("data") or {}
+        data: dict[str, str] = (await client.get(KINDS[source.kind], key)).manifest.get("data") or {}
     except errors.NotFound:
         return {}
-    if kind == "ConfigMap":
+    if source.kind == "ConfigMap":
         return data
     return {name: base64.b64decode(value).decode(errors="replace") for name, value in data.items()}

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from coder_k8s.api import CoderControlPlane
-from coder_k8s.api.controlplane import Probe
+from coder_k8s.api.shared import Probe
 from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.lists import dedupe_by_name

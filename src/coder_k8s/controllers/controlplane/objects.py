@@ -35,7 +35,7 @@ def service_account(plane: CoderControlPlane) -> Manifest:
 def is_account(plane: CoderControlPlane, live: Unstructured) -> bool:
     """Whether a ServiceAccount is this control plane's: owned by it, or released before and claimed by nobody since."""
     if live.controller is not None:
-        return live.controller.uid == plane.metadata.uid
+        return live.is_controlled_by(plane)
     return labels(NAME, plane).items() <= live.metadata.labels.items()
 
 

@@ -127,7 +127,7 @@ class Revocation:
         if named is None or named.name != name:
             return False
         found = self._secrets.get(Key(plane.metadata.namespace, name))
-        return found is None or (found.controller is not None and found.controller.uid == plane.metadata.uid)
+        return found is None or found.is_controlled_by(plane)
 
 
 def _kept(plane: CoderControlPlane) -> str:

@@ -56,17 +56,25 @@ class Checksum(NamedTuple):
 
 def sources(plane: CoderControlPlane) -> Iterator[Source]:
     """Every ConfigMap and Secret that `envFrom` and `extraEnv` name."""
+    yield from whole_sources(plane)
+    for entry in plane.spec.extra_env:
+        yield from sources_of_variable(entry)
+
+
+def whole_sources(plane: CoderControlPlane) -> Iterator[Source]:
+    """The ConfigMaps and Secrets of `envFrom`, all keys of which become variables."""
     for entry in plane.spec.env_from:
         for field, kind in (("secretRef", "Secret"), ("configMapRef", "ConfigMap")):
             if reference := entry.get(field):
-                yield Source(
-                    kind, reference.get("name", ""), "", entry.get("prefix", ""), reference.get("optional", False)
-                )
-    for entry in plane.spec.extra_env:
-        value_from: dict[str, Any] = entry.get("valueFrom", {})
-        for field, kind in (("secretKeyRef", "Secret"), ("configMapKeyRef", "ConfigMap")):
-            if reference := value_from.get(field):
-                yield Source(kind, reference.get("name", ""), reference["key"], "", reference.get("optional", False))
+                name, optional = reference.get("name", ""), reference.get("optional", False)
+                yield Source(kind, name, "", entry.get("prefix", ""), optional)
+
+
+def sources_of_variable(entry: Mapping[str, Any]) -> Iterator[Source]:
+    """The key of a ConfigMap or Secret that a variable of `extraEnv` has its value from."""
+    for field, kind in (("secretKeyRef", "Secret"), ("configMapKeyRef", "ConfigMap")):
+        if reference := entry.get("valueFrom", {}).get(field):
+            yield Source(kind, reference.get("name", ""), reference["key"], "", reference.get("optional", False))
 
 
 def judge(previous: str, environment: Environment, annotation: str) -> Checksum:

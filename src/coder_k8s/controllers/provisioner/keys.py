@@ -202,13 +202,8 @@ def next_step(
     taken = {key.name for key in stored}
     alone = live is None and made is None and not any(retiring)
     foreign = recorded.name if cause == "NameTaken" else wanted.first if alone and wanted.first in taken else ""
-    return Begin(
-        name=wanted.first if alone and wanted.first not in taken else wanted.another(taken, rng),
-        cause=cause or asked,
-        retires=retires,
-        proven=made.id if made is not None else "",
-        foreign=foreign,
-    )
+    name = wanted.first if alone and wanted.first not in taken else wanted.another(taken, rng)
+    return Begin(name, cause or asked, retires, made.id if made is not None else "", foreign)
 
 
 def _made(

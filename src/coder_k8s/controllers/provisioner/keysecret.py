@@ -11,7 +11,7 @@ from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.secrets import value
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
-from coder_k8s.kube.objects import Key, Object, PartialObject
+from coder_k8s.kube.objects import Key, PartialObject
 
 from .objects import ORIGIN, ROTATE, checksum, deployment_name, secret, secret_name
 
@@ -40,13 +40,13 @@ class KeySecret:
     def taken(self, provisioner: CoderProvisioner) -> bool:
         """Whether somebody else has a Secret of that name."""
         found = self._secrets.get(Key(provisioner.metadata.namespace, secret_name(provisioner)))
-        return found is not None and not _is_ours(found, provisioner)
+        return found is not None and not found.is_controlled_by(provisioner)
 
     async def read(self, provisioner: CoderProvisioner) -> Stored:
         """What we hold, also under the name that the Secret had before."""
         for where, field in _places(provisioner):
             found = await self._children.look(SECRET, where, expected=self._secrets.get(where) is not None)
-            if found is not None and _is_ours(found, provisioner) and (key := value(found, field)):
+            if found is not None and found.is_controlled_by(provisioner) and (key := value(found, field)):
                 annotations = found.metadata.annotations
                 return Stored(key, annotations.get(ORIGIN, ""), annotations.get(ROTATE, ""))
         return Stored()
@@ -119,7 +119,3 @@ def _origin(provisioner: CoderProvisioner, plane: str, stored: Stored) -> str:
     if not status.provisioner_key_name:
         return plane
     return status.control_plane_ref_name if status.provisioner_key_id else ""
-
-
-def _is_ours(found: Object, provisioner: CoderProvisioner) -> bool:
-    return found.controller is not None and found.controller.uid == provisioner.metadata.uid

@@ -1,7 +1,7 @@
 """What a CoderWorkspaceProxy is made of."""
 
 from coder_k8s.api import WORKSPACE_PROXY, CoderControlPlane, CoderWorkspaceProxy
-from coder_k8s.api.shared import SecretKey
+from coder_k8s.api.shared import DEFAULT_IMAGE, SecretKey
 from coder_k8s.controllers.images import followed_image, pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.labels import metadata as owned
@@ -14,7 +14,6 @@ from coder_k8s.kube.objects import Manifest, Unstructured
 NAME = "coder-workspace-proxy"
 CONTAINER = "workspace-proxy"
 PORT = 3001
-IMAGE = "ghcr.io/coder/coder:latest"
 TOKEN = "token"  # noqa: S105 - the key of the Secret
 CHECKSUM = "checksum/proxy-token"
 
@@ -78,7 +77,7 @@ def checksum_of(live: Unstructured) -> str:
 def image_of(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, live: Unstructured | None) -> str:
     """The image to run; empty while the control plane does not say."""
     if plane is None:
-        return proxy.spec.image or IMAGE
+        return proxy.spec.image or DEFAULT_IMAGE
     return followed_image(proxy.spec.image, plane, live, CONTAINER)
 
 

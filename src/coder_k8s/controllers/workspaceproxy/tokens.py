@@ -63,8 +63,7 @@ class Tokens:
     def _is_ours(self, proxy: CoderWorkspaceProxy, key: Key) -> bool:
         """By either watch: ours knows at once what we wrote, the other also knows a Secret that lost its labels."""
         seen = (self._children.get(SECRET, key), self._secrets.get(key))
-        owners = [each.controller for each in seen if each is not None]
-        return any(owner is not None and owner.uid == proxy.metadata.uid for owner in owners)
+        return any(each is not None and each.is_controlled_by(proxy) for each in seen)
 
 
 def _places(proxy: CoderWorkspaceProxy) -> list[tuple[Key, str]]:
