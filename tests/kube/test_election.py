@@ -56,10 +56,10 @@ def clock() -> Clock:
 
 @pytest.fixture
 def candidate(http: Http, clock: Clock) -> Candidate:
-    def make(identity: str = "alice", **options: Any) -> Election:
+    def make(identity: str = "alice", metrics: Metrics | None = None, **options: Any) -> Election:
         defaults: dict[str, Any] = {"clock": clock, "now": lambda: NOW, "retry_period": 0.01, "jitter": lambda: 0.0}
         timing = ElectionOptions(**(defaults | options))
-        return Election(http, KEY, identity, field_manager="test", metrics=Metrics(), options=timing)
+        return Election(http, KEY, identity, field_manager="test", metrics=metrics or Metrics(), options=timing)
 
     return make
 

@@ -3,9 +3,10 @@
 from collections.abc import Collection, Sequence
 from typing import Generic, TypeVar
 
+from coder_k8s.api import CoderObject
 from coder_k8s.kube.apply import Applier
 from coder_k8s.kube.kinds import SECRET_METADATA
-from coder_k8s.kube.objects import Key, Kind, Object, Unstructured
+from coder_k8s.kube.objects import Key, Kind, Unstructured
 
 from .children import Children
 from .cleanup import Cleanup
@@ -15,7 +16,7 @@ from .runtime import Runtime
 from .secrets import SecretReader
 from .status import StatusWriter
 
-T = TypeVar("T", bound=Object)
+T = TypeVar("T", bound=CoderObject)
 
 
 class Context(Generic[T]):

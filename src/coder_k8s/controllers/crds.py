@@ -13,16 +13,17 @@ from typing import Annotated, Any, Generic, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from coder_k8s.api import CoderObject
 from coder_k8s.api.markers import Schema
 from coder_k8s.api.shared import Status
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.objects import Kind, Manifest, Object
+from coder_k8s.kube.objects import Kind, Manifest
 
 RECHECK = timedelta(seconds=60)
 EXAMPLES = {str: "x", int: 1, bool: True, datetime: "2026-01-01T00:00:00Z"}
 
-T = TypeVar("T", bound=Object)
+T = TypeVar("T", bound=CoderObject)
 
 
 class CRDOutdated(Exception):
@@ -62,7 +63,7 @@ class SchemaCheck(Generic[T]):
         self._complete, self._missing, self._asked = False, fields, self._now()
 
     async def _ask(self, seen: T) -> None:
-        patch = {"status": example(type(seen.status))}  # type: ignore[attr-defined]
+        patch = {"status": example(type(seen.status))}
         try:
             await self._client.merge(self._kind, seen.key, patch, "status", dry_run=True)
         except errors.UnknownField as refusal:

@@ -12,16 +12,17 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Generic, TypeVar
 
+from coder_k8s.api import CoderObject
 from coder_k8s.api.shared import Status
-from coder_k8s.kube.objects import Key, Object
+from coder_k8s.kube.objects import Key
 
 from .context import Context
 from .crds import CRDOutdated
 from .labels import paused
 from .report import StatusReport
-from .status import StatusRejected, status_of
+from .status import StatusRejected
 
-T = TypeVar("T", bound=Object)
+T = TypeVar("T", bound=CoderObject)
 S = TypeVar("S", bound=Status)
 
 CleanUp = Callable[[T], Awaitable[float | None]]
@@ -80,7 +81,7 @@ class Reconciler(Generic[T]):
         return await self._run(seen)
 
     async def _run(self, seen: T) -> float | None:
-        report = StatusReport(status_of(seen))
+        report = StatusReport(seen.status)
         async with self._status.report_failure(seen, report):
             seen = await self._kind.steps(seen, report)
         owned = frozenset[str]() if report.retain_conditions else self._kind.conditions

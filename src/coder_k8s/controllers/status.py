@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from coder_k8s.api import events, reasons
+from coder_k8s.api import CoderObject, events, reasons
 from coder_k8s.api.shared import Status
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
@@ -17,7 +17,7 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import Finding, find, merge
 from coder_k8s.kube.events import EventReason, Recorder
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Key, Kind, Manifest, Object
+from coder_k8s.kube.objects import Key, Kind, Manifest
 from coder_k8s.kube.patch import merge_patch
 
 from .crds import RECHECK, CRDOutdated, SchemaCheck
@@ -40,7 +40,7 @@ BEGUN = (
 )
 
 
-T = TypeVar("T", bound=Object)
+T = TypeVar("T", bound=CoderObject)
 
 
 class StatusRejected(Exception):
@@ -168,7 +168,7 @@ class StatusWriter(Generic[T]):
         """The object with its new status; nothing when it is no longer ours to write."""
         live = seen
         for _ in range(tries):
-            before = status_of(live)
+            before = live.status
             after = told(before)
             change = merge_patch(_manifest(before), _manifest(after))
             if not change:
@@ -191,7 +191,7 @@ class StatusWriter(Generic[T]):
                 live = await self._client.get(self._kind, seen.key)
                 self._cache.record_write(live, "")  # somebody else's doing, which our write on top of it would hide
                 replaced = live.metadata.uid != seen.metadata.uid
-                if replaced or status_of(live).observed_generation > seen.metadata.generation:
+                if replaced or live.status.observed_generation > seen.metadata.generation:
                     return None
             else:
                 self._announce(seen, before, after)
@@ -209,17 +209,11 @@ class StatusWriter(Generic[T]):
                 self._recorder.record(self._kind, seen, event, new.message)
 
 
-def _is_known(seen: Object) -> bool:
+def _is_known(seen: CoderObject) -> bool:
     """Whether a pass over this generation has come to an end that lasts."""
-    told = [find(status_of(seen).conditions, type_) for type_ in (READY, STALLED)]
+    told = [find(seen.status.conditions, type_) for type_ in (READY, STALLED)]
     current = ("True", seen.metadata.generation)
     return any(each is not None and (each.status, each.observed_generation) == current for each in told)
-
-
-def status_of(of: Object) -> Status:
-    """The status of an object of one of our kinds."""
-    status: Status = of.status  # type: ignore[attr-defined]
-    return status
 
 
 def _manifest(status: Status) -> Manifest:

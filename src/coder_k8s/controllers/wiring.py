@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from coder_k8s.api import CoderObject
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.objects import Key, Kind, Object
@@ -11,7 +12,7 @@ from coder_k8s.kube.rules import READ, Rule
 from .context import Context
 from .reconciler import Reconciler, Steps
 
-T = TypeVar("T", bound=Object)
+T = TypeVar("T", bound=CoderObject)
 
 
 def base_rules(kind: Kind[Any]) -> tuple[Rule, ...]:

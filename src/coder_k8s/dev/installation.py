@@ -1,11 +1,12 @@
 """The operator's kinds, roles and identity in a cluster, made from the same source as the files of `config/`."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from pathlib import Path
 
 from coder_k8s.api import RESOURCES
+from coder_k8s.api.markers import Resource
 from coder_k8s.kube.objects import Manifest
 from coder_k8s.manifests import crd, embedded, rbac
 
@@ -15,11 +16,11 @@ from .processes import ProcessFailed, poll
 LONGER_THAN_ANY_RUN = 365 * 24 * 3600
 
 
-def install_crds(cluster: ClusterAccess) -> None:
+def install_crds(cluster: ClusterAccess, resources: Sequence[Resource] = RESOURCES) -> None:
     """The custom resource definitions, served when this returns."""
     definitions = embedded.load()
-    apply(cluster, [crd.definition(resource, definitions) for resource in RESOURCES])
-    paths = [f"/apis/{resource.kind.api_version}/{resource.kind.plural}?limit=1" for resource in RESOURCES]
+    apply(cluster, [crd.definition(resource, definitions) for resource in resources])
+    paths = [f"/apis/{resource.kind.api_version}/{resource.kind.plural}?limit=1" for resource in resources]
     # Established is not enough: for a moment after it the API server answers 429, as storage is still prepared.
     if not poll(lambda: all(cluster.request("GET", path)[0] == HTTPStatus.OK for path in paths), timeout=60):
         raise ProcessFailed("the API server does not serve the custom resource definitions")
