@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.api import PROVISIONER, RESOURCES, WORKSPACE_PROXY
 from coder_k8s.cli import main
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import CoderdServer, make_license
@@ -35,7 +35,7 @@ from tests.support.provisioners import Handler
 
 PASSWORD = "correct-horse-battery"
 WRONG = "staple-of-a-wrong-horse"
-OWN = (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY, DEPLOYMENT, SERVICE, EVENT)
+OWN = (*(resource.kind for resource in RESOURCES), DEPLOYMENT, SERVICE, EVENT)
 GENERATED = ("demo-operator-token", "build-provisioner-key", "near-proxy-token")
 
 

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import inspect
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.api import CONTROL_PLANE, RESOURCES
 from coder_k8s.kube.client import _decode
 from coder_k8s.kube.errors import ServerError
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SECRET_METADATA
@@ -18,7 +18,7 @@ from coder_k8s.kube.objects import Kind, Manifest, ObjectMeta
 
 Path = tuple[str | int, ...]
 
-KINDS = [CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY, SECRET, SECRET_METADATA, DEPLOYMENT]
+KINDS = [*(resource.kind for resource in RESOURCES), SECRET, SECRET_METADATA, DEPLOYMENT]
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just(2**70) | st.just("\x00\u2028"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

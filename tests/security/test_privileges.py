@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, WORKSPACE_PROXY
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
@@ -63,7 +63,7 @@ def test_a_role_without_any_use_would_be_noticed(role: str) -> None:
     assert len(needless(of_role(role), set())) > 3
 
 
-@pytest.mark.parametrize("kind", [CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [resource.kind for resource in RESOURCES], ids=lambda kind: kind.name)
 async def test_a_status_that_somebody_changed_is_read_again(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, audit: Path, kind: Kind[Any]
 ) -> None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.api import CONTROL_PLANE, RESOURCES
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
@@ -20,7 +20,7 @@ REFUSED = "Finalizers are not allowed here"
 
 
 def manifests(namespace: str) -> tuple[Manifest, Manifest]:
-    resources = [kind.plural for kind in (CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY)]
+    resources = [resource.kind.plural for resource in RESOURCES]
     rule = {"apiGroups": [CONTROL_PLANE.group], "apiVersions": ["*"], "resources": resources, "operations": ["UPDATE"]}
     spec = {
         "matchConstraints": {

@@ -4,9 +4,9 @@ The annotations are the single source of wire format, schema, defaults, validati
 a field is its description.
 """
 
-from .conditions import CommonCondition, ControlPlaneCondition, ProvisionerCondition, WorkspaceProxyCondition
 from .controlplane import CONTROL_PLANE, CONTROL_PLANE_RESOURCE, CoderControlPlane
 from .provisioner import PROVISIONER, PROVISIONER_RESOURCE, CoderProvisioner
+from .reasons import CommonCondition, ControlPlaneCondition, ProvisionerCondition, WorkspaceProxyCondition
 from .shared import GROUP, VERSION, CoderObject
 from .workspaceproxy import (
     WORKSPACE_PROXY,

@@ -50,7 +50,7 @@ class PodNode(_Part):
 
 
 class Node(_Part):
-    """An object of one of the three kinds. If it is referenced but does not exist, `exists` is false."""
+    """An object of one of our kinds. If it is referenced but does not exist, `exists` is false."""
 
     kind: str
     namespace: str

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from coder_k8s.api import CoderControlPlane, reasons
-from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.api import CoderControlPlane, ControlPlaneCondition, reasons
 from coder_k8s.api.controlplane import Gateway, Ingress
 from coder_k8s.controllers.children import Children, controlled_by
 from coder_k8s.controllers.report import Report

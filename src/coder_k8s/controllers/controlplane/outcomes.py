@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-from coder_k8s.api import reasons
-from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.api import ControlPlaneCondition, reasons
 from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.coderd import errors
 from coder_k8s.controllers.answers import Recheck

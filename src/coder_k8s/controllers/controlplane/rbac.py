@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from coder_k8s.api import CoderControlPlane, reasons
-from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.api import CoderControlPlane, ControlPlaneCondition, reasons
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.names import derived, hashed
 from coder_k8s.controllers.permissions import full_access

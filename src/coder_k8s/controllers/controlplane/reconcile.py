@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, events, reasons
-from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, ControlPlaneCondition, events, reasons
 from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER

@@ -1,7 +1,6 @@
 """How far the Deployment is, told as the condition `Available`."""
 
-from coder_k8s.api import reasons
-from coder_k8s.api.conditions import ControlPlaneCondition
+from coder_k8s.api import ControlPlaneCondition, reasons
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.rollout import Rollout, explain
 

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from coder_k8s.api import CoderControlPlane, CoderProvisioner, reasons
-from coder_k8s.api.conditions import ProvisionerCondition
+from coder_k8s.api import CoderControlPlane, CoderProvisioner, ProvisionerCondition, reasons
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from coder_k8s.api import CoderProvisioner, reasons
-from coder_k8s.api.conditions import ProvisionerCondition
+from coder_k8s.api import CoderProvisioner, ProvisionerCondition, reasons
 from coder_k8s.api.provisioner import Daemons
 from coder_k8s.coderd.types import ProvisionerDaemon
 from coder_k8s.controllers.report import Report

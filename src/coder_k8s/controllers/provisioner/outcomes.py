@@ -2,8 +2,7 @@
 
 from datetime import datetime
 
-from coder_k8s.api import CoderProvisioner, reasons
-from coder_k8s.api.conditions import ProvisionerCondition
+from coder_k8s.api import CoderProvisioner, ProvisionerCondition, reasons
 from coder_k8s.api.provisioner import ProvisionerStatus
 from coder_k8s.coderd import errors
 from coder_k8s.controllers.answers import Recheck

@@ -1,7 +1,6 @@
 """The steps that bring a CoderProvisioner to its desired state, in order."""
 
-from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner, events, reasons
-from coder_k8s.api.conditions import ProvisionerCondition
+from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner, ProvisionerCondition, events, reasons
 from coder_k8s.api.provisioner import ProvisionerStatus
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd

@@ -5,8 +5,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderControlPlane, CoderProvisioner, events, reasons
-from coder_k8s.api.conditions import ProvisionerCondition
+from coder_k8s.api import (
+    CONTROL_PLANE,
+    PROVISIONER,
+    CoderControlPlane,
+    CoderProvisioner,
+    ProvisionerCondition,
+    events,
+    reasons,
+)
 from coder_k8s.api.provisioner import ProvisionerStatus
 from coder_k8s.api.shared import SecretKey
 from coder_k8s.coderd import errors as coderd_errors

@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-from coder_k8s.api import reasons
-from coder_k8s.api.conditions import WorkspaceProxyCondition
+from coder_k8s.api import WorkspaceProxyCondition, reasons
 from coder_k8s.coderd import errors
 from coder_k8s.coderd.errors import sanitize
 from coder_k8s.coderd.types import WorkspaceProxy

@@ -1,7 +1,6 @@
 """The steps that bring a CoderWorkspaceProxy to its desired state, in order."""
 
-from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy, reasons
-from coder_k8s.api.conditions import WorkspaceProxyCondition
+from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy, WorkspaceProxyCondition, reasons
 from coder_k8s.api.shared import SecretKey, TokenSecret
 from coder_k8s.api.workspaceproxy import WorkspaceProxyStatus
 from coder_k8s.controllers.children import controlled_by
