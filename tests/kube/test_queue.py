@@ -55,6 +55,33 @@ def test_a_key_that_is_added_while_it_is_worked_on_waits_for_its_worker(queue: W
     assert drain(queue) == ["a"]
 
 
+def test_idle_means_no_key_waits_is_with_a_worker_or_is_due(queue: WorkQueue[str], clock: FakeClock) -> None:
+    idle = {"empty": queue.idle}
+    queue.add("a")
+    idle["waiting"] = queue.idle
+    assert take(queue) == "a"
+    idle["with a worker"] = queue.idle
+    queue.done("a")
+    queue.add_after("a", 10)
+    idle["scheduled"] = queue.idle
+    clock.now += 10
+    idle["timer expired, not called yet"] = queue.idle
+    clock.advance(0)
+    assert drain(queue) == ["a"]
+    idle["done"] = queue.idle
+    assert [name for name, value in idle.items() if value] == ["empty", "scheduled", "done"]
+
+
+def test_next_due_is_the_time_until_the_timer_of_the_key(queue: WorkQueue[str], clock: FakeClock) -> None:
+    queue.add_after("a", 10)
+    clock.advance(4)
+    assert (queue.next_due("a"), queue.next_due("b")) == (6, None)
+    queue.add_after("a", 2)
+    assert queue.next_due("a") == 2
+    clock.advance(2)
+    assert queue.next_due("a") is None
+
+
 async def test_a_waiting_worker_is_woken(queue: WorkQueue[str]) -> None:
     worker = asyncio.ensure_future(queue.get())
     await asyncio.sleep(0)

@@ -52,6 +52,17 @@ class WorkQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._fast) + len(self._slow)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no key waits for a worker or is with one, and no timer has expired."""
+        now = self._clock.time()
+        return not (len(self) or self._busy or any(timer.when() <= now for timer in self._timers.values()))
+
+    def next_due(self, key: K) -> float | None:
+        """Seconds until the timer of the key expires; None without a timer."""
+        timer = self._timers.get(key)
+        return None if timer is None else timer.when() - self._clock.time()
+
     def add(self, key: K, *, fast: bool = True) -> None:
         """The key needs a pass."""
         if key in self._busy:
