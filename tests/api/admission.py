@@ -15,6 +15,23 @@ MINIMAL: dict[str, Manifest] = {
     PROVISIONER.name: {"spec": {"controlPlaneRef": {"name": "coder"}}},
     WORKSPACE_PROXY.name: {"spec": {"controlPlaneRef": {"name": "coder"}}},
 }
+POD_FIELDS: dict[str, str | list[str]] = {
+    "affinity": "Affinity",
+    "extraEnv": ["EnvVar"],
+    "imagePullSecrets": ["LocalObjectReference"],
+    "podSecurityContext": "PodSecurityContext",
+    "resources": "ResourceRequirements",
+    "securityContext": "SecurityContext",
+    "tolerations": ["Toleration"],
+    "volumeMounts": ["VolumeMount"],
+    "volumes": ["Volume"],
+}
+EMBEDDED: list[tuple[Kind[Object], str, str | list[str]]] = [
+    *((kind, field, core) for kind in KINDS.values() for field, core in POD_FIELDS.items()),
+    (CONTROL_PLANE, "envFrom", ["EnvFromSource"]),
+    (CONTROL_PLANE, "topologySpreadConstraints", ["TopologySpreadConstraint"]),
+    (CONTROL_PLANE, "rbac.extraRules", ["PolicyRule"]),
+]
 
 
 def minimal(kind: Kind[Object], name: str = "minimal") -> Manifest:

@@ -9,11 +9,10 @@ import yaml
 
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object
-from tests.manifests.test_crd import EMBEDDED
 from tests.support.installation import CONFIG
 from tests.support.versions import minor
 
-from .admission import KINDS, minimal, submit
+from .admission import EMBEDDED, KINDS, minimal, submit
 from .limits import FORMATS_SINCE, Breach, breaches
 
 pytestmark = pytest.mark.usefixtures("crds")

@@ -10,24 +10,15 @@ from coder_k8s.coderd.client import Client
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.dev.coderd_server import CoderdServer, User, make_license
+from tests.support.clock import Clock
 
 ENTERPRISE = ("2.30.0", "2.36.1")
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
-class Clock:
-    """A clock that the test advances."""
-
-    def __init__(self) -> None:
-        self.time = NOW
-
-    def __call__(self) -> datetime:
-        return self.time
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(NOW)
 
 
 @pytest.fixture(params=ENTERPRISE)

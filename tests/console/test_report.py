@@ -4,7 +4,6 @@ import asyncio
 import base64
 import json
 import stat
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,8 @@ from coder_k8s.kube.objects import Kind, Manifest, Unstructured
 from tests.console.conftest import Console
 from tests.console.kubelet import node
 from tests.console.manifests import READY, labels, made, plane, pod, provisioner, proxy, put, with_conditions
-from tests.console.test_status import restricted
+from tests.console.reports import read
+from tests.support.installation import restricted_kubeconfig
 
 EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -252,11 +252,6 @@ def fixture(cluster: ClusterAccess, namespace: str, crds: None) -> Fixture:
     return Fixture(cluster, namespace)
 
 
-def read(path: Path) -> dict[str, str]:
-    with zipfile.ZipFile(path) as archive:
-        return {name.removeprefix("coder-k8s-report/"): archive.read(name).decode() for name in archive.namelist()}
-
-
 async def test_no_secret_leaves_with_a_report(fixture: Fixture, console: Console, tmp_path: Path) -> None:
     namespace, path = fixture.namespace, tmp_path / "report.zip"
     fixture.fill()
@@ -324,7 +319,7 @@ def test_what_may_not_be_read_is_told(
     console: Console, cluster: ClusterAccess, namespace: str, tmp_path: Path, operator_kubeconfig: Path
 ) -> None:
     put(cluster, CONTROL_PLANE, namespace, plane("prod", with_conditions(READY)))
-    config = restricted(cluster, namespace, tmp_path / "restricted", "coder-k8s-view")
+    config = restricted_kubeconfig(cluster, namespace, tmp_path / "restricted", "coder-k8s-view")
     path = tmp_path / "report.zip"
     done = console("report", "--kubeconfig", str(config), "-o", str(path))
     assert done.exit_code == 0

@@ -32,6 +32,7 @@ from tests.console.manifests import (
 )
 from tests.kube import kubeconfigs
 from tests.support.api import Api, say
+from tests.support.installation import restricted_kubeconfig
 
 BIN = Path(sys.executable).parent
 OF_GPU = labels("coder-provisioner", "gpu")
@@ -103,18 +104,8 @@ def test_nothing_of_that_name(console: Console, namespace: str) -> None:
     )
 
 
-def restricted(cluster: ClusterAccess, namespace: str, path: Path, role: str | None) -> Path:
-    """Somebody who may do in a namespace what a role allows, and nothing else."""
-    cluster.kubectl("create", "serviceaccount", "somebody", "-n", namespace)
-    if role:
-        subject = f"--serviceaccount={namespace}:somebody"
-        cluster.kubectl("create", "rolebinding", "somebody", f"--clusterrole={role}", subject, "-n", namespace)
-    token = cluster.kubectl("create", "token", "somebody", "-n", namespace).strip()
-    return cluster.write_kubeconfig(path, {"token": token}, namespace)
-
-
 def test_somebody_who_may_not_look(console: Console, cluster: ClusterAccess, namespace: str, tmp_path: Path) -> None:
-    config = restricted(cluster, namespace, tmp_path / "restricted", None)
+    config = restricted_kubeconfig(cluster, namespace, tmp_path / "restricted", None)
     done = console("status", "--kubeconfig", str(config))
     assert (done.exit_code, done.stdout) == (1, "")
     (line,) = done.stderr.splitlines()
@@ -124,7 +115,7 @@ def test_somebody_who_may_not_look(console: Console, cluster: ClusterAccess, nam
 def test_somebody_who_may_see_our_kinds_only(
     console: Console, cluster: ClusterAccess, namespace: str, tmp_path: Path, family: None, operator_kubeconfig: Path
 ) -> None:
-    config = restricted(cluster, namespace, tmp_path / "restricted", "coder-k8s-view")
+    config = restricted_kubeconfig(cluster, namespace, tmp_path / "restricted", "coder-k8s-view")
     done = console("status", "--kubeconfig", str(config))
     assert done.exit_code == 0
     assert "provisioner gpu" in done.output

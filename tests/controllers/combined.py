@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -12,25 +12,23 @@ import pytest
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.coderd.client import Client as Coderd
-from coder_k8s.coderd.connections import Connections, Endpoint
+from coder_k8s.coderd.connections import Connections
 from coder_k8s.coderd.errors import Unauthorized
 from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
-from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
 from coder_k8s.kube.conditions import find
-from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
-from tests.support import eventually
-from tests.support.children import collect_garbage, managed
-from tests.support.controlplanes import Clock, PlaneNamespace, env, operator_tokens, plane_namespace
-from tests.support.crashes import CrashPoint, crashable
+from coder_k8s.kube.kinds import HTTP_ROUTE, SECRET
+from coder_k8s.kube.objects import Key, Kind, Manifest
+from tests.support import eventually, objects
+from tests.support.children import collect_garbage
+from tests.support.clock import Clock
+from tests.support.controlplanes import PlaneNamespace, env, operator_tokens, plane_namespace
+from tests.support.crashes import CrashPoint
 from tests.support.databases import CoderdDatabase
-from tests.support.idle import idle
-from tests.support.operators import running
+from tests.support.objects import NAMESPACE
+from tests.support.operators import Builder, Operator
 
-NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=False)
-EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build)
 KINDS: tuple[tuple[Kind[Any], str], ...] = (
     (CONTROL_PLANE, "demo"),
@@ -43,43 +41,34 @@ FIRST, LAST = KINDS, tuple(reversed(KINDS))
 """The orders in which the control plane is deleted first, and last."""
 
 
-class CombinedNamespace:
+class CombinedNamespace(PlaneNamespace):
     """The file, the namespace that it is applied to, and Coder with its database."""
 
+    builders: tuple[Builder, ...] = BUILDERS
+    children_kinds = tuple(kind for kind in controlplane.wiring.CHILDREN if kind is not HTTP_ROUTE)
+
     def __init__(self, place: PlaneNamespace, database: CoderdDatabase) -> None:
-        self.place = place
-        self.client = place.client
+        super().__init__(place.client, place.kubeconfig, place.key, place.coderd, place.clock)
         self.state = place.coderd.state
         self.database = database
-        self.namespace = place.key.namespace
         self.access: Manifest = {}
         self.env = env(database.url)
 
-    @property
-    def routes(self) -> dict[Endpoint, Endpoint]:
-        host = f"demo.{self.namespace}.svc.cluster.local"
-        return {Endpoint(host, 80): Endpoint("127.0.0.1", self.place.coderd.port)}
-
-    @asynccontextmanager
-    async def operator(self, **options: Any) -> AsyncIterator[Runtime]:
-        options = {"connect_to": self.routes, "now": self.place.clock, **options}
-        async with running(self.place._kubeconfig, [self.namespace], *BUILDERS, **options) as runtime:
-            yield runtime
-
-    async def live(self, at: int, *, before: bool) -> list[str] | None:
-        """Let an operator work until all objects are gone, or it dies at a request; the requests if it lives."""
+    async def run_operator(self, at: int, *, before: bool) -> list[str] | None:
+        """Run an operator until all objects are gone, or it crashes at a request; the requests unless it crashed."""
         crash_point = CrashPoint()
         crash_point.crash_at(at, before=before)
-        place = self.place._kubeconfig, [self.namespace], self.routes, self.place.clock, crash_point
-        async with AsyncExitStack() as stack:
-            for build in BUILDERS:
-                await stack.enter_async_context(crashable(*place, build))
+        operator = self.operator(interceptor=crash_point)
 
-            async def over() -> bool:
-                return crash_point.crashed.is_set() or not [1 for each in KINDS if await self.find(*each) is not None]
+        async def over() -> bool:
+            return operator.crashed or not [1 for each in KINDS if await self.find(*each) is not None]
 
+        await operator.start()
+        try:
             await eventually(over, 60)
-            return None if crash_point.crashed.is_set() else crash_point.seen
+            return None if operator.crashed else crash_point.seen
+        finally:
+            await operator.kill()
 
     async def apply(self) -> None:
         """Make all three objects, and wait until they are ready."""
@@ -87,24 +76,24 @@ class CombinedNamespace:
         specs = ({"extraEnv": self.env, "operatorAccess": self.access}, plane, plane)
         for (kind, name), spec in zip(KINDS, specs, strict=True):
             await self.client.create(kind, {"metadata": {"namespace": self.namespace, "name": name}, "spec": spec})
-        await self.place.serve()
+        await self.roll_out()
         await eventually(self.has_everything, 30)
         for name in ("provisioner-build", "wsproxy-sydney"):
-            await self.place.serve(name=name)
+            await self.roll_out(name=name)
 
     async def has_everything(self) -> bool:
         made = await self.find(PROVISIONER, "build"), await self.find(WORKSPACE_PROXY, "sydney")
         return bool(made[0].status.provisioner_key_id and made[1].status.proxy_id)
 
-    async def become_ready(self, runtime: Runtime) -> None:
+    async def become_ready(self, operator: Operator) -> None:
         """Let daemons and proxy connect, and time pass until that is noticed."""
         key = (await self.find(PROVISIONER, "build")).status.provisioner_key_name
         self.state.connect_daemon("build-0", key)
         self.state.set_proxy("sydney", "ok")
-        await idle(runtime)
-        self.place.clock.advance(seconds=121)
+        await operator.wait_idle()
+        self.clock.advance(seconds=121)
         for kind, name in KINDS:
-            await self.annotate(kind, name, {"example.com/look": "again"})
+            await self.set_annotations(kind, name, {"example.com/look": "again"})
             await eventually(partial(self._is_ready, kind, name), 30)
 
     async def _is_ready(self, kind: Kind[Any], name: str) -> bool:
@@ -114,49 +103,30 @@ class CombinedNamespace:
         assert ready.status == "True", live.status.conditions
         return True
 
-    async def annotate(self, kind: Kind[Any], name: str, annotations: dict[str, str | None]) -> None:
-        await self.client.merge(kind, Key(self.namespace, name), {"metadata": {"annotations": annotations}})
-
     async def later(self, **spans: float) -> None:
         """Let time pass since now, by which the API server goes, and the operator look at all objects."""
-        self.place.clock.time = datetime.now(UTC) + timedelta(**spans)
+        self.clock.time = datetime.now(UTC) + timedelta(**spans)
         for kind, name in KINDS:
             with suppress(errors.NotFound):
-                await self.annotate(kind, name, {"example.com/look": str(spans)})
-
-    async def delete(self, kind: Kind[Any], name: str) -> None:
-        await self.place.delete(kind, name)
+                await self.set_annotations(kind, name, {"example.com/look": str(spans)})
 
     async def delete_all(self, order: tuple[tuple[Kind[Any], str], ...] = FIRST) -> None:
         for kind, name in order:
             await self.delete(kind, name)
 
-    async def find(self, kind: Kind[Any], name: str) -> Any:
-        try:
-            return await self.client.get(kind, Key(self.namespace, name))
-        except errors.NotFound:
-            return None
-
-    async def gone(self, *kinds: tuple[Kind[Any], str], within: float = 15) -> None:
+    async def all_gone(self, *kinds: tuple[Kind[Any], str], within: float = 15) -> None:
+        """Wait until these objects are gone, or all three."""
         for kind, name in kinds or KINDS:
-
-            async def check(kind: Kind[Any] = kind, name: str = name) -> bool:
-                return await self.find(kind, name) is None
-
-            await eventually(check, within)
+            await self.gone(kind, name, within)
 
     async def collect(self) -> None:
         """Remove what had an owner, as Kubernetes does."""
-        kinds = [kind for kind in controlplane.wiring.CHILDREN if kind.name != "HTTPRoute"]
-        await collect_garbage(self.client, await managed(self.client, kinds, [self.namespace]))
-
-    async def token(self) -> str:
-        return await self.place.token()
+        await collect_garbage(self.client, await self.children())
 
     async def is_accepted(self, token: str) -> bool:
         async with Connections() as connections:
             try:
-                await Coderd(connections, self.place.coderd.url, token).me()
+                await Coderd(connections, self.coderd.url, token).me()
             except Unauthorized:
                 return False
         return True
@@ -171,36 +141,28 @@ class CombinedNamespace:
         assert [note for reason, name in LEAKS for note in await self.notes(reason, name)] == []
 
     async def notes(self, reason: str, name: str) -> list[str]:
-        pages = self.client.list(EVENT, self.namespace)
-        found = [Unstructured.decode(item).manifest async for page in pages for item in page.items]
-        return [each["note"] for each in found if (each["reason"], each["regarding"]["name"]) == (reason, name)]
-
-    async def note(self, reason: str, name: str) -> str:
-        found = await eventually(lambda: self.notes(reason, name))
-        return found[-1]
+        return [each["note"] for each in await self.events(reason, name)]
 
     async def tear_down(self) -> None:
         """Begin to delete the namespace; a test plays the controller that empties it."""
-        await self.client.delete(NAMESPACE, await self.client.get(NAMESPACE, Key("", self.namespace)), unchanged=False)
+        await objects.delete(self.client, NAMESPACE, Key("", self.namespace))
 
     async def drop_secrets(self) -> None:
-        pages = self.client.list(SECRET, self.namespace)
-        for secret in [Unstructured.decode(item) async for page in pages for item in page.items]:
+        for secret in await objects.list_all(self.client, SECRET, self.namespace):
             await self.client.delete(SECRET, secret, unchanged=False)
 
-    async def rest(self, runtime: Runtime, seconds: float = 0.5) -> None:
+    async def stay_idle(self, operator: Operator, seconds: float = 0.5) -> None:
         """Give the operator time for what it should not do."""
-        await idle(runtime)
+        await operator.wait_idle()
         await asyncio.sleep(seconds)
-        await idle(runtime)
+        await operator.wait_idle()
 
 
 @asynccontextmanager
 async def combined_namespace(
     admin: Path, operator: Path, namespace: str, database: CoderdDatabase
 ) -> AsyncIterator[CombinedNamespace]:
-    clock = Clock()
-    clock.time = datetime.now(UTC)  # by which the API server says when an object was deleted
+    clock = Clock.at_present()  # by which the API server says when an object was deleted
     async with plane_namespace(admin, operator, namespace, database_url=database.url, clock=clock) as place:
         place.coderd.state.install_license()
         yield CombinedNamespace(place, database)

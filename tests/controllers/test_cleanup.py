@@ -47,19 +47,19 @@ def test_for_how_long_a_control_plane_waits(left: list[Dependent], seconds: floa
 
 @pytest.mark.parametrize("order", [FIRST, LAST], ids=["control plane first", "control plane last"])
 async def test_delete_and_apply_again(all_three: CombinedNamespace, order: Any) -> None:
-    async with all_three.operator() as runtime:
+    async with all_three.operator() as operator:
         await all_three.apply()
-        await all_three.become_ready(runtime)
+        await all_three.become_ready(operator)
         token = await all_three.token()
         assert await all_three.is_accepted(token)
 
         await all_three.delete_all(order)
-        await all_three.gone()
+        await all_three.all_gone()
         await all_three.assert_nothing_left(token)
 
         await all_three.collect()
         await all_three.apply()
-        await all_three.become_ready(runtime)
+        await all_three.become_ready(operator)
         assert await all_three.token() not in ("", token)
 
 
@@ -78,58 +78,58 @@ async def test_all_objects_of_the_category_at_once(
             f"--cache-dir={tmp_path}",
         )
         await asyncio.to_thread(cluster.kubectl, *command)
-        await all_three.gone()
+        await all_three.all_gone()
         await all_three.assert_nothing_left(token)
 
 
 async def test_a_control_plane_is_held_with_its_pods(all_three: CombinedNamespace) -> None:
-    async with all_three.operator() as runtime:
+    async with all_three.operator() as operator:
         await all_three.apply()
         token = await all_three.token()
-        await all_three.annotate(PROVISIONER, "build", {PAUSED: "true"})
+        await all_three.set_annotations(PROVISIONER, "build", {PAUSED: "true"})
         await all_three.delete_all()
-        await all_three.gone((WORKSPACE_PROXY, "sydney"))
-        await all_three.rest(runtime)
+        await all_three.gone(WORKSPACE_PROXY, "sydney")
+        await all_three.stay_idle(operator)
         plane = await all_three.find(CONTROL_PLANE, "demo")
         assert plane.metadata.finalizers == [CONTROL_PLANE_FINALIZER]
         assert await all_three.find(DEPLOYMENT, "demo") is not None
         assert await all_three.is_accepted(token)
         assert "CoderProvisioner build" in await all_three.note("CleanupWaiting", "demo")
 
-        await all_three.annotate(PROVISIONER, "build", {PAUSED: None})
-        await all_three.gone()
+        await all_three.set_annotations(PROVISIONER, "build", {PAUSED: None})
+        await all_three.all_gone()
         await all_three.assert_nothing_left(token)
 
 
 async def test_a_paused_control_plane_still_serves_its_provisioners(all_three: CombinedNamespace) -> None:
-    async with all_three.operator() as runtime:
+    async with all_three.operator() as operator:
         await all_three.apply()
         token = await all_three.token()
-        await all_three.annotate(CONTROL_PLANE, "demo", {PAUSED: "true"})
+        await all_three.set_annotations(CONTROL_PLANE, "demo", {PAUSED: "true"})
         await all_three.delete_all()
-        await all_three.gone((PROVISIONER, "build"), (WORKSPACE_PROXY, "sydney"))
-        await all_three.rest(runtime)
+        await all_three.all_gone((PROVISIONER, "build"), (WORKSPACE_PROXY, "sydney"))
+        await all_three.stay_idle(operator)
         assert await all_three.is_accepted(token)
         assert await all_three.left() == {token_name(all_three.namespace, "demo")}
-        await all_three.annotate(CONTROL_PLANE, "demo", {PAUSED: None})
-        await all_three.gone()
+        await all_three.set_annotations(CONTROL_PLANE, "demo", {PAUSED: None})
+        await all_three.all_gone()
         await all_three.assert_nothing_left(token)
 
 
 async def test_objects_that_stay_are_not_waited_for_long(all_three: CombinedNamespace) -> None:
     """They get nothing new from a control plane that is being deleted, and go on with the next one."""
-    async with all_three.operator() as runtime:
+    async with all_three.operator() as operator:
         await all_three.apply()
         token = await all_three.token()
         keys = {name: key.id for name, key in all_three.state.keys.items()}
         await all_three.delete(CONTROL_PLANE, "demo")
-        await all_three.annotate(PROVISIONER, "build", {"coder.com/rotate-key": "now"})
-        await all_three.rest(runtime)
+        await all_three.set_annotations(PROVISIONER, "build", {"coder.com/rotate-key": "now"})
+        await all_three.stay_idle(operator)
         assert await all_three.find(CONTROL_PLANE, "demo") is not None
         assert {name: key.id for name, key in all_three.state.keys.items()} == keys
 
         await all_three.later(seconds=31)
-        await all_three.gone((CONTROL_PLANE, "demo"))
+        await all_three.gone(CONTROL_PLANE, "demo")
         note = await all_three.note("CleanupGivenUp", "demo")
         assert "CoderProvisioner build" in note
         assert "CoderWorkspaceProxy sydney" in note
@@ -143,26 +143,26 @@ async def test_what_is_left_of_a_control_plane_that_is_gone_is_named(all_three: 
         await all_three.delete(CONTROL_PLANE, "demo")
         await eventually(lambda: all_three.notes("CleanupWaiting", "demo"))
         await all_three.later(seconds=31)
-        await all_three.gone((CONTROL_PLANE, "demo"))
+        await all_three.gone(CONTROL_PLANE, "demo")
         await all_three.delete_all(FIRST[1:])
-        await all_three.gone()
+        await all_three.all_gone()
         assert "build" in await all_three.note("ProvisionerKeyLeaked", "build")
         assert "sydney" in await all_three.note("WorkspaceProxyLeaked", "sydney")
 
 
 @pytest.mark.parametrize("back", [True, False])
 async def test_coderd_that_is_down(all_three: CombinedNamespace, back: bool) -> None:
-    async with all_three.operator() as runtime:
+    async with all_three.operator() as operator:
         await all_three.apply()
         token = await all_three.token()
         all_three.state.set(failing=True)
         await all_three.delete_all()
-        await all_three.rest(runtime)
+        await all_three.stay_idle(operator)
         assert {"build", "sydney"} <= await all_three.left()
         if back:
             all_three.state.set(failing=False)
         await all_three.later(seconds=0 if back else 301)
-        await all_three.gone()
+        await all_three.all_gone()
         all_three.state.set(failing=False)
         if back:
             await all_three.assert_nothing_left(token)
@@ -174,16 +174,16 @@ async def test_coderd_that_is_down(all_three: CombinedNamespace, back: bool) -> 
 
 
 async def test_a_database_that_is_down(all_three: CombinedNamespace) -> None:
-    async with all_three.operator() as runtime:
+    async with all_three.operator() as operator:
         await all_three.apply()
         await all_three.delete_all(FIRST[1:])
-        await all_three.gone(*FIRST[1:])
+        await all_three.all_gone(*FIRST[1:])
         await allow_connections(all_three, "false")
         await all_three.delete(CONTROL_PLANE, "demo")
-        await all_three.rest(runtime)
+        await all_three.stay_idle(operator)
         assert await all_three.find(CONTROL_PLANE, "demo") is not None
         await all_three.later(seconds=301)
-        await all_three.gone()
+        await all_three.all_gone()
         assert token_name(all_three.namespace, "demo") in await all_three.note("CleanupGivenUp", "demo")
         await allow_connections(all_three, "true")
 
@@ -197,12 +197,12 @@ async def test_an_operator_that_is_restarted_in_the_middle(all_three: CombinedNa
     async with all_three.operator():
         await all_three.apply()
         token = await all_three.token()
-        await all_three.annotate(PROVISIONER, "build", {PAUSED: "true"})
+        await all_three.set_annotations(PROVISIONER, "build", {PAUSED: "true"})
         await all_three.delete_all()
-        await all_three.gone((WORKSPACE_PROXY, "sydney"))
-    await all_three.annotate(PROVISIONER, "build", {PAUSED: None})
+        await all_three.gone(WORKSPACE_PROXY, "sydney")
+    await all_three.set_annotations(PROVISIONER, "build", {PAUSED: None})
     async with all_three.operator():
-        await all_three.gone()
+        await all_three.all_gone()
         await all_three.assert_nothing_left(token)
 
 
@@ -211,7 +211,7 @@ async def test_a_namespace_that_is_torn_down(
     all_three: CombinedNamespace, secrets: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Nothing waits for what cannot be had any more. No event is accepted there, so the log names what is left."""
-    async with all_three.operator() as runtime:
+    async with all_three.operator() as operator:
         await all_three.apply()
         token = await all_three.token()
         await all_three.tear_down()
@@ -219,12 +219,12 @@ async def test_a_namespace_that_is_torn_down(
             await all_three.drop_secrets()
             all_three.state.set(cut=True)
         await all_three.delete_all()
-        await all_three.gone()
+        await all_three.all_gone()
         all_three.state.set(cut=False)
         assert not await all_three.is_accepted(token)
         left = set() if secrets == "stay" else {"build", "sydney"}
         assert await all_three.left() == left
-        await eventually(lambda: runtime.recorder.idle)
+        await eventually(lambda: operator.runtime.recorder.idle)
         lines = [line.getMessage() for line in caplog.records if "Leaked" in line.getMessage()]
         named = {"build": "key build", "sydney": "workspace proxy sydney"}
         assert {name for name, words in named.items() if any(words in line for line in lines)} == left
@@ -232,7 +232,7 @@ async def test_a_namespace_that_is_torn_down(
 
 async def test_the_secret_of_the_database_is_deleted_too(all_three: CombinedNamespace) -> None:
     """As with one file that holds all: coderd still has the database, and revokes the token itself."""
-    await all_three.place.put_secret("database", url=all_three.database.url)
+    await all_three.put_secret("database", url=all_three.database.url)
     reference = {"secretKeyRef": {"name": "database", "key": "url"}}
     all_three.env = [{"name": CONNECTION_URL, "valueFrom": reference}]
     async with all_three.operator():
@@ -240,13 +240,13 @@ async def test_the_secret_of_the_database_is_deleted_too(all_three: CombinedName
         token = await all_three.token()
         await all_three.delete(SECRET, "database")
         await all_three.delete_all()
-        await all_three.gone()
+        await all_three.all_gone()
         await all_three.assert_nothing_left(token)
 
 
 async def test_the_finalizer_is_there_only_while_it_is_needed(all_three: CombinedNamespace) -> None:
     """With a given token, provisioners and proxies are all that there is to wait for."""
-    await all_three.place.put_secret("given", token=all_three.state.token)
+    await all_three.put_secret("given", token=all_three.state.token)
     all_three.access = {"tokenSecretRef": {"name": "given"}}
     async with all_three.operator():
         await all_three.apply()
@@ -254,7 +254,7 @@ async def test_the_finalizer_is_there_only_while_it_is_needed(all_three: Combine
         await all_three.delete_all(FIRST[1:])
         await eventually(lambda: is_free(all_three))
         await all_three.delete(CONTROL_PLANE, "demo")
-        await all_three.gone()
+        await all_three.all_gone()
     assert await all_three.is_accepted(all_three.state.token), "it is not the operator's to revoke"
 
 
@@ -263,15 +263,15 @@ async def is_free(all_three: CombinedNamespace) -> bool:
 
 
 async def test_a_service_of_another_owner_gets_no_token(all_three: CombinedNamespace) -> None:
-    async with all_three.operator() as runtime:
+    async with all_three.operator() as operator:
         await all_three.apply()
-        await all_three.client.merge(SERVICE, all_three.place.key, {"metadata": {"ownerReferences": None}})
-        await all_three.rest(runtime)
+        await all_three.client.merge(SERVICE, all_three.key, {"metadata": {"ownerReferences": None}})
+        await all_three.stay_idle(operator)
         asked = sum(all_three.state.requests.values())
         await all_three.delete_all()
-        await all_three.rest(runtime)
-        all_three.place.clock.time = datetime.now(UTC) + timedelta(seconds=301)
-        await all_three.gone(within=30)
+        await all_three.stay_idle(operator)
+        all_three.clock.time = datetime.now(UTC) + timedelta(seconds=301)
+        await all_three.all_gone(within=30)
         assert sum(all_three.state.requests.values()) == asked
         assert "build" in await all_three.note("ProvisionerKeyLeaked", "build")
 
@@ -293,7 +293,7 @@ async def test_foreground_deletion_ends(full_cluster: FullCluster, tmp_path: Pat
             f"--cache-dir={tmp_path}",
         )
         await asyncio.to_thread(full_cluster.kubectl, *command)
-        await made.gone()
+        await made.all_gone()
         assert not await made.is_accepted(token)
         for name, (reason, owner) in zip(("build", "sydney"), LEAKS, strict=False):
             if name in await made.left():

@@ -11,6 +11,7 @@ from coder_k8s.controllers.cleanup import Cleanup
 from coder_k8s.controllers.labels import PAUSED
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import ObjectMeta
+from tests.support.clock import Clock
 from tests.support.controlplanes import database
 
 from .combined import CombinedNamespace, all_three
@@ -27,17 +28,9 @@ def deleted(uid: str, at: datetime | None = DELETED) -> CoderWorkspaceProxy:
     return CoderWorkspaceProxy(metadata=metadata, spec=WorkspaceProxySpec())
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.time = DELETED
-
-    def __call__(self) -> datetime:
-        return self.time
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(DELETED)
 
 
 def after(clock: Clock, minutes: float) -> None:
@@ -79,34 +72,34 @@ def test_attempts_are_counted_by_uid_and_forgotten_with_the_object(clock: Clock)
 
 @pytest.mark.parametrize("starting", [False, True], ids=["coderd runs", "coderd is starting"])
 async def test_an_operator_that_was_down_leaves_nothing(all_three: CombinedNamespace, starting: bool) -> None:
-    async with all_three.operator() as runtime:
+    async with all_three.operator() as operator:
         await all_three.apply()
-        await all_three.become_ready(runtime)
+        await all_three.become_ready(operator)
         token = await all_three.token()
     await all_three.delete_all()
-    all_three.place.clock.time = datetime.now(UTC) + timedelta(minutes=6)
+    all_three.clock.time = datetime.now(UTC) + timedelta(minutes=6)
     all_three.state.set(failing=starting)
-    async with all_three.operator() as runtime:
+    async with all_three.operator() as operator:
         if starting:
             await all_three.note("WorkspaceProxyNotDeregistered", "sydney")
-            await all_three.rest(runtime)
+            await all_three.stay_idle(operator)
             assert await all_three.find(CONTROL_PLANE, "demo") is not None
             assert await all_three.find(PROVISIONER, "build") is not None
             all_three.state.set(failing=False)
-        await all_three.gone()
+        await all_three.all_gone()
     await all_three.assert_nothing_left(token)
 
 
 async def test_an_object_that_was_paused_gets_more_than_one_attempt(all_three: CombinedNamespace) -> None:
-    async with all_three.operator() as runtime:
+    async with all_three.operator() as operator:
         await all_three.apply()
-        await all_three.annotate(PROVISIONER, "build", {PAUSED: "true"})
+        await all_three.set_annotations(PROVISIONER, "build", {PAUSED: "true"})
         await all_three.delete(PROVISIONER, "build")
         all_three.state.set(failing=True)
-        all_three.place.clock.time = datetime.now(UTC) + timedelta(minutes=6)
-        await all_three.annotate(PROVISIONER, "build", {PAUSED: None})
-        await all_three.rest(runtime)
+        all_three.clock.time = datetime.now(UTC) + timedelta(minutes=6)
+        await all_three.set_annotations(PROVISIONER, "build", {PAUSED: None})
+        await all_three.stay_idle(operator)
         assert await all_three.find(PROVISIONER, "build") is not None
         all_three.state.set(failing=False)
-        await all_three.gone((PROVISIONER, "build"))
+        await all_three.gone(PROVISIONER, "build")
     assert not all_three.state.keys

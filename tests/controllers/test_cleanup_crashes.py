@@ -3,7 +3,6 @@
 import pytest
 
 from tests.support.controlplanes import database
-from tests.support.idle import idle
 
 from .combined import CombinedNamespace, all_three
 
@@ -12,14 +11,14 @@ __all__ = ["all_three", "database"]
 
 async def crash(all_three: CombinedNamespace, at: int, *, before: bool) -> bool:
     """Crash at a request of the deletion, and let the next operator end it; whether there was such a request."""
-    async with all_three.operator() as runtime:
+    async with all_three.operator() as operator:
         await all_three.apply()
-        await idle(runtime)
+        await operator.wait_idle()
     token = await all_three.token()
     await all_three.delete_all()
-    crashed = await all_three.live(at, before=before) is None
+    crashed = await all_three.run_operator(at, before=before) is None
     async with all_three.operator():
-        await all_three.gone()
+        await all_three.all_gone()
     await all_three.assert_nothing_left(token)
     await all_three.collect()
     return crashed

@@ -28,7 +28,7 @@ async def place(
 
 
 @pytest.fixture
-async def town(
+async def proxies(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> AsyncIterator[ProxyNamespace]:
     async with proxy_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
@@ -58,24 +58,24 @@ async def test_provisioner(place: ProvisionerNamespace) -> None:
         await eventually(changed)
         await place.ready(operator)
         assert_once(await place.deployment())
-        before = operator.writes()
-        await operator.reconcile(place.key())
-        assert operator.writes() == before
+        before = operator.write_requests()
+        await operator.reconcile(place.key)
+        assert operator.write_requests() == before
 
 
-async def test_workspace_proxy(town: ProxyNamespace) -> None:
-    async with town.operator() as operator:
-        await town.make(bootstrap=town.bootstrap, **TWICE)
-        await town.ready(operator)
-        assert_once(await town.deployment())
-        await town.change(image="coder:next")
+async def test_workspace_proxy(proxies: ProxyNamespace) -> None:
+    async with proxies.operator() as operator:
+        await proxies.make(bootstrap=proxies.bootstrap, **TWICE)
+        await proxies.ready(operator)
+        assert_once(await proxies.deployment())
+        await proxies.change(image="coder:next")
 
         async def changed() -> bool:
-            return image(await town.deployment()) == "coder:next"
+            return image(await proxies.deployment()) == "coder:next"
 
         await eventually(changed)
-        await town.ready(operator)
-        assert_once(await town.deployment())
-        before = operator.writes()
+        await proxies.ready(operator)
+        assert_once(await proxies.deployment())
+        before = operator.write_requests()
         await operator.later(seconds=1)
-        assert operator.writes() == before
+        assert operator.write_requests() == before

@@ -25,7 +25,7 @@ async def test_control_plane_is_deployed_and_gets_no_token(demo: PlaneNamespace,
         assert CONTROL_PLANE_FINALIZER in stalled.message
         assert REFUSED in stalled.message
         assert (await demo.event("Forbidden"))["note"] == stalled.message
-        await demo.serve()
+        await demo.roll_out()
         await demo.change(replicas=2)
         await demo.condition("OperatorAccessReady", "Forbidden", "Unknown")
         await operator.wait_idle()
@@ -33,9 +33,9 @@ async def test_control_plane_is_deployed_and_gets_no_token(demo: PlaneNamespace,
         assert deployment is not None
         assert (deployment.manifest["spec"]["replicas"], service is not None) == (2, True)
         assert await operator_tokens(database) == []
-        before = operator.writes()
+        before = operator.write_requests()
         await operator.reconcile()
-        assert operator.writes() - before == 1, "the finalizer is tried again, and nothing else"
+        assert operator.write_requests() - before == 1, "the finalizer is tried again, and nothing else"
     async with demo.operator():
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
@@ -43,7 +43,7 @@ async def test_control_plane_is_deployed_and_gets_no_token(demo: PlaneNamespace,
 async def test_access_of_a_control_plane_stays_as_it_was_known(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await demo.make(extraEnv=env(database.url))
     async with demo.operator() as operator:
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
         await operator.wait_idle()
         token = await demo.token()
@@ -51,7 +51,7 @@ async def test_access_of_a_control_plane_stays_as_it_was_known(demo: PlaneNamesp
         await drop_finalizers(demo.client, CONTROL_PLANE, demo.key)
         async with demo.operator() as operator:
             await demo.condition("OperatorAccessReady", "Forbidden", "True")
-            assert (await demo.plane()).status.operator_access_ready
+            assert (await demo.get()).status.operator_access_ready
             assert await demo.token() == token
     async with demo.operator():
         await demo.condition("Ready", "AllPartsReady", "True")
@@ -68,7 +68,7 @@ async def place(
 
 async def test_provisioner_gets_no_key(place: ProvisionerNamespace) -> None:
     await place.make()
-    async with without_finalizers(place.client, PROVISIONER, place.key()), place.operator() as operator:
+    async with without_finalizers(place.client, PROVISIONER, place.key), place.operator() as operator:
         condition = await place.condition("ProvisionerKeyReady", "Forbidden", "False")
         assert PROVISIONER_FINALIZER in condition.message
         await place.condition("Stalled", "Forbidden", "True")
@@ -80,8 +80,8 @@ async def test_deployment_of_a_provisioner_follows_the_spec(place: ProvisionerNa
     await place.make()
     async with place.operator() as operator:
         await place.ready(operator)
-        async with without_finalizers(place.client, PROVISIONER, place.key()):
-            await drop_finalizers(place.client, PROVISIONER, place.key())
+        async with without_finalizers(place.client, PROVISIONER, place.key):
+            await drop_finalizers(place.client, PROVISIONER, place.key)
             await place.change(replicas=3, tags={"zone": "b"})
             await place.condition("ProvisionerKeyReady", "Forbidden", "False")
             assert (await place.deployment()).manifest["spec"]["replicas"] == 3

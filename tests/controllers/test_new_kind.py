@@ -21,7 +21,7 @@ from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.kinds import CONFIG_MAP, SECRET
 from coder_k8s.kube.objects import Key, Kind
 from tests.support import eventually
-from tests.support.operators import running
+from tests.support.operators import Operator
 
 FINALIZER = "digests.example.com/cleanup"
 Condition = StrEnum("Condition", {"PUBLISHED": "Published"})
@@ -82,7 +82,8 @@ def build(runtime: Runtime, external: set[Key]) -> Controller:
 async def test_a_fourth_kind(cluster: ClusterAccess, namespace: str) -> None:
     install_crds(cluster, [RESOURCE])
     external, key = set[Key](), Key(namespace, "demo")
-    async with running(cluster.kubeconfig, [namespace], lambda runtime: build(runtime, external)) as runtime:
+    async with Operator(cluster.kubeconfig, [namespace], lambda runtime: build(runtime, external)) as operator:
+        runtime = operator.runtime
         client, digests, children = runtime.client, runtime.informer(DIGEST), runtime.informer(CONFIG_MAP)
         await client.create(DIGEST, {"metadata": key._asdict(), "spec": {"secretRef": {"name": "demo", "key": "text"}}})
         await eventually(

@@ -11,7 +11,7 @@ from coder_k8s.coderd.errors import RateLimited, Unavailable
 from coder_k8s.controllers.answers import RETRY, UNUSED
 from coder_k8s.controllers.queries import INTERVAL, CoderdQueries
 from coder_k8s.dev.coderd_server import CoderdServer
-from tests.support.provisioners import Clock
+from tests.support.clock import Clock
 
 DAEMONS = "/api/v2/organizations/{organization}/provisionerdaemons"
 ENTITLEMENTS = "/api/v2/entitlements"

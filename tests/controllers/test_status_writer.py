@@ -35,7 +35,7 @@ FOREIGN = {
 
 
 @dataclass
-class World:
+class Harness:
     """A control plane on a real API server, and a writer of its status."""
 
     client: Client
@@ -89,11 +89,11 @@ class World:
 
 
 @pytest.fixture
-async def world(cluster: ClusterAccess, crds: None, namespace: str) -> AsyncIterator[World]:
+async def harness(cluster: ClusterAccess, crds: None, namespace: str) -> AsyncIterator[Harness]:
     metrics = Metrics()
     async with Http(load(cluster.kubeconfig), "tests", metrics) as http:
         client = Client(http, "tests")
-        yield World(client, metrics, Recorder(client, "tests", "tests", metrics), namespace)
+        yield Harness(client, metrics, Recorder(client, "tests", "tests", metrics), namespace)
 
 
 def reporting(**fields: Any) -> Report:
@@ -121,9 +121,9 @@ def stuck(message: str = "pod demo-1: ErrImagePull") -> Report:
     return report
 
 
-async def test_first_write_says_what_holds(world: World) -> None:
-    await world.write(await world.create(), working(phase="Pending", url="http://demo"))
-    status = (await world.manifest())["status"]
+async def test_first_write_says_what_holds(harness: Harness) -> None:
+    await harness.write(await harness.create(), working(phase="Pending", url="http://demo"))
+    status = (await harness.manifest())["status"]
     assert (status["observedGeneration"], status["phase"], status["url"]) == (1, "Pending", "http://demo")
     conditions = {entry["type"]: (entry["status"], entry["reason"]) for entry in status["conditions"]}
     assert conditions == {
@@ -135,76 +135,76 @@ async def test_first_write_says_what_holds(world: World) -> None:
     assert {entry["observedGeneration"] for entry in status["conditions"]} == {1}
 
 
-async def test_what_somebody_changed_meanwhile_is_told_as_theirs_and_not_hidden_by_our_write(world: World) -> None:
-    seen = await world.create()
-    world.cache.replace("", [seen], seen.metadata.resource_version)
+async def test_what_somebody_changed_meanwhile_is_told_as_theirs_and_not_hidden_by_our_write(harness: Harness) -> None:
+    seen = await harness.create()
+    harness.cache.replace("", [seen], seen.metadata.resource_version)
     changes: list[Change[CoderControlPlane]] = []
-    world.cache.listen(changes.append)
-    await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"replicas": 3}})
-    await world.write(seen, working())
+    harness.cache.listen(changes.append)
+    await harness.client.merge(CONTROL_PLANE, harness.key, {"spec": {"replicas": 3}})
+    await harness.write(seen, working())
     theirs, ours = changes
     assert (theirs.writer, theirs.new and theirs.new.spec.replicas) == ("", 3)
     assert (ours.writer, ours.new and ours.new.spec.replicas) == ("tests", 3)
 
 
-async def test_same_again_is_no_request(world: World) -> None:
-    await world.write(await world.create(), working())
-    seen, before = await world.get(), world.requests()
-    world.now = LATE
-    await world.write(seen, working())
-    assert world.requests() == before
+async def test_same_again_is_no_request(harness: Harness) -> None:
+    await harness.write(await harness.create(), working())
+    seen, before = await harness.get(), harness.requests()
+    harness.now = LATE
+    await harness.write(seen, working())
+    assert harness.requests() == before
 
 
-async def test_the_write_is_in_the_cache_at_once(world: World) -> None:
-    await world.write(await world.create(), working(phase="Pending"))
-    known = world.cache.get(world.key)
+async def test_the_write_is_in_the_cache_at_once(harness: Harness) -> None:
+    await harness.write(await harness.create(), working(phase="Pending"))
+    known = harness.cache.get(harness.key)
     assert known is not None
-    assert known == await world.get()
+    assert known == await harness.get()
 
 
-async def test_transition_time_moves_only_with_the_status(world: World) -> None:
-    await world.write(await world.create(), working())
-    world.now = LATE
-    await world.write(await world.get(), working("still 0 of 1 pods are ready"))
-    same = condition(await world.manifest(), "Available")
+async def test_transition_time_moves_only_with_the_status(harness: Harness) -> None:
+    await harness.write(await harness.create(), working())
+    harness.now = LATE
+    await harness.write(await harness.get(), working("still 0 of 1 pods are ready"))
+    same = condition(await harness.manifest(), "Available")
     assert (same["message"], same["lastTransitionTime"]) == ("still 0 of 1 pods are ready", "2030-01-01T00:00:00Z")
-    await world.write(await world.get(), settled())
-    assert condition(await world.manifest(), "Available")["lastTransitionTime"] == "2030-01-02T00:00:00Z"
+    await harness.write(await harness.get(), settled())
+    assert condition(await harness.manifest(), "Available")["lastTransitionTime"] == "2030-01-02T00:00:00Z"
 
 
-async def test_own_condition_that_nobody_speaks_of_goes_and_a_foreign_one_stays(world: World) -> None:
+async def test_own_condition_that_nobody_speaks_of_goes_and_a_foreign_one_stays(harness: Harness) -> None:
     report = working()
     report.add("Exposed", True, reasons.APPLIED)
-    await world.write(await world.create(), report)
-    await world.write(await world.add_condition(FOREIGN), working())
-    live = await world.manifest()
+    await harness.write(await harness.create(), report)
+    await harness.write(await harness.add_condition(FOREIGN), working())
+    live = await harness.manifest()
     assert condition(live, "Exposed") == {}
     assert condition(live, "Audited") == FOREIGN
 
 
-async def test_survives_an_edit_meanwhile(world: World) -> None:
-    seen = await world.create()
-    await world.label("meanwhile")
-    await world.write(seen, working(phase="Pending"))
-    live = await world.manifest()
+async def test_survives_an_edit_meanwhile(harness: Harness) -> None:
+    seen = await harness.create()
+    await harness.label("meanwhile")
+    await harness.write(seen, working(phase="Pending"))
+    live = await harness.manifest()
     assert (live["status"]["phase"], live["metadata"]["labels"]) == ("Pending", {"edited": "meanwhile"})
 
 
-async def test_foreign_condition_that_came_meanwhile_stays(world: World) -> None:
-    seen = await world.create()
-    await world.add_condition(FOREIGN)
-    await world.write(seen, working())
-    live = await world.manifest()
+async def test_foreign_condition_that_came_meanwhile_stays(harness: Harness) -> None:
+    seen = await harness.create()
+    await harness.add_condition(FOREIGN)
+    await harness.write(seen, working())
+    live = await harness.manifest()
     assert condition(live, "Audited") == FOREIGN
     assert condition(live, "Available")["status"] == "False"
 
 
-async def test_pause_keeps_what_came_meanwhile(world: World) -> None:
-    await world.write(await world.create(), settled())
-    seen = await world.get()
-    await world.add_condition(FOREIGN)
-    await world.writer.pause(seen)
-    live = await world.manifest()
+async def test_pause_keeps_what_came_meanwhile(harness: Harness) -> None:
+    await harness.write(await harness.create(), settled())
+    seen = await harness.get()
+    await harness.add_condition(FOREIGN)
+    await harness.writer.pause(seen)
+    live = await harness.manifest()
     assert [condition(live, name).get("reason") for name in ("Ready", "Available", "Audited")] == [
         "Paused",
         "MinimumReplicasReady",
@@ -212,82 +212,85 @@ async def test_pause_keeps_what_came_meanwhile(world: World) -> None:
     ]
 
 
-async def test_newer_generation_has_the_last_word(world: World) -> None:
-    stale = await world.create()
-    await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"replicas": 2}})
-    await world.write(await world.get(), working(phase="Pending"))
-    before = await world.manifest()
-    await world.write(stale, settled(phase="Ready"))
+async def test_newer_generation_has_the_last_word(harness: Harness) -> None:
+    stale = await harness.create()
+    await harness.client.merge(CONTROL_PLANE, harness.key, {"spec": {"replicas": 2}})
+    await harness.write(await harness.get(), working(phase="Pending"))
+    before = await harness.manifest()
+    await harness.write(stale, settled(phase="Ready"))
     assert before["status"]["observedGeneration"] == 2
-    assert await world.manifest() == before
-    assert await world.events() == []
+    assert await harness.manifest() == before
+    assert await harness.events() == []
 
 
-async def test_older_generation_is_told_as_such_while_a_newer_one_waits(world: World) -> None:
-    stale = await world.create()
-    await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"replicas": 2}})
-    await world.write(stale, settled())
-    live = await world.manifest()
+async def test_older_generation_is_told_as_such_while_a_newer_one_waits(harness: Harness) -> None:
+    stale = await harness.create()
+    await harness.client.merge(CONTROL_PLANE, harness.key, {"spec": {"replicas": 2}})
+    await harness.write(stale, settled())
+    live = await harness.manifest()
     assert (live["metadata"]["generation"], live["status"]["observedGeneration"]) == (2, 1)
     assert {entry["observedGeneration"] for entry in live["status"]["conditions"]} == {1}
 
 
-async def test_namesake_is_left_alone(world: World) -> None:
-    seen = await world.create()
-    await world.client.delete(CONTROL_PLANE, seen)
-    await world.create()
-    await world.write(seen, settled())
-    assert "status" not in await world.manifest()
-    assert await world.events() == []
+async def test_namesake_is_left_alone(harness: Harness) -> None:
+    seen = await harness.create()
+    await harness.client.delete(CONTROL_PLANE, seen)
+    await harness.create()
+    await harness.write(seen, settled())
+    assert "status" not in await harness.manifest()
+    assert await harness.events() == []
 
 
-async def test_object_that_is_gone_needs_no_status(world: World) -> None:
-    seen = await world.create()
-    await world.client.delete(CONTROL_PLANE, seen)
-    await world.write(seen, settled())
-    assert await world.events() == []
+async def test_object_that_is_gone_needs_no_status(harness: Harness) -> None:
+    seen = await harness.create()
+    await harness.client.delete(CONTROL_PLANE, seen)
+    await harness.write(seen, settled())
+    assert await harness.events() == []
 
 
-async def test_events_tell_what_changed_once(world: World) -> None:
-    await world.write(await world.create(), working())
-    assert await world.events() == []
+async def test_events_tell_what_changed_once(harness: Harness) -> None:
+    await harness.write(await harness.create(), working())
+    assert await harness.events() == []
     for report in (stuck(), stuck(), stuck("pod demo-2: CrashLoopBackOff"), settled(), settled()):
-        await world.write(await world.get(), report)
-    assert await world.events() == [("Ready", "All components are ready"), ("RolloutStuck", "pod demo-1: ErrImagePull")]
+        await harness.write(await harness.get(), report)
+    assert await harness.events() == [
+        ("Ready", "All components are ready"),
+        ("RolloutStuck", "pod demo-1: ErrImagePull"),
+    ]
 
 
-async def break_off(world: World) -> None:
+async def break_off(harness: Harness) -> None:
     """A pass that the API server cuts short."""
-    seen = await world.get()
+    seen = await harness.get()
     with pytest.raises(errors.ServerError):
-        async with world.writer.report_failure(seen, StatusReport(seen.status)):
+        async with harness.writer.report_failure(seen, StatusReport(seen.status)):
             raise errors.ServerError(500, "InternalError", "etcdserver: request timed out")
 
 
-async def test_a_pass_that_breaks_off_is_told_of_an_object_of_which_nothing_is_known(world: World) -> None:
-    await world.create()
-    await break_off(world)
-    live = await world.manifest()
+async def test_a_pass_that_breaks_off_is_told_of_an_object_of_which_nothing_is_known(harness: Harness) -> None:
+    await harness.create()
+    await break_off(harness)
+    live = await harness.manifest()
     assert live["status"]["phase"] == "Pending"
     conditions = [condition(live, name) for name in ("Ready", "Reconciling", "Stalled")]
     assert [entry["status"] for entry in conditions] == ["False", "True", "False"]
     assert (conditions[0]["reason"], conditions[0]["message"]) == ("Retrying", "etcdserver: request timed out")
-    assert await world.events() == []
+    assert await harness.events() == []
 
 
 @pytest.mark.parametrize("verdict", [settled, stuck])
 async def test_a_pass_that_breaks_off_takes_back_no_verdict_on_this_generation(
-    world: World, verdict: Callable[[], Report]
+    harness: Harness, verdict: Callable[[], Report]
 ) -> None:
-    await world.write(await world.create(), verdict())
-    before, events = await world.manifest(), await world.events()
-    await break_off(world)
-    assert await world.manifest() == before
-    await world.write(await world.get(), verdict())
-    assert await world.events() == events
-    await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"replicas": 2}})
-    await break_off(world)
-    assert condition(await world.manifest(), "Ready")["reason"] == "Retrying"
+    await harness.write(await harness.create(), verdict())
+    before, events = await harness.manifest(), await harness.events()
+    await break_off(harness)
+    assert await harness.manifest() == before
+    await harness.write(await harness.get(), verdict())
+    assert await harness.events() == events
+    await harness.client.merge(CONTROL_PLANE, harness.key, {"spec": {"replicas": 2}})
+    await break_off(harness)
+    assert condition(await harness.manifest(), "Ready")["reason"] == "Retrying"
 
 
 def test_rejection_without_a_field_has_the_words_of_who_rejects() -> None:
@@ -307,9 +310,9 @@ def test_a_draft_records_what_is_assigned_and_leaves_the_status_alone() -> None:
         report.status.ulr = "http://new"  # type: ignore[attr-defined]
 
 
-async def test_a_field_that_was_not_assigned_keeps_its_live_value(world: World) -> None:
-    seen = await world.create()
-    await world.client.merge(CONTROL_PLANE, world.key, {"status": {"version": "v2.36.1"}}, "status")
-    await world.write(seen, working(url="http://demo"))
-    status = (await world.manifest())["status"]
+async def test_a_field_that_was_not_assigned_keeps_its_live_value(harness: Harness) -> None:
+    seen = await harness.create()
+    await harness.client.merge(CONTROL_PLANE, harness.key, {"status": {"version": "v2.36.1"}}, "status")
+    await harness.write(seen, working(url="http://demo"))
+    status = (await harness.manifest())["status"]
     assert (status["url"], status["version"]) == ("http://demo", "v2.36.1")

@@ -17,7 +17,7 @@ import pytest
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.processes import poll
 
-PATIENCE = 180.0
+TIMEOUT = 180.0
 SAMPLES = ("CoderControlPlane  coder/coder", "CoderProvisioner  coder/gpu", "CoderWorkspaceProxy  coder/sydney")
 
 
@@ -48,14 +48,14 @@ class Run:
         return ["  ".join(line.split()) for line in self.output.splitlines()]
 
     def wait_for(self, words: str) -> None:
-        assert poll(lambda: words in self.output or self.process.poll() is not None, PATIENCE), self.output
+        assert poll(lambda: words in self.output or self.process.poll() is not None, TIMEOUT), self.output
         assert words in self.output
 
     def end(self, *number: signal.Signals) -> int:
         """Send a signal, if one is given, and wait; nothing that it started may be left then."""
         for each in number:
             self.process.send_signal(each)
-        code = self.process.wait(PATIENCE)
+        code = self.process.wait(TIMEOUT)
         assert poll(lambda: not running_in(self.folder), 30), running_in(self.folder)
         return code
 
@@ -128,7 +128,7 @@ def test_state_survives_and_two_run_at_once(folders: Path, coder: str) -> None:
     assert_called_as_server(json.loads(called.read_text()), other)
 
     taken = Run(folders / "one")
-    assert taken.process.wait(PATIENCE) == 1
+    assert taken.process.wait(TIMEOUT) == 1
     assert f"another `coder-k8s dev` uses {folders / 'one'}" in taken.output
 
     assert again.end(signal.SIGKILL) == -signal.SIGKILL

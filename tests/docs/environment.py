@@ -43,7 +43,7 @@ CLUSTER_SCOPED = (
 )
 NAMESPACED = ("deployments", "services", "serviceaccounts", "roles", "rolebindings", "poddisruptionbudgets")
 GATEWAY_KINDS = re.compile(r"^  name: (gateways|httproutes)\.", re.MULTILINE)
-PATIENCE = 180.0
+TIMEOUT = 180.0
 
 
 class CommandFailed(AssertionError):
@@ -81,11 +81,11 @@ class DocsEnvironment:
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 output, _ = await shell.communicate()
         except TimeoutError:
             shell.kill()
-            raise CommandFailed(f"{block}: still running after {PATIENCE:g} s\n{self.state()}") from None
+            raise CommandFailed(f"{block}: still running after {TIMEOUT:g} s\n{self.state()}") from None
         said = output.decode(errors="replace")
         if shell.returncode != 0 or "unknown field" in said:
             raise CommandFailed(f"{block}: exit code {shell.returncode}\n{block.text}\n{said}\n{self.state()}")

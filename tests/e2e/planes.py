@@ -1,40 +1,29 @@
-"""What a user of the operator writes and sees."""
+"""Control planes as a user of the operator writes and reads them."""
 
 from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
-from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import Condition, find
-from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.objects import Key, Kind
-from tests.support import eventually
+from tests.support import eventually, objects
 
 ALONE = {"operatorAccess": {"disabled": True}}
-"""A control plane that needs nobody to come to rest."""
+"""A control plane that needs no coderd."""
 
 
 async def make(client: Client, key: Key, **spec: Any) -> CoderControlPlane:
     """Create a control plane."""
-    return await client.create(
-        CONTROL_PLANE, {"metadata": {"namespace": key.namespace, "name": key.name}, "spec": spec}
-    )
+    return await objects.create(client, CONTROL_PLANE, key, spec)
 
 
 async def exists(client: Client, kind: Kind[Any], key: Key) -> bool:
-    try:
-        await client.get(kind, key)
-    except errors.NotFound:
-        return False
-    return True
+    return await objects.find(client, kind, key) is not None
 
 
 async def serve(client: Client, key: Key) -> None:
-    """Say that the pod is ready, as soon as there is a Deployment that asks for one."""
-    await eventually(lambda: exists(client, DEPLOYMENT, key))
-    generation = (await client.get(DEPLOYMENT, key)).metadata.generation
-    counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
-    await client.merge(DEPLOYMENT, key, {"status": {"observedGeneration": generation, **counts}}, "status")
+    """Report that the pod is ready, as soon as there is a Deployment."""
+    await objects.roll_out(client, key)
 
 
 async def condition(client: Client, key: Key, type: str, reason: str) -> Condition:  # noqa: A002

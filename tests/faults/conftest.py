@@ -1,13 +1,13 @@
 """Places in which everything works, until something goes wrong."""
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
-from tests.controllers.controlplane.planes import observing
-from tests.controllers.controlplane.test_fields import rolling_out
+from tests.controllers.controlplane.planes import observing, rolling_out
+from tests.support.clock import SystemClock
 from tests.support.controlplanes import database, demo
 from tests.support.rotations import RotationNamespace, rotation_namespace
 
@@ -15,10 +15,12 @@ __all__ = ["database", "demo"]
 
 
 @pytest.fixture
-async def place(cluster: ClusterAccess, crds: None, namespace: str) -> AsyncIterator[RotationNamespace]:
+async def place(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> AsyncIterator[RotationNamespace]:
     """A namespace in which every Deployment is rolled out at once."""
     async with (
-        rotation_namespace(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place,
+        rotation_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, SystemClock()) as place,
         observing(cluster.kubeconfig, [namespace]) as observer,
         rolling_out(observer),
     ):

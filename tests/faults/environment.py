@@ -1,4 +1,4 @@
-"""All that an operator has to do with: people who want something of it, and neighbours that cause trouble."""
+"""A namespace with users who change objects, and servers with faults."""
 
 import asyncio
 import time
@@ -17,6 +17,7 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Kind, Object
 from tests.support import controlplanes, rotations
+from tests.support.clock import Clock
 from tests.support.databases import CoderdDatabase
 
 from .faulty_servers import Fault, FaultyServer, inject_faults, refusing
@@ -28,18 +29,18 @@ CHILDREN = (DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_AC
 
 @dataclass
 class FaultyEnvironment:
-    """A seed makes everybody in it do the same again, as far as the operator lets them."""
+    """Users and faults; the same seed makes the same random choices."""
 
     work: Workload
     home: LicensedPlane
     routes: dict[Endpoint, Endpoint]
     faults: list[dict[str, Fault]]
-    """What may happen to each of the neighbours."""
+    """The faults of each server."""
     rng: Random
     injected: Counter[str] = field(default_factory=Counter)
 
     async def live(self, seconds: float, faulty_seconds: float, longest: float) -> None:
-        """Let everybody work for a while, with troubles for a part of that time."""
+        """Let users work for some seconds, with faults for a part of that time."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.work.run(seconds))
             group.create_task(self.home.run(seconds))
@@ -67,7 +68,7 @@ class FaultyEnvironment:
         return [(kind, kind.type.decode(item)) async for page in pages for item in page.items]
 
     async def differences(self) -> list[str]:
-        """What is not at rest yet."""
+        """What differs from the steady state."""
         return await self.work.differences() + await self.home.differences()
 
 
@@ -85,7 +86,7 @@ async def faulty_environment(
         FaultyServer(database.server.port) as postgres,
     ):
         key = Key(place.namespace, "home")
-        site = controlplanes.PlaneNamespace(place.client, kubeconfig, key, own, controlplanes.Clock())
+        site = controlplanes.PlaneNamespace(place.client, kubeconfig, key, own, Clock())
         home = LicensedPlane(site, database, Random(rng.random()))  # noqa: S311
         await home.make(database.url.replace(f":{database.server.port}/", f":{postgres.port}/"))
         domain = f"{place.namespace}.svc.cluster.local"

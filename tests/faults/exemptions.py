@@ -23,13 +23,13 @@ class Exemption(NamedTuple):
 _SHALLOW = r"(?!(affinity|securityContext)\.|podSecurityContext\.\w+Options)\w+(\.\w+)?"
 """Fields of ours; deeper in objects of Kubernetes, which are passed on as they are, nothing is something."""
 
-QUIET = (
+INVISIBLE = (
     Exemption("nothing in it is as much as no field", _SHALLOW, is_bare),
     Exemption("the probe is off", r"livenessProbe\.(?!enabled$)\w+"),
     Exemption("coderd keeps no tag without a value", r"tags\.\*", lambda value: value == {"a": ""}),
     Exemption("the key is not that old yet", r"key\.rotation\.interval"),
 )
-ALIKE = (
+INDISTINCT = (
     Exemption("this cluster has no Gateway API", r"expose\.gateway\..*"),
     Exemption("pods of this API server have no such volumes", r"volumes.*\.(clusterTrustBundle|podCertificate)\..*"),
     Exemption("a quantity is the same as text", r"volumes\[\]\..*", lambda value: "'1'" in repr(value)),

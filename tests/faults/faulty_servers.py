@@ -1,4 +1,4 @@
-"""Servers that are slow, silent, not there or not themselves from time to time."""
+"""Proxies that make a server slow, silent, unreachable or replaced for a time."""
 
 import asyncio
 import socket
@@ -15,40 +15,40 @@ BACK_SOON = b"<html><body>Back soon</body></html>"
 HTML = b"Content-Type: text/html\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(BACK_SOON), BACK_SOON)
 
 Fault = Callable[[], AbstractAsyncContextManager[None]]
-Conversation = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class FaultyServer:
-    """A port before a server, which passes on what is said unless there is trouble.
+    """A TCP proxy before a server that injects faults.
 
-    Trouble begins and ends with a cut of all connections, so that nobody is spared who came before it.
+    A fault begins and ends with all connections aborted, so that it affects those that were open before.
     """
 
     def __init__(self, port: int, pause: float = 0.5) -> None:
         self.port = 0
         self._inner = port
         self._pause = pause
-        self._converse: Conversation = self._pass_on
-        self._links: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._handle: Handle = self._forward
+        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def __aenter__(self) -> Self:
-        self._place = socket.socket()  # keeps the port while nobody listens
-        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        self._place.bind(("127.0.0.1", 0))
-        self.port = self._place.getsockname()[1]
+        self._reserved = socket.socket()  # reserves the port while no server listens
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._reserved.bind(("127.0.0.1", 0))
+        self.port = self._reserved.getsockname()[1]
         await self._listen()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        await self._cut()
-        self._place.close()
+        await self._abort_connections()
+        self._reserved.close()
 
     @asynccontextmanager
     async def down(self) -> AsyncIterator[None]:
         """Connections are refused."""
         self._server.close()
-        await self._cut()
+        await self._abort_connections()
         try:
             yield
         finally:
@@ -56,54 +56,54 @@ class FaultyServer:
 
     def slow(self) -> AbstractAsyncContextManager[None]:
         """Every part of an answer comes late."""
-        return self._otherwise(self._dawdle)
+        return self._handling(self._delay)
 
     def silent(self) -> AbstractAsyncContextManager[None]:
-        """Connections are taken, and nothing is said."""
-        return self._otherwise(self._ignore)
+        """Connections are accepted, and nothing is answered."""
+        return self._handling(self._hang)
 
     def away(self) -> AbstractAsyncContextManager[None]:
-        """A load balancer answers that there is nobody, in HTML."""
-        return self._otherwise(self._excuse)
+        """A load balancer answers 502, in HTML."""
+        return self._handling(self._bad_gateway)
 
     def strange(self) -> AbstractAsyncContextManager[None]:
-        """Somebody else answers, in HTML, as if all were well."""
-        return self._otherwise(self._pretend)
+        """Another server answers 200, in HTML."""
+        return self._handling(self._wrong_server)
 
     @asynccontextmanager
-    async def _otherwise(self, converse: Conversation) -> AsyncIterator[None]:
-        self._converse = converse
-        await self._cut()
+    async def _handling(self, handle: Handle) -> AsyncIterator[None]:
+        self._handle = handle
+        await self._abort_connections()
         try:
             yield
         finally:
-            self._converse = self._pass_on
-            await self._cut()
+            self._handle = self._forward
+            await self._abort_connections()
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, reuse_port=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = asyncio.create_task(self._serve(reader, writer))
-        self._links[link] = writer
-        link.add_done_callback(self._links.pop)
+        connection = asyncio.create_task(self._serve(reader, writer))
+        self._connections[connection] = writer
+        connection.add_done_callback(self._connections.pop)
 
-    async def _cut(self) -> None:
-        links = dict(self._links)
-        for link, writer in links.items():
+    async def _abort_connections(self) -> None:
+        connections = dict(self._connections)
+        for connection, writer in connections.items():
             writer.transport.abort()
-            link.cancel()
-        await asyncio.gather(*links, return_exceptions=True)
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            await self._converse(reader, writer)
+            await self._handle(reader, writer)
         except (OSError, asyncio.IncompleteReadError):
-            pass  # whoever came has gone, or the server is really not there
+            pass  # the client has gone, or the server is unreachable
         finally:
             writer.close()
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause: float = 0) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause: float = 0) -> None:
         onward_reader, onward_writer = await asyncio.open_connection("127.0.0.1", self._inner)
         try:
             async with asyncio.TaskGroup() as group:
@@ -114,23 +114,23 @@ class FaultyServer:
         finally:
             onward_writer.close()
 
-    async def _dawdle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._pass_on(reader, writer, self._pause)
+    async def _delay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._forward(reader, writer, self._pause)
 
-    async def _ignore(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _hang(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(-1)
 
-    async def _excuse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _bad_gateway(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 502 Bad Gateway\r\n" + HTML)
 
-    async def _pretend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _wrong_server(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 200 OK\r\n" + HTML)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause: float) -> None:
-    """Pass on until one side has ended; then so does the other."""
+    """Forward until one side has ended, then end the other."""
     while data := await reader.read(1 << 16):
         await asyncio.sleep(pause)
         writer.write(data)
@@ -140,7 +140,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, paus
 
 @asynccontextmanager
 async def refusing(database: CoderdDatabase) -> AsyncIterator[None]:
-    """The server is there and lets nobody into this database."""
+    """The server refuses connections to this database."""
     await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS false")
     try:
         yield
@@ -151,7 +151,7 @@ async def refusing(database: CoderdDatabase) -> AsyncIterator[None]:
 async def inject_faults(
     faults: Mapping[str, Fault], rng: Random, seconds: float, longest: float, done: Counter[str]
 ) -> None:
-    """Have one trouble after the other, each for a while, in random order, until the time is over."""
+    """Inject one fault after the other, each for a random time, in random order, until the time is over."""
     end = time.monotonic() + seconds
     while True:
         for name in rng.sample(sorted(faults), len(faults)):

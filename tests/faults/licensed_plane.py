@@ -1,4 +1,4 @@
-"""A control plane into which the operator gets by its database, with a license, and people who keep changing that."""
+"""A control plane with operator access through its database and a license, and users who change both."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -19,7 +19,7 @@ LICENSE = "license"
 
 @dataclass
 class LicensedPlane:
-    """What is done to that control plane, and what must hold when all is over."""
+    """Random changes of that control plane, and the steady state that must follow."""
 
     site: PlaneNamespace
     database: CoderdDatabase
@@ -65,8 +65,8 @@ class LicensedPlane:
         await self.site.change(replicas=self.rng.randint(1, 4))
 
     async def differences(self) -> list[str]:
-        """What is not at rest yet."""
-        plane = await self.site.plane()
+        """What differs from the steady state."""
+        plane = await self.site.get()
         conditions = {each.type: each for each in plane.status.conditions}
         ready = conditions.get("Ready")
         where = plane.status.operator_token_secret_ref

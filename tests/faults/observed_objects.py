@@ -1,12 +1,10 @@
 """Objects whose specs are changed and changed back, and all that the operator makes of them."""
 
-import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,24 +13,22 @@ from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
 from coder_k8s.controllers.controlplane.wiring import CHILDREN
-from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
-from tests.controllers.controlplane.planes import Observer, observing
-from tests.controllers.controlplane.test_fields import rolling_out
+from tests.controllers.controlplane.planes import Observer, observing, rolling_out
 from tests.support import eventually
 from tests.support.children import flat
-from tests.support.idle import busy
-from tests.support.operators import running
+from tests.support.clock import SystemClock
+from tests.support.operators import Operator
 from tests.support.rotations import RotationNamespace, rotation_namespace
 
 from .examples import CODER_URL
 from .mutations import Mutation
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 SOON = 1.0
 """A pass that is due by then, in seconds, belongs to the work under way: many such passes are a hot loop."""
 VOLATILE = re.compile(
@@ -45,18 +41,15 @@ SPECS: dict[Kind[Any], Manifest] = {
     PROVISIONER: {"controlPlaneRef": {"name": "one"}},
     WORKSPACE_PROXY: {"controlPlaneRef": {"name": "one"}},
 }
-BUILDERS = {
-    CONTROL_PLANE: controlplane.build,
-    PROVISIONER: provisioner.build,
-    WORKSPACE_PROXY: workspaceproxy.build,
-}
+BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build)
+"""In the order of the specs."""
 
 State = frozenset[tuple[str, str]]
 """Places and their values."""
 
 
-class Rest(NamedTuple):
-    """What there is when the operator has nothing left to do."""
+class SteadyState(NamedTuple):
+    """All that the operator decides, when it is idle."""
 
     stalled: bool
     state: State
@@ -64,16 +57,16 @@ class Rest(NamedTuple):
 
 @dataclass
 class ObservedObject:
-    """An object with the operator that cares for it."""
+    """An object with the operator that reconciles it."""
 
-    runtime: Runtime
+    operator: Operator
     controller: Controller
     observer: Observer
     coderds: Mapping[str, CoderdServer]
     kind: Kind[Any]
     key: Key
     generation: int = 1
-    looks: dict[tuple[str, int], Mutation] = field(default_factory=dict)
+    first_changes: dict[tuple[str, int], Mutation] = field(default_factory=dict)
     """The first change of a field that led to a state, known by its hash."""
     exemptions: set[str] = field(default_factory=set)
     """The reasons that were needed for changes that show nowhere, or look like another."""
@@ -82,13 +75,13 @@ class ObservedObject:
     """How often the operator has reconciled this object; it also reconciles the control planes of the others."""
 
     def __post_init__(self) -> None:
-        reconcile = self.controller._reconcile
+        reconcile = self.controller.reconcile
 
         async def counted(key: Key) -> float | None:
             self.reconciles += key == self.key
             return await reconcile(key)
 
-        self.controller._reconcile = counted
+        self.controller.reconcile = counted
 
     async def put(self, spec: Manifest) -> bool:
         """Whether this spec is another one, also with all its defaults."""
@@ -97,28 +90,29 @@ class ObservedObject:
         self.generation = live.metadata.generation
         return self.generation != before
 
-    async def rest(self) -> Rest:
+    async def wait_steady(self) -> SteadyState:
         """Wait until the operator has spoken about the present spec, and nothing is left to do."""
-        return await eventually(self._resting, PATIENCE)
+        return await eventually(self._steady_state, TIMEOUT)
 
-    def _resting(self) -> Rest:
-        known = self.runtime.informers[self.kind].get(self.key)
+    def _steady_state(self) -> SteadyState:
+        known = self.operator.informers[self.kind].get(self.key)
         assert known is not None
         assert known.metadata.generation == self.generation, "the operator has yet to hear of the spec"
         assert known.status.observed_generation == self.generation, "the operator has yet to speak about the spec"
-        self._assert_quiet()
+        self._assert_idle()
         stalled = find(known.status.conditions, "Stalled")
         assert stalled is not None
         assert stalled.reason
         assert stalled.status != "True" or stalled.message
-        return Rest(stalled.status == "True", frozenset(self._entries(known.status)))
+        return SteadyState(stalled.status == "True", frozenset(self._entries(known.status)))
 
-    def _assert_quiet(self) -> None:
+    def _assert_idle(self) -> None:
         """No pass is under way or due, nobody has yet to hear of a change, and every Deployment is rolled out."""
-        assert not busy(self.runtime, self.controller.name), "the operator is at work"
-        timer = self.controller.queue._timers.get(self.key)
-        assert timer is None or timer.when() - asyncio.get_running_loop().time() > SOON, "the operator goes on at once"
-        ours = [(kind.name, child) for kind in CHILDREN for child in self.runtime.informers[kind] if self._owns(child)]
+        queue = self.controller.queue
+        assert queue.idle, "the operator reconciles"
+        due = queue.next_due(self.key)
+        assert due is None or due > SOON, "the operator goes on at once"
+        ours = [(kind.name, child) for kind in CHILDREN for child in self.operator.informers[kind] if self._owns(child)]
         theirs = [(kind, child) for (kind, _), child in self.observer.children().items() if self._owns(child)]
         assert {_version(*each) for each in ours} == {_version(*each) for each in theirs}, "somebody will hear of news"
         for kind, child in theirs:
@@ -152,30 +146,21 @@ def _version(kind: str, child: Unstructured) -> tuple[str, Key, str]:
 
 
 @asynccontextmanager
-async def observing_objects(admin: Path, operator: Path, namespace: str) -> AsyncIterator[list[ObservedObject]]:
+async def observing_objects(admin: Path, kubeconfig: Path, namespace: str) -> AsyncIterator[list[ObservedObject]]:
     """One object of each kind, ready."""
-    built: dict[Kind[Any], Controller] = {}
-
-    def builder(kind: Kind[Any]) -> Callable[[Runtime], Controller]:
-        def build(runtime: Runtime) -> Controller:
-            built[kind] = BUILDERS[kind](runtime)
-            return built[kind]
-
-        return build
-
     async with (
-        rotation_namespace(admin, namespace, lambda: datetime.now(UTC)) as place,
-        running(operator, [namespace], *map(builder, SPECS), connect_to=routes(place)) as runtime,
+        rotation_namespace(admin, kubeconfig, namespace, SystemClock()) as place,
+        Operator(kubeconfig, [namespace], *BUILDERS, connect_to=routes(place)) as operator,
         observing(admin, [namespace]) as observer,
         rolling_out(observer),
     ):
         observed_objects = []
-        for kind, spec in SPECS.items():
+        for (kind, spec), controller in zip(SPECS.items(), operator.controllers, strict=True):
             key = Key(namespace, f"demo-{kind.name.lower()}")
             await observer.client.create(kind, {"metadata": {"namespace": namespace, "name": key.name}, "spec": spec})
-            observed_objects.append(ObservedObject(runtime, built[kind], observer, place.coderds, kind, key))
+            observed_objects.append(ObservedObject(operator, controller, observer, place.coderds, kind, key))
         for observed in observed_objects:
-            await eventually(partial(_is_up, observed), PATIENCE)
+            await eventually(partial(_is_up, observed), TIMEOUT)
         yield observed_objects
 
 

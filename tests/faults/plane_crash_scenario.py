@@ -1,9 +1,7 @@
 """A control plane with a database, a license and rights in another namespace, for operators that crash."""
 
-import base64
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +14,17 @@ from coder_k8s.controllers.controlplane.rbac import OPT_IN
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import make_license
 from coder_k8s.dev.postgres import Postgres
-from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
 from coder_k8s.kube.objects import Key, Unstructured
+from tests.support import objects
 from tests.support.children import Children, collect_garbage, lines, managed
-from tests.support.controlplanes import Clock, PlaneNamespace, env, operator_tokens, plane_namespace
-from tests.support.crash_scenarios import CrashScenario, Event, OperatorSetup, State
+from tests.support.clock import Clock
+from tests.support.controlplanes import PlaneNamespace, env, operator_tokens, plane_namespace
+from tests.support.crash_scenarios import CrashScenario, Event, State
 from tests.support.crashes import is_rolled_out
 from tests.support.databases import CoderdDatabase, create_database
 from tests.support.gateways import accepting
+from tests.support.objects import value_of_secret
 
 GATEWAY = {"host": "coder.example.com", "parentRefs": [{"name": "public"}]}
 INGRESS = {"host": "coder.example.com"}
@@ -35,13 +35,13 @@ ENVIRONMENT, LICENSE = "environment", "license"
 class PlaneCrashScenario(CrashScenario):
     """One control plane."""
 
-    def __init__(self, setup: OperatorSetup, demo: PlaneNamespace, database: CoderdDatabase) -> None:
-        super().__init__(setup)
+    def __init__(self, demo: PlaneNamespace, routes: Mapping[Endpoint, Endpoint], database: CoderdDatabase) -> None:
+        super().__init__(demo, routes)
         self.demo = demo
-        self.away, self.other = (f"{demo.key.namespace}-{name}" for name in ("away", "other"))
+        self.away, self.other = (f"{demo.namespace}-{name}" for name in ("away", "other"))
         self.licenses = [make_license(demo.clock(), trial=trial) for trial in (False, True)]
         self._database = database
-        self._kinds = [kind for kind in wiring.CHILDREN if "" in setup.namespaces or kind is not HTTP_ROUTE]
+        self._kinds = [kind for kind in wiring.CHILDREN if "" in demo.watched or kind is not HTTP_ROUTE]
 
     async def make(self) -> None:
         """A control plane whose coderd has never seen an operator; nothing may be left of the one before."""
@@ -59,10 +59,7 @@ class PlaneCrashScenario(CrashScenario):
         )
 
     async def subject(self) -> CoderControlPlane | None:
-        try:
-            return await self.demo.plane()
-        except errors.NotFound:
-            return None
+        return await objects.find(self.demo.client, CONTROL_PLANE, self.demo.key)
 
     async def state(self) -> State:
         plane = await self.subject()
@@ -82,7 +79,7 @@ class PlaneCrashScenario(CrashScenario):
         live = await self.demo.find(DEPLOYMENT, self.demo.key.name)
         if live is None or is_rolled_out(live):
             return False
-        await self.demo.serve(live.manifest["spec"]["replicas"])
+        await self.demo.roll_out(live.manifest["spec"]["replicas"])
         return True
 
     def pass_time(self) -> None:
@@ -106,13 +103,12 @@ class PlaneCrashScenario(CrashScenario):
 
     async def _children(self) -> Children:
         client = self.demo.client
-        here = await managed(client, self._kinds, [self.demo.key.namespace])
+        here = await managed(client, self._kinds, [self.demo.namespace])
         return [*here, *await managed(client, (ROLE, ROLE_BINDING), [self.away, self.other])]
 
     async def _tokens(self, secrets: list[Unstructured]) -> list[bool]:
         """Of every token in the database whether a Secret of ours holds it."""
-        values = [(child.manifest.get("data") or {}).get("token", "") for child in secrets]
-        held = {base64.b64decode(value).decode().partition("-")[0] for value in values}
+        held = {value_of_secret(child, "token").partition("-")[0] for child in secrets}
         own = token_name(*self.demo.key)
         found = await operator_tokens(self._database)
         return [identifier in held for identifier, name in found if name in (own, f"{own}-2")]
@@ -128,22 +124,17 @@ async def crash_scenario(
         metadata = {"name": name, "labels": {OPT_IN: home}}
         cluster.request("POST", "/api/v1/namespaces", {"metadata": metadata})
     database = await create_database(postgres, "2.36.1")
-    clock = Clock()
-    clock.time = datetime.now(UTC)
+    clock = Clock.at_present()
     async with (
         plane_namespace(cluster.kubeconfig, kubeconfig, home, database_url=database.url, clock=clock) as demo,
         accepting(demo.client) if everywhere else nullcontext(),
     ):
         service = f"{demo.key.name}.{home}.svc.cluster.local"
-        setup = OperatorSetup(
-            kubeconfig=kubeconfig,
-            namespaces=[""] if everywhere else [home, *neighbours],
-            routes={Endpoint(service, port): Endpoint("127.0.0.1", demo.coderd.port) for port in PORTS},
-            now=clock,
-            build=wiring.build if everywhere else partial(wiring.build, allow_workspace_namespaces=[f"{home}-*"]),
-            key=demo.key,
-        )
-        scenario = PlaneCrashScenario(setup, demo, database)
+        routes = {Endpoint(service, port): Endpoint("127.0.0.1", demo.coderd.port) for port in PORTS}
+        demo.watched = [""] if everywhere else [home, *neighbours]
+        if not everywhere:
+            demo.builders = (partial(wiring.build, allow_workspace_namespaces=[f"{home}-*"]),)
+        scenario = PlaneCrashScenario(demo, routes, database)
         await demo.put_secret("given", token=demo.coderd.state.token)
         await scenario.take(PlaneCrashScenario.make)
         yield scenario
@@ -195,7 +186,7 @@ EVENTS = {
     ),
     "consent": Event(
         lambda scenario: scenario.agree(scenario.away, None),
-        lambda scenario: scenario.agree(scenario.away, scenario.demo.key.namespace),
+        lambda scenario: scenario.agree(scenario.away, scenario.demo.namespace),
     ),
     "token moved": Event(
         change(operatorAccess={"generatedTokenSecretName": "moved"}),

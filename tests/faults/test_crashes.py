@@ -16,8 +16,8 @@ from .plane_crash_scenario import EVENTS, PlaneCrashScenario, crash_scenario
 
 SLICE = 2
 """At how many requests of an event a crash is tried in every run of the tests."""
-BESIDE = ("POST events", "PATCH events/*")
-"""Written beside the passes: when is a matter of luck."""
+IGNORED = ("POST events", "PATCH events/*")
+"""Written beside the reconciles, at random times."""
 
 
 @pytest.fixture
@@ -30,7 +30,9 @@ async def scenario(
 
 
 @pytest.fixture
-async def whole_drill(fresh_cluster: Cluster, postgres: Postgres, tmp_path: Path) -> AsyncIterator[PlaneCrashScenario]:
+async def whole_scenario(
+    fresh_cluster: Cluster, postgres: Postgres, tmp_path: Path
+) -> AsyncIterator[PlaneCrashScenario]:
     """An operator of a whole cluster with the Gateway API; the other namespaces agree by their label."""
     install_crds(fresh_cluster)
     install_gateway_api(fresh_cluster)
@@ -48,18 +50,17 @@ async def test_some_crashes_are_survived(scenario: PlaneCrashScenario, event: st
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("event", EVENTS)
-async def test_every_crash_is_survived(whole_drill: PlaneCrashScenario, event: str) -> None:
-    print(f"{event}: {await crash_everywhere(whole_drill, EVENTS[event])} crashes")  # noqa: T201
+async def test_every_crash_is_survived(whole_scenario: PlaneCrashScenario, event: str) -> None:
+    print(f"{event}: {await crash_everywhere(whole_scenario, EVENTS[event])} crashes")  # noqa: T201
 
 
 @pytest.fixture
 async def injector(
     scenario: PlaneCrashScenario, cluster: ClusterAccess, operator_kubeconfig: Path, tmp_path: Path
 ) -> AsyncIterator[CrashInjector]:
-    setup = scenario.setup
-    watched, allowed = ",".join(setup.namespaces), f"{setup.key.namespace}-*"
+    watched, allowed = ",".join(scenario.demo.watched), f"{scenario.demo.namespace}-*"
     flags = (f"--watch-namespaces={watched}", f"--allow-workspace-namespaces={allowed}")
-    async with CrashInjector(cluster, operator_kubeconfig, tmp_path, setup.routes, BESIDE, *flags).ready() as made:
+    async with CrashInjector(cluster, operator_kubeconfig, tmp_path, scenario.routes, IGNORED, *flags).ready() as made:
         yield made
 
 

@@ -18,9 +18,9 @@ from tests.support import eventually
 from tests.support.installation import CONFIG
 
 from .examples import examples
-from .exemptions import ALIKE, QUIET, reason
+from .exemptions import INDISTINCT, INVISIBLE, reason
 from .mutations import Mutation, mutations
-from .observed_objects import PATIENCE, SPECS, ObservedObject, Rest, State, observing_objects
+from .observed_objects import SPECS, TIMEOUT, ObservedObject, State, SteadyState, observing_objects
 
 SLICE, EXAMPLES = 20, 5
 """How many mutations of a kind are tried in every run of the tests: what its schema tells, and what it does not."""
@@ -48,7 +48,7 @@ def some(kind: Kind[Any]) -> list[Mutation]:
     return [*rng.sample(mutations(schema_of(kind)), SLICE), *rng.sample(examples(kind), EXAMPLES)]
 
 
-async def inject_faults(observed: ObservedObject, mutation: Mutation, before: Rest) -> str:
+async def inject_faults(observed: ObservedObject, mutation: Mutation, before: SteadyState) -> str:
     """Change a field and change it back; what became of the change."""
     start = observed.reconciles
     try:
@@ -56,31 +56,31 @@ async def inject_faults(observed: ObservedObject, mutation: Mutation, before: Re
             return "changes nothing"
     except errors.Invalid:
         return "refused at admission"
-    after = await observed.rest()
+    after = await observed.wait_steady()
     there = observed.reconciles
     await observed.put(SPECS[observed.kind])
-    await eventually(partial(is_as, observed, before.state), PATIENCE)
+    await eventually(partial(is_as, observed, before.state), TIMEOUT)
     assert there - start <= MOST_PASSES, "it does not come to rest"
     assert observed.reconciles - there <= MOST_PASSES, "it does not come to rest on its way back"
     return "stalled" if after.stalled else judged(observed, mutation, before.state, after.state)
 
 
 async def is_as(observed: ObservedObject, before: State) -> bool:
-    now = (await observed.rest()).state
+    now = (await observed.wait_steady()).state
     assert (now - before, before - now) == (frozenset(), frozenset())
     return True
 
 
 def judged(observed: ObservedObject, mutation: Mutation, before: State, after: State) -> str:
     """What to call a change that was accepted: unlike what was before, and unlike other values of the same field."""
-    if exemption := reason(QUIET, mutation):
+    if exemption := reason(INVISIBLE, mutation):
         observed.exemptions.add(exemption)
         assert after == before, f"shows, although {exemption}: {sorted(after ^ before)}"
         return "without effect"
     assert after != before, "shows nowhere"
-    first = observed.looks.setdefault((mutation.path, hash(after)), mutation)
+    first = observed.first_changes.setdefault((mutation.path, hash(after)), mutation)
     if first is not mutation:
-        exemption = reason(ALIKE, mutation) or reason(ALIKE, first)
+        exemption = reason(INDISTINCT, mutation) or reason(INDISTINCT, first)
         observed.exemptions.add(exemption)
         assert exemption, f"looks like {first}"
     return "followed"
@@ -88,7 +88,7 @@ def judged(observed: ObservedObject, mutation: Mutation, before: State, after: S
 
 async def drive(observed: ObservedObject, chosen: list[Mutation]) -> list[str]:
     """What went wrong with which mutation."""
-    before, differences = await observed.rest(), []
+    before, differences = await observed.wait_steady(), []
     assert before.state
     for mutation in chosen:
         try:
@@ -136,4 +136,4 @@ async def test_some_of_everything_is_survived(
 async def test_everything_is_survived(observed_objects: list[ObservedObject], caplog: pytest.LogCaptureFixture) -> None:
     await drive_all(observed_objects, caplog, everything)
     needed = {exemption for observed in observed_objects for exemption in observed.exemptions}
-    assert needed == {exemption.why for exemption in (*QUIET, *ALIKE)}
+    assert needed == {exemption.why for exemption in (*INVISIBLE, *INDISTINCT)}

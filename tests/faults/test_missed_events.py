@@ -10,25 +10,22 @@ import pytest
 
 from coder_k8s import kube
 from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
-from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import Key, Kind
-from tests.controllers.controlplane.planes import writes
 from tests.support import eventually
 from tests.support.forwarding import WAYS, UnreliableWatches
-from tests.support.idle import idle
-from tests.support.operators import running
+from tests.support.operators import Operator
 from tests.support.rotations import RotationNamespace
 
 from .seeds import seeds
 from .workload import Workload
 
-PATIENCE = 90.0
+TIMEOUT = 90.0
 PRODUCT = Path(kube.__file__).parents[1]
 BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build)
 
 
-async def gossip(
+async def run_with_unreliable_watches(
     cluster: ClusterAccess, place: RotationNamespace, kubeconfig: Path, folder: Path, seed: int, seconds: float
 ) -> None:
     """Let people work while the operator hears only part of it; then compare with an operator that knows all."""
@@ -36,9 +33,9 @@ async def gossip(
     work = Workload(place, Random(seed))  # noqa: S311 - the same choices in every run
     namespaces, routes = [place.namespace], place.routes
     async with UnreliableWatches(cluster, Random(seed)) as proxy:  # noqa: S311 - the same choices in every run
-        lied_to = proxy.kubeconfig(kubeconfig, folder / "gossip")
-        async with running(lied_to, namespaces, *BUILDERS, connect_to=routes) as runtime:
-            await idle(runtime)
+        unreliable = proxy.kubeconfig(kubeconfig, folder / "gossip")
+        async with Operator(unreliable, namespaces, *BUILDERS, connect_to=routes) as operator:
+            await operator.wait_idle()
             before = tasks()
             await work.create_all()
             await work.run(seconds)
@@ -46,17 +43,16 @@ async def gossip(
                 await work.run(1)
             proxy.share = 0.0
             proxy.cut()
-            await eventually(lambda: at_rest(work), PATIENCE)
+            await eventually(lambda: is_steady(work), TIMEOUT)
             for stage in (mix_up, withhold):
                 await stage(proxy, work)
-                await eventually(lambda: at_rest(work), PATIENCE)
-                await idle(runtime)
-                async with running(kubeconfig, namespaces, *BUILDERS, connect_to=routes) as fresh:
-                    await idle(fresh)
-                    dry_runs = len(BUILDERS)  # each kind tries the fields of its status once
-                    assert writes(fresh) == dry_runs, "an operator that starts anew finds something to do"
-                    await eventually(lambda: known(runtime) == known(fresh), PATIENCE)
-            await eventually(lambda: tasks() == before, PATIENCE)
+                await eventually(lambda: is_steady(work), TIMEOUT)
+                await operator.wait_idle()
+                async with Operator(kubeconfig, namespaces, *BUILDERS, connect_to=routes) as fresh:
+                    await fresh.wait_idle()
+                    assert fresh.writes() == 0, "an operator that starts anew finds something to do"
+                    await eventually(lambda: known(operator) == known(fresh), TIMEOUT)
+            await eventually(lambda: tasks() == before, TIMEOUT)
     print(f"{work.done} changes, watches: {dict(proxy.done)}")  # noqa: T201
 
 
@@ -76,11 +72,11 @@ async def withhold(proxy: UnreliableWatches, work: Workload) -> None:
     proxy.cut()
 
 
-def known(runtime: Runtime) -> dict[Kind[Any], dict[Key, str]]:
+def known(operator: Operator) -> dict[Kind[Any], dict[Key, str]]:
     """Which version of which object an operator knows; what belongs to no namespace may belong to other tests."""
     return {
         kind: {each.key: each.metadata.resource_version for each in informer}
-        for kind, informer in runtime.informers.items()
+        for kind, informer in operator.informers.items()
         if kind.namespaced
     }
 
@@ -91,7 +87,7 @@ def tasks() -> int:
     return sum(each is not None and PRODUCT in Path(each.co_filename).parents for each in code)
 
 
-async def at_rest(work: Workload) -> bool:
+async def is_steady(work: Workload) -> bool:
     differences = await work.differences()
     assert not differences, differences
     return True
@@ -108,7 +104,7 @@ async def test_five_seconds_of_gossip(
     seed: int,
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        await gossip(cluster, place, operator_kubeconfig, tmp_path, seed, seconds=5)
+        await run_with_unreliable_watches(cluster, place, operator_kubeconfig, tmp_path, seed, seconds=5)
     assert not [record.getMessage() for record in caplog.records if record.exc_info]
 
 
@@ -124,5 +120,5 @@ async def test_five_minutes_of_gossip(
     seed: int,
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        await gossip(cluster, place, operator_kubeconfig, tmp_path, seed, seconds=300)
+        await run_with_unreliable_watches(cluster, place, operator_kubeconfig, tmp_path, seed, seconds=300)
     assert not [record.getMessage() for record in caplog.records if record.exc_info]

@@ -32,14 +32,14 @@ from tests.support.proxy import Proxy
 
 __all__ = ["admin", "launch", "lease_namespace", "proxied_kubeconfig", "proxy", "start"]
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 WELL = {"/healthz": 200, "/readyz": 200}
 
 
 async def deployed(client: Client, namespace: str, *names: str) -> None:
     """Wait until control planes have what they ask for."""
     for name in names:
-        await eventually(partial(exists, client, DEPLOYMENT, Key(namespace, name)), PATIENCE)
+        await eventually(partial(exists, client, DEPLOYMENT, Key(namespace, name)), TIMEOUT)
 
 
 async def probes(operator: OperatorProcess) -> dict[str, int]:
@@ -65,10 +65,10 @@ async def test_a_third_of_all_requests_may_fail(
         for name in names:
             await make(admin, Key(namespace, name), **ALONE)
         await deployed(admin, namespace, *names)
-        await eventually(lambda: faulty.failed >= 30, PATIENCE)
+        await eventually(lambda: faulty.failed >= 30, TIMEOUT)
         assert await probes(operator) == WELL, "its caches are complete, and no watch is silent for long"
         faulty.share = 0.0
-        await eventually(operator.is_ready, PATIENCE)
+        await eventually(operator.is_ready, TIMEOUT)
         await make(admin, Key(namespace, "later"), **ALONE)
         await deployed(admin, namespace, "later")
         operator.kill()
@@ -91,7 +91,7 @@ async def test_nobody_can_write_its_log(
         async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
             assert await ask(session) == WELL
         operator.child.terminate()
-        await asyncio.to_thread(operator.child.wait, PATIENCE)
+        await asyncio.to_thread(operator.child.wait, TIMEOUT)
     finally:
         operator.kill()
 
@@ -101,15 +101,15 @@ async def test_no_file_descriptor_is_left_for_a_while(
 ) -> None:
     """A probe needs a connection, so it gets no answer, which counts as failed: a restart would mend this."""
     operator = start("--no-leader-elect", kubeconfig=proxied_kubeconfig)
-    await eventually(operator.is_ready, PATIENCE)
+    await eventually(operator.is_ready, TIMEOUT)
     before = resource.prlimit(operator.pid, resource.RLIMIT_NOFILE)
     health = f"http://{operator.addresses['health']}"
-    async with aiohttp.ClientSession(health, connector=aiohttp.TCPConnector(keepalive_timeout=2 * PATIENCE)) as kept:
+    async with aiohttp.ClientSession(health, connector=aiohttp.TCPConnector(keepalive_timeout=2 * TIMEOUT)) as kept:
         assert await ask(kept) == WELL
         resource.prlimit(operator.pid, resource.RLIMIT_NOFILE, (3, before[1]))
         proxy.reset()  # whoever lost its connections needs new ones
         await make(admin, Key(namespace, "meanwhile"), **ALONE)
-        await eventually(lambda: operator.heard("Too many open files"), PATIENCE)
+        await eventually(lambda: operator.heard("Too many open files"), TIMEOUT)
         assert operator.running
         assert await ask(kept) == WELL, "its watches are not silent for too long yet"
         with pytest.raises(TimeoutError):
@@ -127,7 +127,7 @@ async def test_etcd_stands_still_for_twenty_seconds(launch: Start, fresh_cluster
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
     fresh_cluster.kubectl("create", "namespace", "place")
     operator = launch(kubeconfig, "--no-leader-elect")
-    await eventually(operator.is_ready, PATIENCE)
+    await eventually(operator.is_ready, TIMEOUT)
     os.kill(fresh_cluster.etcd.pid, signal.SIGSTOP)
     try:
         await still(operator, 20)
@@ -137,7 +137,7 @@ async def test_etcd_stands_still_for_twenty_seconds(launch: Start, fresh_cluster
         client = Client(http, "user")
         await make(client, Key("place", "demo"), **ALONE)
         await deployed(client, "place", "demo")
-    await eventually(operator.is_ready, PATIENCE)
+    await eventually(operator.is_ready, TIMEOUT)
 
 
 async def still(operator: OperatorProcess, seconds: float) -> None:

@@ -23,7 +23,7 @@ from .seeds import seeds
 
 __all__ = ["launch", "lease_namespace", "start"]
 
-PATIENCE = 120.0
+TIMEOUT = 120.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
 MEGABYTE = 1 << 20
 
@@ -88,7 +88,7 @@ async def soak(
     async with UnreliableServer(cluster, rng, share=0.1) as storm:
         flags = ("--no-leader-elect", f"--coderd-connect-to={routes}")
         operator = start(*flags, kubeconfig=storm.kubeconfig(kubeconfig, folder / "storm"))
-        await eventually(lambda: at_rest(around), PATIENCE)
+        await eventually(lambda: is_steady(around), TIMEOUT)
         before = await sample(operator)
         living = asyncio.create_task(around.live(*span))
         samples = await observe(operator, span.storm)
@@ -104,8 +104,8 @@ async def soak(
         assert late.threads <= early.threads
         storm.share = 0.0
         storm.cut()
-        await eventually(lambda: at_rest(around), PATIENCE)
-        await eventually(lambda: is_as(operator, before), PATIENCE)
+        await eventually(lambda: is_steady(around), TIMEOUT)
+        await eventually(lambda: is_as(operator, before), TIMEOUT)
         print(f"at rest, from {before} to {await sample(operator)}")  # noqa: T201
         operator.kill()
 
@@ -118,7 +118,7 @@ async def is_as(operator: OperatorProcess, before: Sample) -> bool:
     return True
 
 
-async def at_rest(around: FaultyEnvironment) -> bool:
+async def is_steady(around: FaultyEnvironment) -> bool:
     differences = await around.differences()
     assert not differences, differences
     return True

@@ -16,14 +16,13 @@ from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.kinds import HTTP_ROUTE, NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
 from coder_k8s.kube.objects import Key, PartialObject, newer
 from tests.controllers.controlplane.administrator import Administrator, administrator, operator_of, own_cluster
-from tests.faults.stale_views import PATIENCE, Stale, now, stale
+from tests.faults.stale_views import TIMEOUT, Stale, now, stale
 from tests.support import eventually
 from tests.support.children import collect_garbage, managed
 from tests.support.controlplanes import PlaneNamespace, assert_one_token, env, operator_tokens
 from tests.support.databases import CoderdDatabase
 from tests.support.forwarding import DELETED, StaleView, is_watch
-from tests.support.idle import idle, passes
-from tests.support.operators import running
+from tests.support.operators import Operator
 from tests.support.rotations import OURS
 
 __all__ = ["stale"]
@@ -31,23 +30,23 @@ __all__ = ["stale"]
 SECRET_NAME = "demo-operator-token"
 
 
-async def look_back(demo: PlaneNamespace, version: str, stale: Stale, database: CoderdDatabase) -> None:
+async def reconcile_stale_plane(demo: PlaneNamespace, version: str, stale: Stale, database: CoderdDatabase) -> None:
     """Let the operator look at the past, then let it catch up; the token must stay in its Secret and in coderd."""
     token = await assert_one_token(demo, database)
     demo.clock.advance(minutes=1)
     async with stale(version) as (kubeconfig, past):
-        demo._kubeconfig = kubeconfig
+        demo.kubeconfig = kubeconfig
         async with demo.operator() as operator:
-            await eventually(lambda: passes(operator.runtime) >= 3, PATIENCE)
+            await eventually(lambda: operator.reconciles() >= 3, TIMEOUT)
             assert token.partition("-")[0] in dict(await operator_tokens(database))
             past.catch_up()
-            live = await demo.plane()
-            planes = operator.runtime.informers[CONTROL_PLANE]
+            live = await demo.get()
+            planes = operator.informers[CONTROL_PLANE]
             await eventually(
-                lambda: not newer(live.metadata.resource_version, planes.last_sync_version(demo.key.namespace))
+                lambda: not newer(live.metadata.resource_version, planes.last_sync_version(demo.namespace))
             )
             await operator.wait_idle()
-            await demo.condition("OperatorAccessReady", "TokenReady", "True", within=PATIENCE)
+            await demo.condition("OperatorAccessReady", "TokenReady", "True", within=TIMEOUT)
             await operator.wait_idle()
     assert await assert_one_token(demo, database) == token
 
@@ -55,7 +54,7 @@ async def look_back(demo: PlaneNamespace, version: str, stale: Stale, database: 
 async def with_access(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.condition("OperatorAccessReady", "TokenReady", "True", within=PATIENCE)
+        await demo.condition("OperatorAccessReady", "TokenReady", "True", within=TIMEOUT)
         await operator.wait_idle()
 
 
@@ -64,20 +63,20 @@ async def test_access_that_was_disabled_once_is_not_revoked(
 ) -> None:
     await with_access(demo, database)
     await demo.change(operatorAccess={"disabled": True})
-    version = await now(demo.client, demo.key.namespace)
+    version = await now(demo.client, demo.namespace)
     await demo.change(operatorAccess={"disabled": False})
-    await look_back(demo, version, stale, database)
+    await reconcile_stale_plane(demo, version, stale, database)
 
 
 async def test_a_token_that_was_not_made_yet_is_not_made_again(
     demo: PlaneNamespace, database: CoderdDatabase, stale: Stale
 ) -> None:
     await demo.make(extraEnv=env(database.url))
-    version = await now(demo.client, demo.key.namespace)
+    version = await now(demo.client, demo.namespace)
     async with demo.operator() as operator:
-        await demo.condition("OperatorAccessReady", "TokenReady", "True", within=PATIENCE)
+        await demo.condition("OperatorAccessReady", "TokenReady", "True", within=TIMEOUT)
         await operator.wait_idle()
-    await look_back(demo, version, stale, database)
+    await reconcile_stale_plane(demo, version, stale, database)
 
 
 @pytest.mark.parametrize("lost", ["with its Secret", "in its Secret"])
@@ -85,15 +84,15 @@ async def test_a_token_that_took_the_place_of_another_stays(
     demo: PlaneNamespace, database: CoderdDatabase, stale: Stale, lost: str
 ) -> None:
     await with_access(demo, database)
-    version, old = await now(demo.client, demo.key.namespace), await demo.token()
+    version, old = await now(demo.client, demo.namespace), await demo.token()
     if lost == "with its Secret":
         await demo.delete(SECRET, SECRET_NAME)
     else:
         await demo.put_secret(SECRET_NAME, token="garbage")
     async with demo.operator() as operator:
-        await eventually(lambda: is_renewed(demo, old), PATIENCE)
+        await eventually(lambda: is_renewed(demo, old), TIMEOUT)
         await operator.wait_idle()
-    await look_back(demo, version, stale, database)
+    await reconcile_stale_plane(demo, version, stale, database)
 
 
 async def is_renewed(demo: PlaneNamespace, old: str) -> bool:
@@ -106,23 +105,23 @@ async def test_a_namespace_that_agrees_again_keeps_what_it_has(audit: Path, tmp_
             home, other = await admin.make_namespace(), await admin.make_namespace()
             await admin.label_namespace(other, {OPT_IN: home})
             key = await admin.make(home, rbac={"workspaceNamespaces": [other]})
-            async with running(operator_of(cluster), [""], controlplane.build) as runtime:
-                await admin.condition(key, "WorkspaceRBACReady", "Applied", PATIENCE)
-                await idle(runtime)
+            async with Operator(operator_of(cluster), [""], controlplane.build) as operator:
+                await admin.condition(key, "WorkspaceRBACReady", "Applied", TIMEOUT)
+                await operator.wait_idle()
             before = await rights(admin, other)
             await admin.label_namespace(other, {OPT_IN: None})
             version = await now(admin.client, "")
             await admin.label_namespace(other, {OPT_IN: home})
             async with StaleView(cluster, version) as past:
                 kubeconfig = past.kubeconfig(operator_of(cluster), tmp_path / "past")
-                async with running(kubeconfig, [""], controlplane.build) as runtime:
-                    namespaces = runtime.informers[NAMESPACE_METADATA]
-                    await eventually(lambda: passes(runtime) >= 3, PATIENCE)
+                async with Operator(kubeconfig, [""], controlplane.build) as operator:
+                    namespaces = operator.informers[NAMESPACE_METADATA]
+                    await eventually(lambda: operator.reconciles() >= 3, TIMEOUT)
                     assert not agrees(namespaces, other), "this is not the past"
                     assert await rights(admin, other) == before
                     past.catch_up()
-                    await eventually(lambda: agrees(namespaces, other), PATIENCE)
-                    await idle(runtime)
+                    await eventually(lambda: agrees(namespaces, other), TIMEOUT)
+                    await operator.wait_idle()
             assert await rights(admin, other) == before
 
 
@@ -167,31 +166,31 @@ async def test_a_control_plane_that_followed_its_namesake_keeps_its_rights_elsew
         home, other = await admin.make_namespace(), await admin.make_namespace()
         build = partial(controlplane.build, allow_workspace_namespaces=[other])
         key = await admin.make(home, rbac={"workspaceNamespaces": [other]})
-        async with running(operator_kubeconfig, [home, other], build) as runtime:
-            await admin.condition(key, "WorkspaceRBACReady", "Applied", PATIENCE)
-            await idle(runtime)
+        async with Operator(operator_kubeconfig, [home, other], build) as operator:
+            await admin.condition(key, "WorkspaceRBACReady", "Applied", TIMEOUT)
+            await operator.wait_idle()
         await admin.delete(CONTROL_PLANE, key)
         version = await now(admin.client, home)
-        async with running(operator_kubeconfig, [home, other], build) as runtime:
-            await admin.gone(CONTROL_PLANE, key, PATIENCE)
+        async with Operator(operator_kubeconfig, [home, other], build) as operator:
+            await admin.gone(CONTROL_PLANE, key, TIMEOUT)
             kinds = [kind for kind in CHILDREN if kind is not HTTP_ROUTE]
             await collect_garbage(admin.client, await managed(admin.client, kinds, [home]))
             assert not await rights(admin, other)
             await admin.make(home, rbac={"workspaceNamespaces": [other]})
-            await admin.condition(key, "WorkspaceRBACReady", "Applied", PATIENCE)
-            await idle(runtime)
+            await admin.condition(key, "WorkspaceRBACReady", "Applied", TIMEOUT)
+            await operator.wait_idle()
         before = await rights(admin, other)
         async with DelayedView(cluster, version, before=view == "it goes") as past:
             kubeconfig = past.kubeconfig(operator_kubeconfig, tmp_path / "past")
-            async with running(kubeconfig, [home, other], build) as runtime:
-                planes = runtime.informers[CONTROL_PLANE]
-                await eventually(lambda: (planes.get(key) is None) == (view == "it is gone"), PATIENCE)
-                await idle(runtime)
-                assert passes(runtime)
+            async with Operator(kubeconfig, [home, other], build) as operator:
+                planes = operator.informers[CONTROL_PLANE]
+                await eventually(lambda: (planes.get(key) is None) == (view == "it is gone"), TIMEOUT)
+                await operator.wait_idle()
+                assert operator.reconciles()
                 assert await rights(admin, other) == before
                 past.catch_up()
                 live = await admin.plane(key)
-                await eventually(lambda: planes.get(key) == live, PATIENCE)
-                await idle(runtime)
+                await eventually(lambda: planes.get(key) == live, TIMEOUT)
+                await operator.wait_idle()
         assert len(before) == 2
         assert await rights(admin, other) == before

@@ -3,12 +3,20 @@
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
-from tests.faults.stale_views import Stale, now, stale
-from tests.faults.test_stale_view import key_ids, place, relive, review, trial
-from tests.support.crashes import Trial
+from tests.faults.stale_views import (
+    Stale,
+    key_ids,
+    now,
+    place,
+    reconcile_stale_provisioner,
+    reconcile_stale_proxy,
+    stale,
+    steady,
+)
+from tests.support.crashes import CrashRun, trial
 from tests.support.workspaceproxies import NAME, ProxyNamespace
 
-__all__ = ["place", "stale", "trial"]
+__all__ = ["place", "stale", "steady", "trial"]
 
 RESTORED = ("name", "namespace", "labels", "annotations", "ownerReferences")
 
@@ -25,12 +33,12 @@ async def restore(client: Client, key: Key) -> str:
 
 async def test_the_token_of_a_workspace_proxy(place: ProxyNamespace, stale: Stale) -> None:
     version = await restore(place.client, Key(place.namespace, f"{NAME}-proxy-token"))
-    await review(place, version, stale)
+    await reconcile_stale_proxy(place, version, stale)
 
 
-async def test_the_key_of_a_provisioner(trial: Trial, stale: Stale) -> None:
-    before = key_ids(trial)
-    await trial.operator.kill()
-    version = await restore(trial.site.client, Key(trial.site.namespace, f"{trial.site.name}-provisioner-key"))
-    await relive(trial, version, stale)
-    assert key_ids(trial) == before
+async def test_the_key_of_a_provisioner(steady: CrashRun, stale: Stale) -> None:
+    before = key_ids(steady)
+    await steady.operator.kill()
+    version = await restore(steady.site.client, Key(steady.site.namespace, f"{steady.site.name}-provisioner-key"))
+    await reconcile_stale_provisioner(steady, version, stale)
+    assert key_ids(steady) == before

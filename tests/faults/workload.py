@@ -1,4 +1,4 @@
-"""People who change their minds: objects of every kind come, change and go at random."""
+"""Users who create, change and delete objects of every kind at random."""
 
 import asyncio
 from collections.abc import Callable
@@ -115,7 +115,7 @@ class Workload:
         await self.site.delete(kind, name)
 
     async def differences(self) -> list[str]:
-        """What is not at rest yet."""
+        """What differs from the steady state."""
         found = []
         for kind in SPECS:
             async for page in self.client.list(kind, self.site.namespace):

@@ -15,29 +15,11 @@ from coder_k8s.dev.processes import poll
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object
 from coder_k8s.manifests.crd import definition
 from coder_k8s.manifests.embedded import KUBERNETES, PACKAGES, load, needed, select
-from tests.api.admission import KINDS, altered, minimal, submit
+from tests.api.admission import EMBEDDED, KINDS, altered, minimal, submit
 from tests.support.versions import minor
 
 CRDS = sorted((Path(__file__).parents[2] / "config" / "crd").glob("coder*.yaml"))
 CLIENT_SIDE_APPLY = 250_000
-
-POD_FIELDS: dict[str, str | list[str]] = {
-    "affinity": "Affinity",
-    "extraEnv": ["EnvVar"],
-    "imagePullSecrets": ["LocalObjectReference"],
-    "podSecurityContext": "PodSecurityContext",
-    "resources": "ResourceRequirements",
-    "securityContext": "SecurityContext",
-    "tolerations": ["Toleration"],
-    "volumeMounts": ["VolumeMount"],
-    "volumes": ["Volume"],
-}
-EMBEDDED: list[tuple[Kind[Object], str, str | list[str]]] = [
-    *((kind, field, core) for kind in KINDS.values() for field, core in POD_FIELDS.items()),
-    (CONTROL_PLANE, "envFrom", ["EnvFromSource"]),
-    (CONTROL_PLANE, "topologySpreadConstraints", ["TopologySpreadConstraint"]),
-    (CONTROL_PLANE, "rbac.extraRules", ["PolicyRule"]),
-]
 
 
 @pytest.fixture(scope="module")

@@ -24,13 +24,13 @@ from coder_k8s.kube.objects import Key, Kind
 from tests.console.kubelet import node
 from tests.console.manifests import pod
 from tests.console.manifests import put as put_manifest
-from tests.console.test_report import read
+from tests.console.reports import read
 from tests.e2e import planes
 from tests.e2e.operator_process import OperatorProcess, Start
 from tests.security.people import post
 from tests.support import eventually
-from tests.support.controlplanes import EVENT
 from tests.support.databases import CoderdDatabase, create_database
+from tests.support.objects import EVENT
 from tests.support.provisioners import Handler
 
 PASSWORD = "correct-horse-battery"

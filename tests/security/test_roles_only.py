@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 
 from coder_k8s.api import PROVISIONER, WORKSPACE_PROXY
-from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import make_license
 from coder_k8s.kube.kinds import SECRET
+from coder_k8s.kube.objects import Manifest
 from tests.support import eventually
 from tests.support.controlplanes import plane_namespace
 from tests.support.installation import confined_kubeconfig
+from tests.support.operators import Operator
 from tests.support.provisioners import provisioner_namespace
 from tests.support.workspaceproxies import NAME, PLANE, proxy_namespace
 
@@ -26,13 +27,16 @@ async def test_the_license_of_a_control_plane(cluster: ClusterAccess, confined: 
         await place.put_secret("given", token=place.coderd.state.token)
         await place.put_secret("license", license=make_license(place.clock()))
         async with place.operator() as operator:
-            given = {"operatorAccess": {"tokenSecretRef": {"name": "given"}}, "licenseSecretRef": {"name": "license"}}
+            given: Manifest = {
+                "operatorAccess": {"tokenSecretRef": {"name": "given"}},
+                "licenseSecretRef": {"name": "license"},
+            }
             await place.make(**given, expose={"ingress": {"host": "coder.example.com"}})
-            await place.serve()
+            await place.roll_out()
             await place.condition("LicenseApplied", "Applied", "True", within=30)
             await place.condition("Ready", "AllPartsReady", "True", within=30)
             await operator.wait_idle()
-            assert refusals(operator.runtime) == 0
+            assert refusals(operator) == 0
     assert len(place.coderd.state.licenses) == 1
 
 
@@ -50,7 +54,7 @@ async def test_the_rotation_of_a_provisioner_key(cluster: ClusterAccess, confine
             await place.delete(PROVISIONER, "build")
             await eventually(lambda: not place.keys, 30)
             await operator.wait_idle()
-            assert refusals(operator.runtime) == 0
+            assert refusals(operator) == 0
         assert await place.find(PROVISIONER, "build") is None
 
 
@@ -69,13 +73,13 @@ async def test_the_life_of_a_workspace_proxy(cluster: ClusterAccess, confined: P
             await place.delete(WORKSPACE_PROXY, NAME)
             await place.gone(WORKSPACE_PROXY, NAME, within=30)
             await operator.wait_idle()
-            assert refusals(operator.runtime) == 0
+            assert refusals(operator) == 0
     assert place.proxies == {}
 
 
-def refusals(runtime: Runtime) -> float:
+def refusals(operator: Operator) -> float:
     """How often the API server said that the operator may not."""
-    families = runtime.metrics.requests.collect()
+    families = operator.runtime.metrics.requests.collect()
     samples = [sample for family in families for sample in family.samples if sample.name.endswith("_total")]
     assert samples
-    return sum(sample.value for sample in samples if sample.labels["code"] == "403")
+    return sum(float(sample.value) for sample in samples if sample.labels["code"] == "403")

@@ -15,7 +15,6 @@ from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.controlplane import wiring as controlplane
 from coder_k8s.controllers.labels import PAUSED, paused
 from coder_k8s.controllers.provisioner import wiring as provisioner
-from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.secrets import encoded
 from coder_k8s.controllers.workspaceproxy import wiring as workspaceproxy
 from coder_k8s.dev.cluster import ClusterAccess
@@ -28,8 +27,7 @@ from coder_k8s.kube.objects import Kind, Unstructured, timestamp
 from tests.security.people import client_of, post
 from tests.security.references import CODER, DATABASE_URL, NEARBY, references, schema
 from tests.support import eventually
-from tests.support.idle import idle
-from tests.support.operators import running
+from tests.support.operators import Operator
 from tests.support.proxy import Proxy
 
 CANARY = "canary-of-somebody-else"
@@ -161,16 +159,16 @@ async def test_no_reference_leads_into_another_namespace(
     assert {reference.path[0] for reference, form in accepted if form == PATH} == OF_KUBERNETES
     routes = author.routes(CODER, author.service(NEARBY))
     routes |= victim.routes(*(victim.service(canary(number)) for number in range(len(REFERENCES))))
-    async with running(by_proxy, [author.namespace, victim.namespace], *BUILDERS, connect_to=routes) as runtime:
-        await eventually(lambda: all_told(runtime), 90)
-        await idle(runtime)
+    async with Operator(by_proxy, [author.namespace, victim.namespace], *BUILDERS, connect_to=routes) as operator:
+        await eventually(lambda: all_told(operator), 90)
+        await operator.wait_idle()
         assert strange(proxy, victim) == []
         assert await written(admin, author) == WRITTEN
         for number, reference in enumerate(REFERENCES):
             if str(reference) in READ:
                 await author.put_secret(admin, canary(number), author.coderd.state.token)
         await eventually(lambda: read(proxy, author) == READ, 60)
-        await idle(runtime)
+        await operator.wait_idle()
     assert strange(proxy, victim) == []
     assert victim.coderd.state.heard == set()
     state = author.coderd.state
@@ -215,9 +213,9 @@ async def make(admin: Client, namespace: str, number: int, form: str, victim: st
     return True
 
 
-def all_told(runtime: Runtime) -> bool:
+def all_told(operator: Operator) -> bool:
     """Whether the operator has come to a verdict on every object that it cares for."""
-    items = [item for kind in KINDS.values() for item in runtime.informers[kind] if not paused(item)]
+    items = [item for kind in KINDS.values() for item in operator.informers[kind] if not paused(item)]
     return all(item.status.observed_generation for item in items)
 
 

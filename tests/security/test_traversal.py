@@ -59,7 +59,7 @@ async def test_a_name_is_no_path(
     spec = {"extraEnv": [entry]} if field == "extraEnv" else {"envFrom": [{"secretRef": {"name": name}}]}
     async with attacker.operator() as operator:
         await attacker.make()  # a control plane without a Deployment gets no token anyway
-        await attacker.serve()
+        await attacker.roll_out()
         await attacker.change(**spec)
         await attacker.condition("OperatorAccessReady", "DatabaseURLMissing", "False", within=8)
         await operator.wait_idle()

@@ -1,7 +1,35 @@
-"""Time that passes when a test says so, for what schedules calls."""
+"""Time that passes when a test says so."""
 
 from collections.abc import Callable
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+class Clock:
+    """A date and time that a test advances."""
+
+    def __init__(self, time: datetime = START) -> None:
+        self.time = time
+
+    @classmethod
+    def at_present(cls) -> Self:
+        """One that starts with the present, because the API server sets timestamps by that."""
+        return cls(datetime.now(UTC).replace(microsecond=0))
+
+    def __call__(self) -> datetime:
+        return self.time
+
+    def advance(self, **spans: float) -> None:
+        self.time += timedelta(**spans)
+
+
+class SystemClock(Clock):
+    """The time of this machine."""
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC)
 
 
 class FakeTimer:
@@ -18,7 +46,7 @@ class FakeTimer:
 
 
 class FakeClock:
-    """Time that passes when a test says so."""
+    """The clock of an event loop, which calls what is due when a test advances it."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,25 +1,18 @@
-"""An object whose operator crashes anywhere on the way to another state and back, and must end where none crashed."""
+"""An object whose operator crashes at any request on the way to another state and back."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any, NamedTuple
 
 from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy
 from coder_k8s.coderd.connections import Endpoint
-from coder_k8s.controllers.runtime import Runtime
-from coder_k8s.kube.controller import Controller
-from coder_k8s.kube.objects import Key
 from tests.support import eventually
 from tests.support.crash_injector import CrashInjector
-from tests.support.crashes import CrashPoint, crashable
+from tests.support.crashes import MAX_RECONCILES, CrashPoint
+from tests.support.namespaces import Namespace
 
-PATIENCE = 60.0
-MAX_RECONCILES = 12
-"""Passes that are more than enough for anything."""
+TIMEOUT = 60.0
 
 State = dict[str, Any]
 Step = Callable[[Any], Awaitable[None]]
@@ -32,26 +25,15 @@ class Event(NamedTuple):
     back: Step
 
 
-@dataclass(frozen=True)
-class OperatorSetup:
-    """Where operators work, on what, and how they are made."""
-
-    kubeconfig: Path
-    namespaces: Sequence[str]
-    routes: Mapping[Endpoint, Endpoint]
-    now: Callable[[], datetime]
-    build: Callable[[Runtime], Controller]
-    key: Key
-
-
 class CrashScenario(ABC):
     """One object, operators that crash, and what must be the same in spite of them."""
 
-    late: frozenset[str] = frozenset()
-    """Conditions that only time changes, which nobody can advance for a process."""
+    time_dependent: frozenset[str] = frozenset()
+    """Conditions that only time changes, which a test cannot advance for a process."""
 
-    def __init__(self, setup: OperatorSetup) -> None:
-        self.setup = setup
+    def __init__(self, place: Namespace[Any], routes: Mapping[Endpoint, Endpoint]) -> None:
+        self.place = place
+        self.routes = routes
 
     @abstractmethod
     async def state(self) -> State:
@@ -67,46 +49,46 @@ class CrashScenario(ABC):
 
     @abstractmethod
     def pass_time(self) -> None:
-        """Let it be time for another look."""
+        """Let the time of the next reconcile come."""
 
     async def observed(self) -> bool:
-        """Whether the operator has spoken about the object as it is."""
+        """Whether the status is about the present generation."""
         subject = await self.subject()
         return subject is None or (
             not subject.deleting and subject.status.observed_generation == subject.metadata.generation
         )
 
     async def differences(self) -> str:
-        """Why the object is not at rest."""
+        """Why the state is not steady."""
         subject = await self.subject()
         if subject is None:
             return ""
         conditions = subject.status.conditions
-        at_rest = any(each.status == "True" for each in conditions if each.type in ("Ready", "Stalled"))
-        return "" if at_rest and await self.observed() else str(conditions)
+        is_steady = any(each.status == "True" for each in conditions if each.type in ("Ready", "Stalled"))
+        return "" if is_steady and await self.observed() else str(conditions)
 
-    async def live(self, at: int = 0, *, before: bool = False) -> list[str] | None:
-        """Let an operator work until all is at rest, or it dies; the requests that it made if it lives."""
-        crash_point, place = CrashPoint(), self.setup
+    async def run_operator(self, at: int = 0, *, before: bool = False) -> list[str] | None:
+        """Run an operator until the state is steady, or it crashes; the requests that it made unless it crashed."""
+        crash_point = CrashPoint()
         crash_point.crash_at(at, before=before)
-        async with crashable(
-            place.kubeconfig, place.namespaces, place.routes, place.now, crash_point, place.build
-        ) as controller:
-            queue = controller.queue
+        operator = self.place.operator(interceptor=crash_point, connect_to=self.routes)
+        await operator.start()
+        try:
             for _ in range(MAX_RECONCILES):
-                await eventually(lambda: crash_point.crashed.is_set() or not (len(queue) or queue._busy), PATIENCE)
-                if crash_point.crashed.is_set():
+                if not await operator.wait_idle():
                     return None
                 if not await self.sync() and not await self.differences():
                     return crash_point.seen
                 self.pass_time()
-                queue.add(place.key)
+                operator.enqueue(self.place.key)
+        finally:
+            await operator.kill()
         raise AssertionError(await self.differences())
 
     async def take(self, step: Step) -> list[str]:
-        """Let something happen, and an operator deal with it undisturbed; the requests that it made."""
+        """Take a step and run an operator that does not crash; the requests that it made."""
         await step(self)
-        seen = await self.live()
+        seen = await self.run_operator()
         assert seen is not None
         return seen
 
@@ -117,9 +99,9 @@ async def crash(scenario: CrashScenario, step: Step, at: int, *, before: bool, e
     Whether there was such a request.
     """
     await step(scenario)
-    seen = await scenario.live(at, before=before)
+    seen = await scenario.run_operator(at, before=before)
     if seen is None:
-        assert await scenario.live() is not None
+        assert await scenario.run_operator() is not None
     compare(await scenario.state(), expected, f"{'before' if before else 'after'} request {at}")
     return seen is None
 
@@ -145,24 +127,28 @@ async def kill_at(scenario: CrashScenario, injector: CrashInjector, step: Step, 
     Whether there was such a request.
     """
 
-    async def rests() -> bool:
+    async def is_steady() -> bool:
         injector.killed()
         if await scenario.sync() or not await scenario.observed():
             return False
-        compare(_soon(scenario, await scenario.state()), _soon(scenario, expected), f"killed after request {at}")
+        compare(
+            _without_time_dependent(scenario, await scenario.state()),
+            _without_time_dependent(scenario, expected),
+            f"killed after request {at}",
+        )
         return True
 
     async def over() -> bool:
-        return injector.killed() or await rests()
+        return injector.killed() or await is_steady()
 
     await step(scenario)
     injector.crash_on(lambda _: len(injector.seen) == at, before=False)
     injector.start()
-    await eventually(over, PATIENCE)
+    await eventually(over, TIMEOUT)
     killed = injector.killed()
     if killed:
         injector.start()
-        await eventually(rests, PATIENCE)
+        await eventually(is_steady, TIMEOUT)
     injector.stop()
     return killed
 
@@ -186,9 +172,9 @@ async def kill_everywhere(
     return kills
 
 
-def _soon(scenario: CrashScenario, state: State) -> State:
-    """What is true without any time passing."""
-    conditions = {name: said for name, said in state["conditions"].items() if name not in scenario.late}
+def _without_time_dependent(scenario: CrashScenario, state: State) -> State:
+    """What does not depend on time."""
+    conditions = {name: value for name, value in state["conditions"].items() if name not in scenario.time_dependent}
     return {**state, "conditions": conditions}
 
 

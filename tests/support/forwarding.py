@@ -1,4 +1,4 @@
-"""Somebody before an API server who understands what is asked, and may answer it otherwise."""
+"""HTTP proxies before an API server or a coderd, which may fail, delay or change what they forward."""
 
 import asyncio
 import ssl
@@ -37,14 +37,15 @@ async def endless_session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 class Forwarder:
-    """Passes requests on as they are; those who inherit do worse."""
+    """Forwards requests unchanged; subclasses intercept them in `answer`, and the events of watches in `events`."""
 
-    def __init__(self, cluster: ClusterAccess) -> None:
-        self._url = cluster.url
-        self._trust = ssl.create_default_context(cafile=cluster.ca_path)
+    def __init__(self, server: ClusterAccess | str) -> None:
+        """Forward to a cluster, or to the URL of a server without TLS."""
+        self.port = 0
+        self._url = server if isinstance(server, str) else server.url
+        self._tls = True if isinstance(server, str) else ssl.create_default_context(cafile=server.ca_path)
         self._stack = AsyncExitStack()
         self._session: aiohttp.ClientSession
-        self._port = 0
 
     async def __aenter__(self) -> Self:
         self._session = await self._stack.enter_async_context(endless_session())
@@ -55,46 +56,56 @@ class Forwarder:
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self._port = runner.addresses[0][1]
+        self.port = runner.addresses[0][1]
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
     def kubeconfig(self, original: Path, path: Path) -> Path:
-        """The same identity, by this way."""
-        config = yaml.safe_load(original.read_text())
-        for each in config["clusters"]:
-            each["cluster"] = {"server": f"http://127.0.0.1:{self._port}"}
-        path.write_text(yaml.safe_dump(config))
-        return path
+        """The same identity, through this proxy."""
+        return kubeconfig_through(self.port, original, path)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         return await self.forward(request, request.raw_path)
 
     def events(self, request: web.Request, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """What whoever watches is told, line by line."""
+        """The events that a watch receives, line by line."""
         return lines
 
     async def forward(self, request: web.Request, path: str) -> web.StreamResponse:
-        body = await request.read()
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
-        watching = is_watch(request)
-        if watching:
-            headers["Accept-Encoding"] = "identity"
-        async with self._session.request(
-            request.method, self._url + path, headers=headers, data=body or None, ssl=self._trust
-        ) as answer:
+        async with self.send(request, path) as answer:
             kept = {name: value for name, value in answer.headers.items() if name.lower() not in HOP_BY_HOP}
             stream = web.StreamResponse(status=answer.status, headers=kept)
             try:
                 await stream.prepare(request)
-                chunks = answer.content if not watching else self.events(request, aiter(answer.content))
+                chunks = answer.content if not is_watch(request) else self.events(request, aiter(answer.content))
                 async for chunk in chunks:
                     await stream.write(chunk)
             except (ConnectionError, aiohttp.ClientPayloadError):
                 hang_up(request)
             return stream
+
+    @asynccontextmanager
+    async def send(self, request: web.Request, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request on; its answer."""
+        body = await request.read()
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
+        if is_watch(request):
+            headers["Accept-Encoding"] = "identity"
+        async with self._session.request(
+            request.method, self._url + path, headers=headers, data=body or None, ssl=self._tls
+        ) as answer:
+            yield answer
+
+
+def kubeconfig_through(port: int, original: Path, path: Path) -> Path:
+    """Write a kubeconfig of the same identity whose server is a port of this machine, without TLS."""
+    config = yaml.safe_load(original.read_text())
+    for each in config["clusters"]:
+        each["cluster"] = {"server": f"http://127.0.0.1:{port}"}
+    path.write_text(yaml.safe_dump(config))
+    return path
 
 
 def is_watch(request: web.Request) -> bool:
@@ -112,13 +123,13 @@ def _subject(request: web.Request) -> tuple[str, ...]:
 
 
 def hang_up(request: web.Request) -> None:
-    """End a connection without a word."""
+    """Abort the connection."""
     if request.transport is not None:
         request.transport.abort()
 
 
 class StaleView(Forwarder):
-    """Shows lists as they were at a version, and no news after it, until told to catch up. Writes go through."""
+    """Answers lists with the state of a version, and watches with nothing, until `catch_up`. Writes go through."""
 
     def __init__(self, cluster: ClusterAccess, version: str) -> None:
         super().__init__(cluster)
@@ -138,7 +149,7 @@ class StaleView(Forwarder):
 
 
 class FailingServer(Forwarder):
-    """Fails a share of all requests in every way there is: throttled, broken, away, cut off, or never answered."""
+    """Fails a share of all requests: with 429, 500 or 503, a connection cut before or after, or no answer."""
 
     def __init__(self, cluster: ClusterAccess, rng: Random, share: float, hang: float = 3.0) -> None:
         super().__init__(cluster)
@@ -158,7 +169,7 @@ class FailingServer(Forwarder):
                 return web.Response(status=500, text="etcdserver: request timed out")
             case "away":
                 return web.Response(status=503, text="<html>no healthy upstream</html>", content_type="text/html")
-            case "after" if not is_watch(request):  # it was done, and nobody hears of that
+            case "after" if not is_watch(request):  # it was done, and the answer is lost
                 await self.forward(request, request.raw_path)
             case "silent":
                 await asyncio.sleep(self._hang)
@@ -167,7 +178,7 @@ class FailingServer(Forwarder):
 
 
 class UnreliableWatches(Forwarder):
-    """Tells whoever watches some things late, twice, in another order or not at all, and breaks off at random.
+    """Delivers some events of watches late, twice, in another order or not at all, and cuts watches at random.
 
     A real API server owes a watch every event, in order. One that has lost some says so by `Gone` to everyone who goes
     on from before that, and so does this: what it dropped is followed by a cut, and by `Gone` until there was a list.
@@ -186,7 +197,7 @@ class UnreliableWatches(Forwarder):
         self._watching: dict[int, web.Request] = {}
 
     def cut(self, *, lost: bool = True) -> None:
-        """Break off every watch; what was to be told with the next event of one would never be."""
+        """Cut every watch; an event that was to be sent with the next one is lost."""
         for request in self._watching.values():
             if lost:
                 self._lost.add(_subject(request))
@@ -230,11 +241,11 @@ class UnreliableWatches(Forwarder):
         raise ConnectionError("cut off")
 
     def _choose(self) -> str:
-        return self._rng.choice(self.ways) if self._rng.random() < self.share else "tell"
+        return self._rng.choice(self.ways) if self._rng.random() < self.share else "deliver"
 
 
 class UnreliableServer(UnreliableWatches):
-    """Also refuses requests."""
+    """Also fails requests with 429, 500 or 503."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if self._rng.random() < self.share / 2:

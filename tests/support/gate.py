@@ -1,17 +1,17 @@
-"""A port before a server, to count and to hold up those who come."""
+"""A TCP proxy before a database."""
 
 import asyncio
 from typing import Self
 
 
 class Gate:
-    """Somebody before the database who counts who comes, and may let them wait for ever."""
+    """A TCP proxy that counts connections, and leaves them unanswered while it is closed."""
 
     def __init__(self, port: int) -> None:
-        self.visits = 0
+        self.connections = 0
         self.closed = False
         self._inner = port
-        self._links: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -20,15 +20,15 @@ class Gate:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        for link in self._links:
-            link.cancel()
-        await asyncio.gather(*self._links, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.visits += 1
-        link = asyncio.create_task(self._serve(reader, writer))
-        self._links.add(link)
-        link.add_done_callback(self._links.discard)
+        self.connections += 1
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -11,7 +11,7 @@ import yaml
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import Kind, Manifest
 
-PATIENCE = 20.0
+TIMEOUT = 20.0
 
 
 class History:
@@ -22,7 +22,7 @@ class History:
         self.kind = kind
         self.namespace = namespace
         self.states: list[Manifest] = []
-        self._news = asyncio.Condition()
+        self._changed = asyncio.Condition()
 
     def add(self, raw: msgspec.Raw) -> None:
         state = msgspec.json.decode(raw)
@@ -38,13 +38,13 @@ class History:
 
     async def until(self, name: str, holds: Callable[[Manifest], object]) -> Manifest:
         """The newest state of an object, as soon as this holds for it."""
-        async with self._news:
+        async with self._changed:
             try:
-                async with asyncio.timeout(PATIENCE):
-                    await self._news.wait_for(lambda: (states := self.of(name)) and holds(states[-1]))
+                async with asyncio.timeout(TIMEOUT):
+                    await self._changed.wait_for(lambda: (states := self.of(name)) and holds(states[-1]))
             except TimeoutError:
                 latest = yaml.safe_dump(self.of(name)[-1:])
-                raise AssertionError(f"not within {PATIENCE:g} s:\n{latest}") from None
+                raise AssertionError(f"not within {TIMEOUT:g} s:\n{latest}") from None
             return self.of(name)[-1]
 
     async def run(self, version: str) -> None:
@@ -52,9 +52,9 @@ class History:
         async with aclosing(events):
             async for event in events:
                 if event.type in ("ADDED", "MODIFIED", "DELETED"):
-                    async with self._news:
+                    async with self._changed:
                         self.add(event.object)
-                        self._news.notify_all()
+                        self._changed.notify_all()
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ import yaml
 
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.processes import poll
+from coder_k8s.kube.objects import Kind, Manifest
 
 CONFIG = Path(__file__).parents[2] / "config"
 NAMESPACE = "coder-system"
@@ -61,3 +62,26 @@ def _may_list_secrets(cluster: ClusterAccess, namespace: str) -> bool:
     spec = {"user": f"system:serviceaccount:{namespace}:{CONFINED}", "resourceAttributes": asked}
     _, answer = cluster.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
     return bool(json.loads(answer)["status"]["allowed"])
+
+
+def definition(kind: Kind[Any], *missing: str) -> Manifest:
+    """The CRD of a kind without some fields of its status."""
+    made: Manifest = yaml.safe_load((CONFIG / "crd" / f"{kind.plural}.yaml").read_text())
+    for field in missing:
+        del status_schema(made)["properties"][field]
+    return made
+
+
+def status_schema(of: Manifest) -> Manifest:
+    schema: Manifest = of["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    return schema
+
+
+def restricted_kubeconfig(cluster: ClusterAccess, namespace: str, path: Path, role: str | None) -> Path:
+    """A ServiceAccount with the rights of a role in a namespace, and no others."""
+    cluster.kubectl("create", "serviceaccount", "somebody", "-n", namespace)
+    if role:
+        subject = f"--serviceaccount={namespace}:somebody"
+        cluster.kubectl("create", "rolebinding", "somebody", f"--clusterrole={role}", subject, "-n", namespace)
+    token = cluster.kubectl("create", "token", "somebody", "-n", namespace).strip()
+    return cluster.write_kubeconfig(path, {"token": token}, namespace)

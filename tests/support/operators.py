@@ -1,57 +1,191 @@
-"""Controllers in this process, under the operator's own ServiceAccount, confined to the namespaces of a test."""
+"""The operator in this process, under its own ServiceAccount, confined to the namespaces of a test."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from coder_k8s.coderd.connections import Connections, Endpoint, Limits
+from prometheus_client import generate_latest
+
+from coder_k8s.coderd.connections import Endpoint, Limits
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.config import load
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.events import Recorder
-from coder_k8s.kube.http import Http
+from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import Key, Kind
+from tests.support import eventually
+from tests.support.clock import Clock
+from tests.support.interceptor import InterceptedConnections, InterceptedHttp, Interceptor
 
 log = logging.getLogger("coder_k8s.tests")
 
+Builder = Callable[[Runtime], Controller]
+TIMEOUT = 60.0
 
-@asynccontextmanager
-async def running(
-    kubeconfig: Path,
-    namespaces: Sequence[str],
-    *builders: Callable[[Runtime], Controller],
-    connect_to: Mapping[Endpoint, Endpoint] | None = None,
-    limits: Limits | None = None,
-    **options: Any,
-) -> AsyncIterator[Runtime]:
-    """Controllers at work, with their caches complete, until the block ends; options are those of `Runtime`."""
-    metrics = Metrics()
-    async with Http(load(kubeconfig), "test", metrics) as http, Connections(connect_to, limits) as coderd:
-        client = Client(http, "coder-k8s")
-        recorder = Recorder(client, "coder-k8s", "test", metrics)
-        runtime = Runtime(
-            client=client, coderd=coderd, recorder=recorder, metrics=metrics, namespaces=namespaces, **options
-        )
-        controllers = [build(runtime) for build in builders]
-        stopping = asyncio.Event()
-        async with asyncio.TaskGroup() as group:
+
+class Operator:
+    """Controllers with their caches, events and connections, from `start` to `stop` or `kill`.
+
+    Further options are those of `Runtime`.
+    """
+
+    runtime: Runtime
+    key: Key
+    """The object that `reconcile`, `later` and `requeue_after` are about by default."""
+
+    def __init__(
+        self,
+        kubeconfig: Path,
+        namespaces: Sequence[str],
+        *builders: Builder,
+        connect_to: Mapping[Endpoint, Endpoint] | None = None,
+        limits: Limits | None = None,
+        interceptor: Interceptor | None = None,
+        **options: Any,
+    ) -> None:
+        self.interceptor = interceptor or Interceptor()
+        self.controllers: list[Controller] = []
+        self._metrics = Metrics()
+        self._http = InterceptedHttp(kubeconfig, self._metrics, self.interceptor)
+        self._coderd = InterceptedConnections(connect_to, limits, self.interceptor)
+        self._builders = builders
+        self._options = {"namespaces": namespaces, **options}
+        self._ready = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._life: asyncio.Task[None]
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await (self.kill() if self.crashed else self.stop())
+
+    async def start(self) -> None:
+        """Return when all caches are complete and the workers run."""
+        self._life = asyncio.create_task(self._run())
+        ready = asyncio.create_task(self._ready.wait())
+        await asyncio.wait([self._life, ready], return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        self._raise_if_ended()
+
+    async def stop(self) -> None:
+        """Finish the reconciles in flight, then end."""
+        self._stopping.set()
+        await self._life
+
+    async def kill(self) -> None:
+        """End at once: nothing in flight is finished, and nothing more is sent."""
+        self.interceptor.crashed.set()
+        self._life.cancel()
+        await asyncio.wait([self._life])
+        assert self._life.cancelled(), self._life.exception()
+
+    def cancel_workers(self) -> None:
+        """Cancel every reconcile in flight, and begin no other."""
+        names = tuple(f"{controller.name} worker" for controller in self.controllers)
+        for task in asyncio.all_tasks():
+            if task.get_name().startswith(names):
+                task.cancel()
+
+    @property
+    def crashed(self) -> bool:
+        return self.interceptor.crashed.is_set()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no reconcile is in flight, waiting or due, and every event is written."""
+        return all(controller.queue.idle for controller in self.controllers) and self.runtime.recorder.idle
+
+    async def wait_idle(self) -> bool:
+        """Wait until the operator is idle, or has crashed; whether it is idle."""
+
+        def check() -> bool:
+            self._raise_if_ended()
+            return self.crashed or self.idle
+
+        await eventually(check, TIMEOUT)
+        return not self.crashed
+
+    async def reconcile(self, *keys: Key) -> None:
+        """Reconcile each key once more, and wait until the operator is idle again."""
+        await self.wait_idle()
+        for key in keys or [self.key]:
+            self.enqueue(key)
+        await self.wait_idle()
+
+    def enqueue(self, key: Key) -> None:
+        [controller] = self.controllers
+        controller.queue.add(key)
+
+    async def later(self, **spans: float) -> None:
+        """Advance the clock, then reconcile."""
+        await self.wait_idle()
+        clock = self.runtime.now
+        assert isinstance(clock, Clock)
+        clock.advance(**spans)
+        await self.reconcile()
+
+    def requeue_after(self, key: Key | None = None) -> float | None:
+        """In how many seconds the operator reconciles by itself."""
+        [controller] = self.controllers
+        return controller.queue.next_due(key or self.key)
+
+    @asynccontextmanager
+    async def one_more_reconcile(self) -> AsyncIterator[None]:
+        """Wait until a reconcile has followed what happens in this block, and the operator is idle again."""
+        await self.wait_idle()
+        before = self.reconciles()
+        yield
+        await eventually(lambda: self.reconciles() > before)
+        await self.wait_idle()
+
+    def reconciles(self) -> int:
+        """How many reconciles have ended."""
+        [metric] = self._metrics.reconciles.collect()
+        return sum(int(sample.value) for sample in metric.samples if sample.name.endswith("_total"))
+
+    def writes(self) -> int:
+        """How many requests to the API server could have changed something; a dry run could not."""
+        return sum(request.is_write and not request.dry_run for request in self.interceptor.requests)
+
+    def write_requests(self) -> int:
+        """The same with dry runs, which cost the API server as much."""
+        return sum(request.is_write for request in self.interceptor.requests)
+
+    def metrics(self) -> str:
+        return generate_latest(self._metrics.registry).decode()
+
+    @property
+    def informers(self) -> dict[Kind[Any], Informer[Any]]:
+        return self.runtime.informers
+
+    def _raise_if_ended(self) -> None:
+        if self._life.done() and not self._stopping.is_set():
+            raise RuntimeError("the operator has ended") from self._life.exception()
+
+    async def _run(self) -> None:
+        async with self._http as http, self._coderd as coderd, asyncio.TaskGroup() as group:
+            client = Client(http, "coder-k8s")
+            recorder = Recorder(client, "coder-k8s", "test", self._metrics)
+            self.runtime = Runtime(
+                client=client, coderd=coderd, recorder=recorder, metrics=self._metrics, **self._options
+            )
+            self.controllers = [build(self.runtime) for build in self._builders]
             background: list[asyncio.Task[None]] = [group.create_task(recorder.run())]
-            background += [group.create_task(informer.run()) for informer in runtime.informers.values()]
-            for informer in runtime.informers.values():
+            background += [group.create_task(informer.run()) for informer in self.informers.values()]
+            for informer in self.informers.values():
                 await asyncio.wait_for(informer.synced.wait(), 20)
-            work = [group.create_task(controller.run(stopping)) for controller in controllers]
-            try:
-                yield runtime
-            finally:
-                stopping.set()
-                await asyncio.wait(work)
-                for task in background:
-                    task.cancel()
-                log.debug("labels of metrics: %s", labels(metrics))  # whoever judges the run looks there for secrets
+            work = [group.create_task(controller.run(self._stopping)) for controller in self.controllers]
+            self._ready.set()
+            await asyncio.wait(work)
+            for task in background:
+                task.cancel()
+        log.debug("labels of metrics: %s", labels(self._metrics))  # tests/security searches them for secrets
 
 
 def labels(metrics: Metrics) -> list[str]:

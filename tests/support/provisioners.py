@@ -1,10 +1,7 @@
-"""Provisioners whose control planes are words in a status and a stand-in, and whose pods are played by hand."""
+"""Provisioners whose control planes are a status and a fake coderd, and whose pods and daemons tests play."""
 
-import asyncio
-import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -12,45 +9,27 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
-from prometheus_client import generate_latest
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.names import derived
 from coder_k8s.controllers.provisioner import wiring
-from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.dev.coderd_server.state import StoredKey
-from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.conditions import Condition, find
 from coder_k8s.kube.config import load
-from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, timestamp
-from tests.support import eventually
-from tests.support.operators import running
+from coder_k8s.kube.objects import Key, Manifest, Unstructured, timestamp
+from tests.support import objects
+from tests.support.clock import Clock
+from tests.support.namespaces import Namespace
+from tests.support.operators import Builder, Operator
 
-EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
-WRITES = ("POST", "PUT", "PATCH", "DELETE")
 NAME = "build"
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class Clock:
-    """A time that moves when told; it begins with the present, because the API server goes by that."""
-
-    def __init__(self) -> None:
-        self.time = datetime.now(UTC).replace(microsecond=0)
-
-    def __call__(self) -> datetime:
-        return self.time
-
-    def advance(self, **spans: float) -> None:
-        self.time += timedelta(**spans)
 
 
 class Digits(Random):
@@ -65,48 +44,6 @@ class Digits(Random):
         return next(self._next)
 
 
-class Operator:
-    """The controller of provisioners at work."""
-
-    def __init__(self, runtime: Runtime, controller: Controller) -> None:
-        self.runtime = runtime
-        self._controller = controller
-
-    async def wait_idle(self) -> None:
-        """Wait until no pass is under way and none is waiting, or due."""
-        queue, loop = self._controller.queue, asyncio.get_running_loop()
-
-        def rests() -> bool:
-            due = any(timer.when() <= loop.time() for timer in queue._timers.values())
-            return not (due or len(queue) or queue._busy) and self.runtime.recorder.idle
-
-        await eventually(rests, 60)
-
-    async def reconcile(self, *keys: Key) -> None:
-        """Make one more pass over each, as when its time has come, and wait for the end."""
-        await self.wait_idle()
-        for key in keys:
-            self._controller.queue.add(key)
-        await self.wait_idle()
-
-    def requeue_after(self, key: Key) -> float | None:
-        """In how many seconds the operator means to look by itself."""
-        timer = self._controller.queue._timers.get(key)
-        return timer.when() - asyncio.get_running_loop().time() if timer else None
-
-    def writes(self) -> int:
-        """How many requests to the API server could have changed something."""
-        return sum(
-            int(sample.value)
-            for family in self.runtime.metrics.requests.collect()
-            for sample in family.samples
-            if sample.name.endswith("_total") and sample.labels["method"] in WRITES
-        )
-
-    def metrics(self) -> str:
-        return generate_latest(self.runtime.metrics.registry).decode()
-
-
 class Plane:
     """A control plane: what its status says, and its coderd with a second organization called acme."""
 
@@ -116,7 +53,7 @@ class Plane:
         self.coderd = coderd
         self.acme = acme
         self.before: Callable[[web.Request], None] = lambda request: None
-        """What happens before coderd sees a request."""
+        """Called with every request before coderd handles it."""
         coderd._runner.app.middlewares.insert(0, self._listen)
 
     @property
@@ -125,7 +62,7 @@ class Plane:
 
     @property
     def heard(self) -> set[str]:
-        """Every token and key that somebody showed."""
+        """Every token and key in a request."""
         return self.coderd.state.heard | self.acme.state.heard
 
     def asked(self, method: str = "", part: str = "") -> int:
@@ -156,16 +93,18 @@ class Plane:
             return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
 
 
-class ProvisionerNamespace:
-    """A namespace with control planes and provisioners, as its users see it."""
+class ProvisionerNamespace(Namespace[CoderProvisioner]):
+    """A namespace with control planes and provisioners."""
 
-    def __init__(self, client: Client, kubeconfig: Path, namespace: str, clock: Clock) -> None:
-        self.client = client
-        self.namespace = namespace
-        self.clock = clock
+    kind = PROVISIONER
+    builders: tuple[Builder, ...] = (wiring.build,)
+    children_kinds = wiring.CHILDREN
+    deployment_prefix = "provisioner-"
+
+    def __init__(self, client: Client, kubeconfig: Path, key: Key, clock: Clock) -> None:
+        super().__init__(client, kubeconfig, key, clock)
         self.planes: dict[str, Plane] = {}
         self.rng = Digits()
-        self._kubeconfig = kubeconfig
 
     @property
     def plane(self) -> Plane:
@@ -177,101 +116,54 @@ class ProvisionerNamespace:
         """The keys in its coderd."""
         return self.plane.keys
 
-    def key(self, name: str = NAME) -> Key:
-        return Key(self.namespace, name)
-
-    @asynccontextmanager
-    async def operator(self, **options: Any) -> AsyncIterator[Operator]:
-        """An operator that reaches the stand-ins where it expects the Services."""
-        built: list[Controller] = []
-
-        def build(runtime: Runtime) -> Controller:
-            built.append(wiring.build(runtime))
-            return built[0]
-
-        routes = {
+    @property
+    def routes(self) -> dict[Endpoint, Endpoint]:
+        return {
             Endpoint(f"{name}.{self.namespace}.svc.cluster.local", port): Endpoint("127.0.0.1", plane.coderd.port)
             for name, plane in self.planes.items()
             for port in (80, 8080)
         }
-        options = {"connect_to": routes, "now": self.clock, "rng": self.rng, **options}
-        async with running(self._kubeconfig, [self.namespace], build, **options) as runtime:
-            yield Operator(runtime, built[0])
+
+    def operator(self, **options: Any) -> Operator:
+        return super().operator(**{"rng": self.rng, **options})
 
     async def make_plane(self, name: str, **status: Any) -> None:
         """A control plane that is ready, unless the status says otherwise."""
         await self.put_secret(f"{name}-operator-token", token=self.planes[name].token)
-        metadata = {"namespace": self.namespace, "name": name}
-        await self.client.create(CONTROL_PLANE, {"metadata": metadata, "spec": {"image": "coder:v2.36.1"}})
-        ready = {
-            "url": f"http://{name}.{self.namespace}.svc.cluster.local:80",
-            "image": "coder:v2.36.1",
-            "operatorAccessReady": True,
-            "operatorTokenSecretRef": {"name": f"{name}-operator-token", "key": "token"},
-            **self.fresh("entitled"),
-        }
-        await self.say(name, **{**ready, **status})
+        await objects.create(self.client, CONTROL_PLANE, self.key_of(name), {"image": "coder:v2.36.1"})
+        ready = {**objects.ready_plane_status(self.key_of(name)), **self.fresh("entitled")}
+        await self.set_plane_status(name, **{**ready, **status})
 
     def fresh(self, entitlement: str) -> Manifest:
-        """What a control plane says about its license now."""
+        """What the status of a control plane reports about its license now."""
         return {
             "externalProvisionerDaemonsEntitlement": entitlement,
             "entitlementsLastChecked": timestamp(self.clock()),
         }
 
-    async def say(self, plane: str, **status: Any) -> None:
-        """Change the status of a control plane."""
-        await self.client.merge(CONTROL_PLANE, Key(self.namespace, plane), {"status": status}, "status")
+    async def set_plane_status(self, plane: str, **status: Any) -> None:
+        await self.client.merge(CONTROL_PLANE, self.key_of(plane), {"status": status}, "status")
 
-    async def make(self, name: str = NAME, annotations: dict[str, str] | None = None, **spec: Any) -> CoderProvisioner:
-        metadata = {"namespace": self.namespace, "name": name, "annotations": annotations or {}}
+    async def make(self, name: str = "", annotations: dict[str, str] | None = None, **spec: Any) -> CoderProvisioner:
+        metadata = {"namespace": self.namespace, "name": name or self.name, "annotations": annotations or {}}
         spec = {"controlPlaneRef": {"name": self.plane.name}, **spec}
         return await self.client.create(PROVISIONER, {"metadata": metadata, "spec": spec})
 
-    async def change(self, name: str = NAME, **spec: Any) -> None:
-        """Change the spec; `None` removes a field."""
-        await self.client.merge(PROVISIONER, self.key(name), {"spec": spec})
-
-    async def annotate(self, name: str = NAME, **annotations: str | None) -> None:
+    async def annotate(self, name: str = "", **annotations: str | None) -> None:
         named = {f"coder.com/{word.replace('_', '-')}": value for word, value in annotations.items()}
-        await self.client.merge(PROVISIONER, self.key(name), {"metadata": {"annotations": named}})
+        await self.set_annotations(PROVISIONER, name, named)
 
-    async def get(self, name: str = NAME) -> CoderProvisioner:
-        return await self.client.get(PROVISIONER, self.key(name))
-
-    async def find(self, kind: Kind[Any], name: str) -> Any:
-        try:
-            return await self.client.get(kind, Key(self.namespace, name))
-        except errors.NotFound:
-            return None
-
-    async def delete(self, kind: Kind[Any], name: str) -> None:
-        await self.client.delete(kind, await self.client.get(kind, Key(self.namespace, name)), unchanged=False)
-
-    async def put_secret(self, secret: str, **values: str) -> None:
-        """Make or replace the content of a Secret."""
-        data = {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}
-        try:
-            await self.client.create(SECRET, {"metadata": {"namespace": self.namespace, "name": secret}, "data": data})
-        except errors.AlreadyExists:
-            live = await self.client.get_manifest(SECRET, Key(self.namespace, secret))
-            await self.client.replace(SECRET, {**live, "data": data})
+    async def deployment(self, name: str = "") -> Unstructured:
+        """A Deployment that exists."""
+        return await self.client.get(DEPLOYMENT, self.key_of(name or self.deployment_prefix + self.name))
 
     async def stored(self, secret: str = f"{NAME}-provisioner-key", field: str = "key") -> str:
         """What the Secret of a key holds."""
-        found = await self.find(SECRET, secret)
-        data = found.manifest.get("data", {}) if found else {}
-        return base64.b64decode(data.get(field, "")).decode()
+        return await self.secret_value(secret, field)
 
-    async def deployment(self, name: str = f"provisioner-{NAME}") -> Unstructured:
-        return await self.client.get(DEPLOYMENT, Key(self.namespace, name))
-
-    async def roll_out(self, name: str = NAME, ready: int = 1, plane: str = "") -> None:
-        """Let the Deployment be done at its present generation, with daemons on the present key and on no other."""
-        live = await eventually(lambda: self.find(DEPLOYMENT, derived(name, prefix="provisioner-")))
-        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), ready)
-        status = {"observedGeneration": live.metadata.generation, **counts}
-        await self.client.merge(DEPLOYMENT, live.key, {"status": status}, "status")
+    async def roll_out_daemons(self, ready: int = 1, name: str = NAME, plane: str = "") -> None:
+        """Roll out the Deployment of a provisioner, with daemons on the present key and on no other."""
+        await self.roll_out(ready, derived(name, prefix=self.deployment_prefix))
         key = (await self.get(name)).status.provisioner_key_name
         state = (self.planes[plane] if plane else self.plane).coderd.state
         for daemon in [each for each in state.daemons.values() if each.name.startswith(f"{name}-")]:
@@ -279,45 +171,13 @@ class ProvisionerNamespace:
         for number in range(ready):
             state.connect_daemon(f"{name}-{number}", key)
 
-    async def condition(
-        self,
-        type: str,  # noqa: A002 - Kubernetes' own word
-        reason: str,
-        status: str = "",
-        *,
-        name: str = NAME,
-        within: float = 10,
-    ) -> Condition:
-        """The condition, as soon as it has this reason at the present generation."""
-
-        async def check() -> Condition:
-            found = await self.get(name)
-            condition = find(found.status.conditions, type)
-            assert condition is not None, f"{type} is not told: {found.status}"
-            assert (condition.reason, condition.observed_generation) == (reason, found.metadata.generation), condition
-            assert status in ("", condition.status), condition
-            return condition
-
-        return await eventually(check, within)
-
-    async def conditions(self, name: str = NAME) -> dict[str, tuple[str, str]]:
-        """Status and reason by type."""
-        return {each.type: (each.status, each.reason) for each in (await self.get(name)).status.conditions}
-
-    async def events(self, reason: str = "", name: str = NAME) -> list[Manifest]:
-        """What was told about a provisioner, oldest first."""
-        pages = self.client.list(EVENT, self.namespace)
-        found = [Unstructured.decode(item).manifest async for page in pages for item in page.items]
-        about = [each for each in found if each["regarding"]["name"] == name and reason in ("", each["reason"])]
-        return sorted(about, key=lambda each: str(each["eventTime"]))
-
     async def ready(self, operator: Operator, name: str = NAME, ready: int = 1) -> CoderProvisioner:
         """The provisioner when all is well with it."""
         await self.condition("ProvisionerKeyReady", "KeyReady", "True", name=name)
         await operator.wait_idle()
-        await self.roll_out(name, ready)
+        await self.roll_out_daemons(ready, name)
         self.clock.advance(seconds=11)
-        await operator.reconcile(self.key(name))
+        await operator.reconcile(self.key_of(name))
         await self.condition("Ready", "AllPartsReady", name=name)
         await operator.wait_idle()
         return await self.get(name)
@@ -327,11 +187,11 @@ class ProvisionerNamespace:
 async def provisioner_namespace(
     admin: Path, operator: Path, namespace: str, planes: Sequence[str] = ("demo",), version: str = "2.36.1"
 ) -> AsyncIterator[ProvisionerNamespace]:
-    """A yard with licensed coderds; the control planes that they belong to are yet to be made."""
-    clock = Clock()
+    """A namespace with licensed coderds; the control planes that they belong to are yet to be made."""
+    clock = Clock.at_present()
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(Http(load(admin), "user", Metrics()))
-        place = ProvisionerNamespace(Client(http, "user"), operator, namespace, clock)
+        place = ProvisionerNamespace(Client(http, "user"), operator, Key(namespace, NAME), clock)
         for name in planes:
             coderd, acme = CoderdServer(version, now=clock), CoderdServer(version, now=clock)
             for server in (coderd, acme):

@@ -1,4 +1,4 @@
-"""Somebody between us and the API server who sees everything and can be rude."""
+"""A TCP proxy before an API server, to count, hold back, freeze and reset."""
 
 import asyncio
 import re
@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
-import yaml
-
 from coder_k8s.kube.config import Config
 from tests.support.api import plain_config
+from tests.support.forwarding import kubeconfig_through
 
 REQUEST = re.compile(rb"(GET|POST|PUT|PATCH|DELETE) (\S+) HTTP/1.1\r\n")
 RESET_WHEN_CLOSED = struct.pack("ii", 1, 0)
@@ -56,12 +55,8 @@ class Proxy:
         return plain_config(self._port)
 
     def kubeconfig(self, original: Path, path: Path) -> Path:
-        """The same identity, by way of this proxy."""
-        config = yaml.safe_load(original.read_text())
-        for cluster in config["clusters"]:
-            cluster["cluster"] = {"server": f"http://127.0.0.1:{self._port}"}
-        path.write_text(yaml.safe_dump(config))
-        return path
+        """The same identity, through this proxy."""
+        return kubeconfig_through(self._port, original, path)
 
     @property
     def _port(self) -> int:
@@ -91,7 +86,7 @@ class Proxy:
             link.flowing.clear()
 
     def stop(self) -> None:
-        """Go dead: connections open and stay open, and nothing goes through any more."""
+        """Forward nothing any more; connections open and stay open."""
         self._flowing.clear()
 
     def let_go(self) -> None:

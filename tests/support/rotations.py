@@ -1,31 +1,29 @@
-"""A provisioner at two control planes, everything that can make it change its key, and what must hold at rest."""
+"""A provisioner at two control planes, all changes that rotate its key, and the steady state that must follow."""
 
-import base64
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.names import fnv1a32
-from coder_k8s.controllers.provisioner.wiring import CHILDREN
+from coder_k8s.controllers.provisioner import wiring
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.dev.coderd_server.state import StoredKey
-from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Key, Kind, Object, Unstructured, timestamp
-from tests.support.children import Children, managed
+from coder_k8s.kube.objects import Key, Manifest, Unstructured, timestamp
+from tests.support import objects
+from tests.support.clock import Clock
+from tests.support.namespaces import Namespace
+from tests.support.operators import Builder
 
-T = TypeVar("T", bound=Object)
 PLANES = ("one", "two")
 ORGANIZATIONS = ("default", "other")
 REQUEST = "coder.com/rotate-key"
@@ -36,7 +34,7 @@ OTHER_PODS = {
     "extraEnv": [{"name": "COLOUR", "value": "blue"}],
     "resources": {"limits": {"memory": "1Gi"}},
 }
-RIGHTS = (
+RIGHTS: tuple[Manifest, ...] = (
     {"workspacePermissions": True, "enableDeployments": False},
     {"workspacePermissions": True, "enableDeployments": True},
     {"workspacePermissions": False, "enableDeployments": True},
@@ -51,25 +49,24 @@ class Found(NamedTuple):
     key: StoredKey
 
 
-@dataclass
-class RotationNamespace:
-    """A namespace with a provisioner, as its users and the administrators of coderd see it."""
+class RotationNamespace(Namespace[CoderProvisioner]):
+    """A namespace with a provisioner and two control planes, as users and the administrators of coderd see it."""
 
-    client: Client
-    namespace: str
-    coderds: Mapping[str, CoderdServer]
-    replicas: int = 1
-    name: str = "demo"
-    foreign: set[str] = field(default_factory=set)
-    """The IDs of keys that others made."""
+    kind = PROVISIONER
+    builders: tuple[Builder, ...] = (wiring.build,)
+    children_kinds = wiring.CHILDREN
+    replicas = 1
 
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, self.name)
+    def __init__(
+        self, client: Client, kubeconfig: Path, key: Key, coderds: Mapping[str, CoderdServer], clock: Clock
+    ) -> None:
+        super().__init__(client, kubeconfig, key, clock)
+        self.coderds = coderds
+        self.foreign: set[str] = set()
+        """The IDs of keys that others made."""
 
     @property
     def routes(self) -> dict[Endpoint, Endpoint]:
-        """Where the stand-ins are that answer for the Services of the control planes."""
         return {
             Endpoint(f"{plane}.{self.namespace}.svc.cluster.local", 80): Endpoint("127.0.0.1", coderd.port)
             for plane, coderd in self.coderds.items()
@@ -78,10 +75,10 @@ class RotationNamespace:
     def found(self) -> list[Found]:
         """All keys that we made, wherever."""
         every = [Found(plane, key) for plane, coderd in self.coderds.items() for key in coderd.state.keys.values()]
-        assert self.foreign <= {each.key.id for each in every}, "a key of somebody else is gone"
+        assert self.foreign <= {each.key.id for each in every}, "a foreign key is gone"
         return [each for each in every if each.key.id not in self.foreign]
 
-    async def make_planes(self, now: datetime) -> None:
+    async def make_planes(self) -> None:
         """Control planes that have all that a provisioner needs, which no operator changes, and keys of others."""
         for plane, coderd in self.coderds.items():
             state = coderd.state
@@ -91,68 +88,43 @@ class RotationNamespace:
             self.foreign |= {key.id for key in state.keys.values()}
             where = {"namespace": self.namespace, "name": plane, "annotations": {"coder.com/paused": "true"}}
             made = await self.client.create(CONTROL_PLANE, {"metadata": where, "spec": {}})
-            token = {"namespace": self.namespace, "name": f"{plane}-token"}
-            data = {"token": base64.b64encode(state.token.encode()).decode()}
-            await self.client.create(SECRET, {"metadata": token, "data": data})
+            await self.put_secret(f"{plane}-token", token=state.token)
             status = {
-                "url": f"http://{plane}.{self.namespace}.svc.cluster.local:80",
+                **objects.ready_plane_status(made.key),
                 "image": "ghcr.io/coder/coder:latest",
-                "operatorAccessReady": True,
                 "operatorTokenSecretRef": {"name": f"{plane}-token", "key": "token"},
                 "externalProvisionerDaemonsEntitlement": "entitled",
-                "entitlementsLastChecked": timestamp(now),
+                "entitlementsLastChecked": timestamp(self.clock()),
             }
             await self.client.merge(CONTROL_PLANE, made.key, {"status": status}, "status")
 
     async def forget_entitlements(self) -> None:
-        """Let nobody know without a question what the control planes are entitled to."""
+        """Remove from the status of the control planes when their entitlements were checked."""
         for plane in self.coderds:
             status = {"entitlementsLastChecked": None}
-            await self.client.merge(CONTROL_PLANE, Key(self.namespace, plane), {"status": status}, "status")
+            await self.client.merge(CONTROL_PLANE, self.key_of(plane), {"status": status}, "status")
 
-    async def make(self, name: str = "demo") -> None:
+    async def make(self, name: str = "demo", **spec: Any) -> CoderProvisioner:
         self.name = name
-        spec = {
-            "controlPlaneRef": {"name": "one"},
-            "replicas": self.replicas,
-            "key": {"rotation": {"interval": "48h"}},
-        }
-        await self.client.create(PROVISIONER, {"metadata": {"namespace": self.namespace, "name": name}, "spec": spec})
-
-    async def change(self, **spec: Any) -> None:
-        await self.client.merge(PROVISIONER, self.key, {"spec": spec})
+        rotation = {"rotation": {"interval": "48h"}}
+        return await super().make(name, controlPlaneRef={"name": "one"}, replicas=self.replicas, key=rotation, **spec)
 
     async def provisioner(self) -> CoderProvisioner | None:
-        return await self.find(PROVISIONER, self.name)
+        return await objects.find(self.client, PROVISIONER, self.key)
 
     async def secret_name(self) -> str:
         """Where the key is kept now."""
-        provisioner = await self.client.get(PROVISIONER, self.key)
-        return provisioner.spec.key.secret_name or f"{self.name}-provisioner-key"
-
-    async def find(self, kind: Kind[T], name: str) -> T | None:
-        try:
-            return await self.client.get(kind, Key(self.namespace, name))
-        except errors.NotFound:
-            return None
-
-    async def delete(self, kind: Kind[Any], name: str) -> None:
-        await self.client.delete(kind, await self.client.get(kind, Key(self.namespace, name)), unchanged=False)
-
-    async def children(self) -> Children:
-        """All that the operator made here, for whichever provisioner."""
-        return await managed(self.client, CHILDREN, [self.namespace])
+        return (await self.get()).spec.key.secret_name or f"{self.name}-provisioner-key"
 
     async def differences(self) -> list[str]:
-        """What is not as it must be at rest."""
+        """What differs from the steady state."""
         provisioner, ours = await self.provisioner(), self.found()
         if provisioner is None:
             return [f"{each.key.name} is left at {each.plane}" for each in ours]
         if len(ours) != 1:
             return [f"{len(ours)} keys in coderd: {[each.key.name for each in ours]}, not one"]
         [(plane, key)] = ours
-        pages = self.client.list(SECRET, self.namespace, labels=OURS)
-        secrets = [Unstructured.decode(item) async for page in pages for item in page.items]
+        secrets = await objects.list_all(self.client, SECRET, self.namespace, OURS)
         deployment = await self.find(DEPLOYMENT, f"provisioner-{self.name}")
         url = (await self.client.get(CONTROL_PLANE, Key(self.namespace, plane))).status.url
         compared = {
@@ -180,7 +152,7 @@ def _of_secrets(
 ) -> dict[str, tuple[Any, Any]]:
     spec = provisioner.spec
     wanted = spec.key.secret_name or f"{name}-provisioner-key"
-    encoded = base64.b64encode(key.secret.encode()).decode()
+    encoded = objects.encoded(key.secret)
     held = {
         each.metadata.name: (each.manifest.get("data") or {}).get(spec.key.secret_key) == encoded for each in secrets
     }
@@ -235,14 +207,15 @@ def secret_of(template: Mapping[str, Any]) -> str:
 
 @asynccontextmanager
 async def rotation_namespace(
-    kubeconfig: Path, namespace: str, now: Callable[[], datetime], replicas: int = 1
+    admin: Path, operator: Path, namespace: str, clock: Clock, replicas: int = 1
 ) -> AsyncIterator[RotationNamespace]:
-    """A place for a provisioner, with two control planes."""
+    """A namespace for a provisioner, with two control planes."""
     async with AsyncExitStack() as stack:
-        coderds = {plane: await stack.enter_async_context(CoderdServer(now=now)) for plane in PLANES}
-        http = await stack.enter_async_context(Http(load(kubeconfig), "user", Metrics()))
-        place = RotationNamespace(Client(http, "user"), namespace, coderds, replicas)
-        await place.make_planes(now())
+        coderds = {plane: await stack.enter_async_context(CoderdServer(now=clock)) for plane in PLANES}
+        http = await stack.enter_async_context(Http(load(admin), "user", Metrics()))
+        place = RotationNamespace(Client(http, "user"), operator, Key(namespace, "demo"), coderds, clock)
+        place.replicas = replicas
+        await place.make_planes()
         yield place
 
 

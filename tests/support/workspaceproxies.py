@@ -1,105 +1,50 @@
-"""A namespace with workspace proxies, in which a test plays the user, the pods and Coder."""
+"""Workspace proxies, with the fake coderd that they register at."""
 
-import asyncio
-import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from prometheus_client import generate_latest
-
 from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY, CoderWorkspaceProxy
 from coder_k8s.coderd.connections import Endpoint
-from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.workspaceproxy import wiring
-from coder_k8s.dev.coderd_server import CoderdServer
+from coder_k8s.dev.coderd_server import CoderdServer, User
+from coder_k8s.dev.coderd_server.proxies import register
 from coder_k8s.dev.coderd_server.records import Proxy
-from coder_k8s.kube import errors
+from coder_k8s.dev.coderd_server.state import State
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.conditions import Condition, find
 from coder_k8s.kube.config import load
-from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
-from tests.support import eventually
-from tests.support.operators import running
+from tests.support import objects
+from tests.support.clock import Clock
+from tests.support.namespaces import Namespace
+from tests.support.operators import Builder, Operator
 
-EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 FINALIZER = "coder.com/workspace-proxy-cleanup"
 NAME = "sydney"
 PLANE = "demo"
 CREDENTIALS = "coder-session"
 PROXIES = "/api/v2/workspaceproxies"
 ONE = "/api/v2/workspaceproxies/{name}"
-WRITES = ("POST", "PUT", "PATCH", "DELETE")
+SECRET_NAME = f"{NAME}-proxy-token"
+MEMBER = User("member", ("member",))
+QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Unstructured)
 
 
-class Clock:
-    """A time that moves when told; it begins with the present, because the API server goes by that."""
+class ProxyNamespace(Namespace[CoderWorkspaceProxy]):
+    """A namespace with workspace proxies, a Coder with a license, and credentials for it in a Secret."""
 
-    def __init__(self) -> None:
-        self.time = datetime.now(UTC).replace(microsecond=0)
+    kind = WORKSPACE_PROXY
+    builders: tuple[Builder, ...] = (wiring.build,)
+    children_kinds = wiring.CHILDREN
+    deployment_prefix = "wsproxy-"
 
-    def __call__(self) -> datetime:
-        return self.time
-
-
-class Operator:
-    """The controller of workspace proxies at work."""
-
-    def __init__(self, runtime: Runtime, controller: Controller, clock: Clock, key: Key) -> None:
-        self.runtime = runtime
-        self._controller = controller
-        self._clock = clock
-        self._key = key
-
-    async def wait_idle(self) -> None:
-        """Wait until no pass is under way and none is waiting."""
-        queue = self._controller.queue
-        await eventually(lambda: not len(queue) and not queue._busy and self.runtime.recorder.idle, 60)
-
-    async def later(self, **spans: float) -> None:
-        """Let time pass and make one more pass, as when its time has come."""
-        await self.wait_idle()
-        self._clock.time += timedelta(**spans)
-        self._controller.queue.add(self._key)
-        await self.wait_idle()
-
-    def requeue_after(self, key: Key) -> float:
-        """In how many seconds the operator means to look by itself."""
-        timer = self._controller.queue._timers[key]
-        return timer.when() - asyncio.get_running_loop().time()
-
-    def writes(self) -> int:
-        """How many requests to the API server could have changed something."""
-        return sum(
-            int(sample.value)
-            for family in self.runtime.metrics.requests.collect()
-            for sample in family.samples
-            if sample.name.endswith("_total") and sample.labels["method"] in WRITES
-        )
-
-    def metrics(self) -> str:
-        return generate_latest(self.runtime.metrics.registry).decode()
-
-
-class ProxyNamespace:
-    """A namespace, a Coder with a license, and credentials for it in a Secret."""
-
-    def __init__(self, client: Client, kubeconfig: Path, namespace: str, coderd: CoderdServer, clock: Clock) -> None:
-        self.client = client
-        self.kubeconfig = kubeconfig
-        self.namespace = namespace
+    def __init__(self, client: Client, kubeconfig: Path, key: Key, coderd: CoderdServer, clock: Clock) -> None:
+        super().__init__(client, kubeconfig, key, clock)
         self.coderd = coderd
-        self.clock = clock
-
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, NAME)
 
     @property
     def proxies(self) -> dict[str, Proxy]:
@@ -112,127 +57,25 @@ class ProxyNamespace:
 
     @property
     def routes(self) -> dict[Endpoint, Endpoint]:
-        """Where the Service of the control plane leads."""
         host = f"{PLANE}.{self.namespace}.svc.cluster.local"
         return {Endpoint(host, 80): Endpoint("127.0.0.1", self.coderd.port)}
 
-    @asynccontextmanager
-    async def operator(self, **options: Any) -> AsyncIterator[Operator]:
-        built: list[Controller] = []
-
-        def build(runtime: Runtime) -> Controller:
-            built.append(wiring.build(runtime))
-            return built[0]
-
-        options = {"connect_to": self.routes, "now": self.clock, **options}
-        async with running(self.kubeconfig, [self.namespace], build, **options) as runtime:
-            yield Operator(runtime, built[0], self.clock, self.key)
-
-    async def make(self, name: str = NAME, **spec: Any) -> CoderWorkspaceProxy:
-        """A workspace proxy, registered by the given credentials unless the spec says otherwise."""
-        written = {
-            "metadata": {"namespace": self.namespace, "name": name},
-            "spec": spec or {"bootstrap": self.bootstrap},
-        }
-        return await self.client.create(WORKSPACE_PROXY, written)
+    async def make(self, name: str = "", **spec: Any) -> CoderWorkspaceProxy:
+        """A workspace proxy, registered with the given credentials unless the spec says otherwise."""
+        return await super().make(name, **(spec or {"bootstrap": self.bootstrap}))
 
     async def make_plane(self, **status: Any) -> None:
-        """A control plane whose coderd is the stand-in, and to which the operator has access."""
+        """A control plane whose coderd is the fake server, and to which the operator has access."""
         await self.put_secret(f"{PLANE}-operator-token", token=self.coderd.state.token)
-        metadata = {"namespace": self.namespace, "name": PLANE}
-        await self.client.create(CONTROL_PLANE, {"metadata": metadata, "spec": {"image": "coder:v2.36.1"}})
-        ready = {
-            "url": f"http://{PLANE}.{self.namespace}.svc.cluster.local:80",
-            "image": "coder:v2.36.1",
-            "operatorAccessReady": True,
-            "operatorTokenSecretRef": {"name": f"{PLANE}-operator-token", "key": "token"},
-        }
-        await self.say_plane(**{**ready, **status})
+        await objects.create(self.client, CONTROL_PLANE, self.key_of(PLANE), {"image": "coder:v2.36.1"})
+        await self.set_plane_status(**{**objects.ready_plane_status(self.key_of(PLANE)), **status})
 
-    async def say_plane(self, **status: Any) -> None:
-        await self.client.merge(CONTROL_PLANE, Key(self.namespace, PLANE), {"status": status}, "status")
+    async def set_plane_status(self, **status: Any) -> None:
+        await self.client.merge(CONTROL_PLANE, self.key_of(PLANE), {"status": status}, "status")
 
-    async def change(self, name: str = NAME, **spec: Any) -> None:
-        """Change the spec; `None` removes a field."""
-        await self.client.merge(WORKSPACE_PROXY, Key(self.namespace, name), {"spec": spec})
-
-    async def get(self, name: str = NAME) -> CoderWorkspaceProxy:
-        return await self.client.get(WORKSPACE_PROXY, Key(self.namespace, name))
-
-    async def find(self, kind: Kind[Any], name: str) -> Any:
-        try:
-            return await self.client.get(kind, Key(self.namespace, name))
-        except errors.NotFound:
-            return None
-
-    async def delete(self, kind: Kind[Any], name: str) -> None:
-        await self.client.delete(kind, await self.client.get(kind, Key(self.namespace, name)), unchanged=False)
-
-    async def gone(self, kind: Kind[Any], name: str, within: float = 10) -> None:
-        async def check() -> bool:
-            return await self.find(kind, name) is None
-
-        await eventually(check, within)
-
-    async def put_secret(self, secret: str, **values: str) -> None:
-        """Make or replace the content of a Secret."""
-        data = {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}
-        try:
-            await self.client.create(SECRET, {"metadata": {"namespace": self.namespace, "name": secret}, "data": data})
-        except errors.AlreadyExists:
-            live = await self.client.get_manifest(SECRET, Key(self.namespace, secret))
-            await self.client.replace(SECRET, {**live, "data": data})
-
-    async def token(self, secret: str = f"{NAME}-proxy-token") -> str:
+    async def token(self, secret: str = SECRET_NAME) -> str:
         """What the Secret of a token holds; empty when there is none."""
-        found = await self.find(SECRET, secret)
-        data = found.manifest.get("data", {}) if found else {}
-        return base64.b64decode(data.get("token", "")).decode()
-
-    async def deployment(self, name: str = f"wsproxy-{NAME}") -> Unstructured:
-        async def check() -> Unstructured | None:
-            found: Unstructured | None = await self.find(DEPLOYMENT, name)
-            return found
-
-        found = await eventually(check)
-        assert found is not None
-        return found
-
-    async def roll_out(self, name: str = f"wsproxy-{NAME}", ready: int = 1) -> None:
-        """Let the Deployment be done at its present generation."""
-        live = await self.deployment(name)
-        counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), ready)
-        status = {"observedGeneration": live.metadata.generation, **counts}
-        await self.client.merge(DEPLOYMENT, live.key, {"status": status}, "status")
-
-    async def condition(self, type: str, reason: str, status: str = "", name: str = NAME) -> Condition:  # noqa: A002
-        """The condition, as soon as it has this reason at the present generation."""
-
-        async def check() -> Condition:
-            found = await self.get(name)
-            condition = find(found.status.conditions, type)
-            assert condition is not None, f"{type} is not told: {found.status}"
-            assert (condition.reason, condition.observed_generation) == (reason, found.metadata.generation), condition
-            assert status in ("", condition.status), condition
-            return condition
-
-        return await eventually(check)
-
-    async def conditions(self, name: str = NAME) -> dict[str, tuple[str, str]]:
-        """Status and reason by type."""
-        return {each.type: (each.status, each.reason) for each in (await self.get(name)).status.conditions}
-
-    async def events(self, reason: str = "", name: str = NAME) -> list[Manifest]:
-        """What was told about a workspace proxy, oldest first."""
-        pages = self.client.list(EVENT, self.namespace)
-        found = [Unstructured.decode(item).manifest async for page in pages for item in page.items]
-        about = [each for each in found if each["regarding"]["name"] == name and reason in ("", each["reason"])]
-        return sorted(about, key=lambda each: str(each["eventTime"]))
-
-    async def event(self, reason: str, name: str = NAME) -> str:
-        """What an event says, as soon as it is there."""
-        found = await eventually(lambda: self.events(reason, name))
-        return str(found[-1]["note"])
+        return await self.secret_value(secret, "token")
 
     async def ready(self, operator: Operator) -> CoderWorkspaceProxy:
         """The proxy when all is well with it: its pods are there and coderd sees them."""
@@ -265,10 +108,41 @@ def strangers(*coderds: CoderdServer) -> set[str]:
 async def proxy_namespace(
     admin: Path, operator: Path, namespace: str, version: str = "2.36.1", *, licensed: bool = True
 ) -> AsyncIterator[ProxyNamespace]:
-    clock = Clock()
+    clock = Clock.at_present()
     async with CoderdServer(version, now=clock) as coderd, Http(load(admin), "user", Metrics()) as http:
         if licensed and coderd.state.is_enterprise:
             coderd.state.install_license()
-        made = ProxyNamespace(Client(http, "user"), operator, namespace, coderd, clock)
+        made = ProxyNamespace(Client(http, "user"), operator, Key(namespace, NAME), coderd, clock)
         await made.put_secret(CREDENTIALS, token=coderd.state.token)
         yield made
+
+
+def register_foreign_proxy(state: State, name: str = NAME) -> Proxy:
+    """A proxy that somebody else registered in Coder."""
+    made = Proxy("5c7e0d2b-0000-4000-8000-000000000001", name, "Theirs", "/x.png", "", "ok", state.now())
+    register(state, replace(made, url="https://theirs.example.com"))
+    return state.proxies[name.lower()]
+
+
+async def set_quota(place: ProxyNamespace, used: int) -> None:
+    """Let the namespace have so many Secrets that there may be no more, if one is used."""
+    metadata = {"namespace": place.namespace, "name": "secrets"}
+    if await place.find(QUOTA, "secrets") is None:
+        await place.client.create(QUOTA, {"metadata": metadata, "spec": {"hard": {"count/secrets": "1"}}})
+    status = {"hard": {"count/secrets": "1"}, "used": {"count/secrets": str(used)}}
+    await place.client.merge(QUOTA, Key(place.namespace, "secrets"), {"status": status}, "status")
+
+
+async def is_quota_exceeded(place: ProxyNamespace) -> bool:
+    found = await place.condition("Registered", "SecretRefused", "False")
+    return "exceeded quota" in found.message
+
+
+def container(deployment: Unstructured) -> dict[str, Any]:
+    [found] = deployment.manifest["spec"]["template"]["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def environment(deployment: Unstructured) -> dict[str, Any]:
+    return {entry["name"]: entry.get("value") or entry["valueFrom"] for entry in container(deployment)["env"]}

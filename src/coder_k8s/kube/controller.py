@@ -45,7 +45,7 @@ class Controller:
     ) -> None:
         self.name = name
         self.queue = WorkQueue() if queue is None else queue  # an empty queue is false
-        self._reconcile = reconcile
+        self.reconcile = reconcile
         self._workers = workers
         self._timeout = timeout
         self._idle: set[asyncio.Task[None]] = set()
@@ -94,7 +94,7 @@ class Controller:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(self._timeout):
-                again = await self._reconcile(key)
+                again = await self.reconcile(key)
         except errors.Throttled as refusal:
             self._outcome("requeue_after")
             self.queue.add_after(key, max(refusal.after, MIN_THROTTLED_DELAY))

@@ -1,4 +1,4 @@
-"""Somebody with all rights, who writes objects and looks at what becomes of them."""
+"""Control planes in any namespace, as an administrator of the cluster sees them."""
 
 import tempfile
 import uuid
@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
-from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev import gateway_api
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.dev.processes import poll
-from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import Condition, find
 from coder_k8s.kube.config import load
@@ -22,17 +20,15 @@ from coder_k8s.kube.kinds import HTTP_ROUTE, ROLE, ROLE_BINDING
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.security.audit import auditing
-from tests.support import eventually
+from tests.support import eventually, objects
 from tests.support.installation import install_crds, write_operator_kubeconfig
+from tests.support.objects import NAMESPACE
 
 from .planes import manifest
 
-NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=False)
-EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
-
 
 class Administrator:
-    """Writes control planes and waits for what the operator says about them."""
+    """Writes control planes, and waits for their status."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -46,42 +42,26 @@ class Administrator:
         await self.client.merge(CONTROL_PLANE, key, {"spec": spec})
 
     async def annotate(self, key: Key, annotations: Mapping[str, str | None]) -> None:
-        await self.client.merge(CONTROL_PLANE, key, {"metadata": {"annotations": annotations}})
+        await objects.annotate(self.client, CONTROL_PLANE, key, annotations)
 
     async def plane(self, key: Key) -> CoderControlPlane:
         return await self.client.get(CONTROL_PLANE, key)
 
     async def delete(self, kind: Kind[Any], key: Key) -> None:
-        await self.client.delete(kind, await self.client.get(kind, key), unchanged=False)
+        await objects.delete(self.client, kind, key)
 
     async def find(self, kind: Kind[Unstructured], key: Key) -> Unstructured | None:
-        try:
-            return await self.client.get(kind, key)
-        except errors.NotFound:
-            return None
+        return await objects.find(self.client, kind, key)
 
     async def gone(self, kind: Kind[Any], key: Key, within: float = 10) -> None:
-        """Wait until there is no such object."""
-
-        async def check() -> bool:
-            return await self.find(kind, key) is None
-
-        await eventually(check, within)
+        await objects.gone(self.client, kind, key, within)
 
     async def condition(self, key: Key, type: str, reason: str, within: float = 10) -> Condition:  # noqa: A002
         """The condition, as soon as it has this reason at the present generation."""
-
-        async def check() -> Condition:
-            plane = await self.plane(key)
-            condition = find(plane.status.conditions, type)
-            assert condition is not None, f"{type} is not told: {plane.status}"
-            assert (condition.reason, condition.observed_generation) == (reason, plane.metadata.generation), condition
-            return condition
-
-        return await eventually(check, within)
+        return await objects.condition(self.client, CONTROL_PLANE, key, type, reason, within=within)
 
     async def not_stalled(self, key: Key) -> None:
-        """Wait until the operator has taken back that somebody must act."""
+        """Wait until the control plane is not stalled."""
 
         async def check() -> bool:
             plane = await self.plane(key)
@@ -93,14 +73,11 @@ class Administrator:
         await eventually(check)
 
     async def events(self, key: Key) -> list[Manifest]:
-        """What was told about a control plane, oldest first."""
-        found = [child.manifest for child in await self.all(EVENT, key.namespace)]
-        about = [event for event in found if event["regarding"]["name"] == key.name]
-        return sorted(about, key=lambda event: str(event["eventTime"]))
+        """The events about a control plane, oldest first."""
+        return await objects.events(self.client, key)
 
     async def all(self, kind: Kind[Unstructured], namespace: str = "", labels: str = "") -> list[Unstructured]:
-        pages = self.client.list(kind, namespace, labels=labels)
-        return [Unstructured.decode(item) async for page in pages for item in page.items]
+        return await objects.list_all(self.client, kind, namespace, labels)
 
     async def granted(self, namespace: str) -> set[tuple[str, str]]:
         """Kind and name of every Role and RoleBinding of the operator in a namespace."""
@@ -147,9 +124,3 @@ def operator_of(cluster: Cluster) -> Path:
 async def administrator(kubeconfig: Path) -> AsyncIterator[Administrator]:
     async with Http(load(kubeconfig), "administrator", Metrics()) as http:
         yield Administrator(Client(http, "administrator"))
-
-
-def passes(runtime: Runtime) -> int:
-    """How many reconciles the operator has ended."""
-    samples = next(iter(runtime.metrics.reconciles.collect())).samples
-    return sum(int(sample.value) for sample in samples if sample.name.endswith("_total"))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,16 @@ import msgspec
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.controllers.controlplane.wiring import CHILDREN
-from coder_k8s.controllers.runtime import Runtime
-from coder_k8s.kube.cache import Listener
+from coder_k8s.kube import errors
+from coder_k8s.kube.cache import Change, Listener
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.informer import Informer
-from coder_k8s.kube.kinds import HTTP_ROUTE
+from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
+from tests.support.objects import REPLICA_COUNTS
 
 
 def manifest(namespace: str = "golden", name: str = "demo", **spec: Any) -> Manifest:
@@ -83,11 +84,27 @@ async def observing(kubeconfig: Path, namespaces: Sequence[str] = ("",)) -> Asyn
                     watch.cancel()
 
 
-def writes(runtime: Runtime) -> int:
-    """How many requests of the operator could have changed something."""
-    samples = next(iter(runtime.metrics.requests.collect())).samples
-    return sum(
-        int(sample.value)
-        for sample in samples
-        if sample.name.endswith("_total") and sample.labels["method"] in ("POST", "PUT", "PATCH", "DELETE")
-    )
+@asynccontextmanager
+async def rolling_out(observer: Observer) -> AsyncIterator[None]:
+    """Have every Deployment report that it is rolled out, as soon as it changes: no pods run here."""
+    news = asyncio.Queue[Unstructured]()
+
+    def listen(change: Change[Unstructured]) -> None:
+        if change.new is not None:
+            news.put_nowait(change.new)
+
+    async def roll_out() -> None:
+        while True:
+            deployment = await news.get()
+            wanted = deployment.manifest["spec"]["replicas"]
+            status = {"observedGeneration": deployment.metadata.generation, **dict.fromkeys(REPLICA_COUNTS, wanted)}
+            if deployment.manifest.get("status") != status:
+                with suppress(errors.NotFound, errors.Conflict):  # it is gone, perhaps with another in its place
+                    await observer.client.merge(DEPLOYMENT, deployment.key, {"status": status}, "status")
+
+    observer.listen(DEPLOYMENT, listen)
+    task = asyncio.create_task(roll_out())
+    try:
+        yield
+    finally:
+        task.cancel()

@@ -7,17 +7,17 @@ from tests.support.kstatus import kstatus, kubectl_waits
 from .recorded_plane import NAME, RecordedPlane
 
 
-def check_every_state(world: RecordedPlane, *, at_once: bool = True) -> None:
+def check_every_state(demo: RecordedPlane, *, at_once: bool = True) -> None:
     """Every state that was ever to be seen: it looked finished only while it was, and every tool agreed.
 
     `at_once` also asks that every status says so of what is finished: true where the operator is given the time to
     tell of one event before the next one happens.
     """
     previous: Manifest = {}
-    for plane in world.planes.of(NAME):
+    for plane in demo.planes.of(NAME):
         current = kstatus(plane) == "Current" and "status" in plane
         assert kubectl_waits(plane) is not current, plane
-        finished = serves(plane, world.deployments.at(NAME, version_of(plane)))
+        finished = serves(plane, demo.deployments.at(NAME, version_of(plane)))
         if current:
             assert finished, plane
         elif at_once and plane.get("status") != previous.get("status"):

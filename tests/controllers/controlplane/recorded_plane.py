@@ -1,26 +1,24 @@
-"""A namespace with one control plane, in which a test plays the user and the controllers of Kubernetes."""
+"""A control plane with a recording of all its states."""
 
-import base64
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.controllers.controlplane import wiring
-from coder_k8s.controllers.runtime import Runtime
-from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
+from tests.support import objects
+from tests.support.clock import SystemClock
 from tests.support.history import History, recording
-from tests.support.idle import idle
 from tests.support.kstatus import condition
-from tests.support.operators import running
+from tests.support.namespaces import Namespace
+from tests.support.operators import Operator
 
 from .planes import manifest
 
@@ -28,21 +26,18 @@ NAME = "demo"
 CHECKSUM = "coder.com/config-checksum"
 
 
-@dataclass
-class RecordedPlane:
-    """What can be done there, and every state that the control plane and its Deployment were in."""
+class RecordedPlane(Namespace[CoderControlPlane]):
+    """A namespace with one control plane, and every state that it and its Deployment were in."""
 
-    client: Client
-    operator: Path
-    namespace: str
-    planes: History
-    deployments: History
-    since: int = 0
-    """When the pods last changed: an older status does not tell of that."""
+    kind = CONTROL_PLANE
+    builders = (wiring.build,)
+    since = 0
+    """When the pods last changed: an older status is not about that."""
 
-    @property
-    def key(self) -> Key:
-        return Key(self.namespace, NAME)
+    def __init__(self, client: Client, kubeconfig: Path, namespace: str, planes: History, deployments: History) -> None:
+        super().__init__(client, kubeconfig, Key(namespace, NAME), SystemClock())
+        self.planes = planes
+        self.deployments = deployments
 
     @property
     def generation(self) -> int:
@@ -50,21 +45,21 @@ class RecordedPlane:
         return int(self.deployments.of(NAME)[-1]["metadata"]["generation"])
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Runtime]:
-        """The operator, at rest when the block begins."""
-        async with running(self.operator, [self.namespace], wiring.build) as runtime:
-            await idle(runtime)
-            yield runtime
+    async def running(self) -> AsyncIterator[Operator]:
+        """The operator, idle when the block begins."""
+        async with self.operator() as operator:
+            await operator.wait_idle()
+            yield operator
 
-    async def make(self, **spec: Any) -> Manifest:
-        """A control plane; its Deployment, once the status tells of it."""
+    async def deploy(self, **spec: Any) -> Manifest:
+        """Create the control plane; its Deployment, once there is a status."""
         await self.client.create(CONTROL_PLANE, manifest(self.namespace, **spec))
         await self.wait_until(lambda plane: "status" in plane)
         return await self.deployments.until(NAME, lambda _: True)
 
-    async def change(self, **spec: Any) -> None:
-        """Change the spec; `None` removes a field."""
-        changed = await self.client.merge(CONTROL_PLANE, self.key, {"spec": spec})
+    async def change(self, name: str = "", **spec: Any) -> None:
+        """Change the spec, and wait until the recording has it; `None` removes a field."""
+        changed = await self.client.merge(CONTROL_PLANE, self.key_of(name), {"spec": spec})
         await self.wait_until(lambda plane: plane["metadata"]["generation"] >= changed.metadata.generation)
 
     async def wait_until(self, holds: Callable[[Manifest], object]) -> Manifest:
@@ -76,23 +71,14 @@ class RecordedPlane:
         assert condition(state, "Ready")["status"] == "False"
         assert condition(state, "Reconciling")["status"] == "True"
 
-    async def recorded(self) -> str:
+    async def checksum_in_status(self) -> str:
         """What the status remembers of the sources, once it does."""
         state = await self.wait_until(lambda plane: "configChecksum" in plane.get("status", {}))
         return str(state["status"]["configChecksum"])
 
     async def put(self, kind: Kind[Unstructured], name: str, **data: str) -> None:
         """Write a Secret or ConfigMap with exactly this content."""
-        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}
-        content = encoded if kind is SECRET else data
-        written = {"metadata": {"namespace": self.namespace, "name": name}, "data": content}
-        try:
-            await self.client.create(kind, written)
-        except errors.AlreadyExists:
-            await self.client.replace(kind, written)
-
-    async def drop(self, kind: Kind[Any], name: str) -> None:
-        await self.client.delete(kind, await self.client.get(kind, Key(self.namespace, name)), unchanged=False)
+        await objects.put_data(self.client, kind, self.key_of(name), data)
 
     async def rolled(self, generation: int) -> str:
         """The checksum of the pods, once the Deployment has this generation."""

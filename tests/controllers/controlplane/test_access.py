@@ -22,7 +22,7 @@ async def test_a_fresh_database_gets_a_system_user_and_a_token(demo: PlaneNamesp
         condition = await demo.condition("OperatorAccessReady", "TokenReady", "True")
         assert condition.message == "The token in Secret demo-operator-token is valid until 2027-03-01"
         await demo.event("OperatorTokenIssued")
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
     [user] = await database.server.fetch(
         "SELECT username, email, login_type::text, status::text, rbac_roles, is_system FROM users", database.name
@@ -30,7 +30,7 @@ async def test_a_fresh_database_gets_a_system_user_and_a_token(demo: PlaneNamesp
     assert tuple(user) == (USERNAME, "coder-k8s-operator@coder-k8s.invalid", "none", "active", ["owner"], True)
     await assert_one_token(demo, database)
     assert (await operator_tokens(database))[0][1] == token_name(*demo.key)
-    plane = await demo.plane()
+    plane = await demo.get()
     assert plane.status.operator_access_ready
     assert plane.status.operator_token_secret_ref is not None
     assert plane.status.operator_token_secret_ref.name == SECRET_NAME
@@ -46,7 +46,7 @@ async def test_a_user_of_an_earlier_operator_is_used_again(demo: PlaneNamespace,
     await database.server.execute("UPDATE users SET status = 'suspended', rbac_roles = '{}'", database.name)
     async with demo.operator():
         await demo.make(extraEnv=env(database.url))
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("EntitlementsKnown", "Checked", "True")
     assert len(await database.server.fetch("SELECT id FROM users", database.name)) == 1
     assert len(await operator_tokens(database)) == 2
@@ -152,7 +152,7 @@ async def _is_labelled(demo: PlaneNamespace) -> bool:
 async def test_disabled_revokes_and_enabled_issues(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
         first = await demo.token()
         await demo.change(operatorAccess={"disabled": True})
@@ -162,7 +162,7 @@ async def test_disabled_revokes_and_enabled_issues(demo: PlaneNamespace, databas
         assert await demo.find(SECRET, SECRET_NAME) is None
         assert await operator_tokens(database) == []
         await demo.event("OperatorTokenRevoked")
-        plane = await demo.plane()
+        plane = await demo.get()
         assert not plane.status.operator_access_ready
         assert plane.status.operator_token_secret_ref is None
         await demo.change(operatorAccess={"disabled": False})
@@ -196,7 +196,7 @@ async def test_disabled_goes_on_until_the_token_is_revoked(
 async def test_disabled_from_the_start_needs_no_database(demo: PlaneNamespace) -> None:
     async with demo.operator():
         await demo.make(operatorAccess={"disabled": True})
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
 
 
@@ -211,7 +211,7 @@ async def test_another_name_for_the_secret_moves_the_token(demo: PlaneNamespace,
         assert await demo.token("moved") == first
         assert await demo.find(SECRET, SECRET_NAME) is None
         assert [identifier for identifier, _ in await operator_tokens(database)] == [first.partition("-")[0]]
-        reference = (await demo.plane()).status.operator_token_secret_ref
+        reference = (await demo.get()).status.operator_token_secret_ref
         assert reference is not None
         assert reference.name == "moved"
 
@@ -222,9 +222,9 @@ async def test_a_secret_that_was_left_behind_is_removed(demo: PlaneNamespace, da
         await demo.make(extraEnv=env(database.url))
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
         token = await demo.token()
-        made = await demo.client.get_manifest(SECRET, Key(demo.key.namespace, SECRET_NAME))
+        made = await demo.client.get_manifest(SECRET, Key(demo.namespace, SECRET_NAME))
         same = {name: made["metadata"][name] for name in ("labels", "ownerReferences")}
-        left = {"namespace": demo.key.namespace, "name": "left", **same}
+        left = {"namespace": demo.namespace, "name": "left", **same}
         await demo.client.create(SECRET, {"metadata": left, "data": made["data"]})
 
         async def removed() -> bool:
@@ -238,7 +238,7 @@ async def test_a_secret_that_was_left_behind_is_removed(demo: PlaneNamespace, da
 async def test_two_control_planes_share_a_database(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        other = {"namespace": demo.key.namespace, "name": "other"}
+        other = {"namespace": demo.namespace, "name": "other"}
         await demo.client.create(CONTROL_PLANE, {"metadata": other, "spec": {"extraEnv": env(database.url)}})
         first, second = await eventually(demo.token), await eventually(lambda: demo.token("other-operator-token"))
         await operator.wait_idle()

@@ -25,10 +25,10 @@ async def test_a_given_token_is_checked_and_used(demo: PlaneNamespace) -> None:
     async with demo.operator() as operator:
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
         await demo.condition("OperatorAccessReady", "Pending", "Unknown")
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
         await operator.wait_idle()
-        reference = (await demo.plane()).status.operator_token_secret_ref
+        reference = (await demo.get()).status.operator_token_secret_ref
         assert reference is not None
         assert (reference.name, reference.key) == ("given", "token")
         assert await demo.find(SECRET, "demo-operator-token") is None
@@ -42,7 +42,7 @@ async def test_a_given_token_that_coderd_refuses_waits_for_somebody(demo: PlaneN
     await demo.put_secret("given", token="AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB")
     async with demo.operator():
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
-        await demo.serve()
+        await demo.roll_out()
         condition = await demo.condition("OperatorAccessReady", "TokenRejected", "False")
         assert "given" in condition.message
         assert "BBBB" not in condition.message
@@ -56,7 +56,7 @@ async def test_a_given_token_of_a_suspended_user_is_refused(demo: PlaneNamespace
     await demo.put_secret("given", token=token)
     async with demo.operator():
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("OperatorAccessReady", "TokenRejected", "False")
 
 
@@ -68,7 +68,7 @@ async def test_a_given_token_that_is_not_there_waits_for_its_secret(
         await demo.put_secret("given", **content)
     async with demo.operator():
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("OperatorAccessReady", "SecretUnavailable", "False")
         await demo.condition("Stalled", "SecretUnavailable", "True")
         await demo.put_secret("given", token=demo.coderd.state.token)
@@ -80,7 +80,7 @@ async def test_a_given_token_is_rotated(demo: PlaneNamespace) -> None:
     await demo.put_secret("given", token=first)
     async with demo.operator() as operator:
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
         demo.coderd.state.revoke_token(first)
         await operator.later(seconds=121)
@@ -95,7 +95,7 @@ async def test_a_given_token_is_not_doubted_while_coderd_is_in_trouble(demo: Pla
     demo.coderd.state.set(failing=True)
     async with demo.operator() as operator:
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
-        await demo.serve()
+        await demo.roll_out()
 
         async def tried() -> bool:
             return "could not be checked" in (await demo.condition("OperatorAccessReady", "Pending", "Unknown")).message

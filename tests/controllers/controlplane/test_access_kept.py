@@ -91,7 +91,7 @@ async def change_schema(database: CoderdDatabase) -> None:
 async def with_access(demo: PlaneNamespace, database: CoderdDatabase) -> str:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
         await operator.wait_idle()
     return await demo.token()
@@ -106,7 +106,7 @@ async def test_a_new_schema_takes_no_token_away(demo: PlaneNamespace, database: 
         assert SECRET_NAME in condition
         assert "requires a value for new" in condition
         assert (await demo.conditions())["Ready"] == ("True", "AllPartsReady")
-        assert (await demo.plane()).status.operator_access_ready
+        assert (await demo.get()).status.operator_access_ready
         await demo.event("OperatorTokenNotRenewed")
         asked = demo.coderd.state.count("GET", ME)
         for _ in range(3):
@@ -161,7 +161,7 @@ async def test_a_given_token_takes_the_place_of_the_generated_one(
         async with demo.operator() as operator:
             condition = await eventually(lambda: not_revoked(demo))
             assert SECRET_NAME in condition
-            reference = (await demo.plane()).status.operator_token_secret_ref
+            reference = (await demo.get()).status.operator_token_secret_ref
             assert reference is not None
             assert reference.name == SECRET_NAME, "status names it until then"
             await operator.wait_idle()
@@ -171,7 +171,7 @@ async def test_a_given_token_takes_the_place_of_the_generated_one(
         await eventually(lambda: is_free(demo))
         await operator.wait_idle()
         assert "given" in (await demo.condition("OperatorAccessReady", "TokenReady", "True")).message
-        reference = (await demo.plane()).status.operator_token_secret_ref
+        reference = (await demo.get()).status.operator_token_secret_ref
         assert reference is not None
         assert reference.name == "given"
     assert await demo.find(SECRET, SECRET_NAME) is None
@@ -187,7 +187,7 @@ async def not_revoked(demo: PlaneNamespace) -> str:
 
 
 async def is_free(demo: PlaneNamespace) -> bool:
-    return not (await demo.plane()).metadata.finalizers
+    return not (await demo.get()).metadata.finalizers
 
 
 async def test_a_given_token_that_does_not_work_leaves_the_generated_one(
@@ -217,14 +217,14 @@ async def test_the_generated_secret_that_is_given_is_left_alone(demo: PlaneNames
 async def test_a_finalizer_is_there_before_the_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     """Also on an object of a version of the operator that knew none."""
     await with_access(demo, database)
-    assert (await demo.plane()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
+    assert (await demo.get()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
     await demo.client.merge(CONTROL_PLANE, demo.key, {"metadata": {"finalizers": None}})
     async with demo.operator():
         await eventually(lambda: is_held(demo))
 
 
 async def is_held(demo: PlaneNamespace) -> bool:
-    return (await demo.plane()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
+    return (await demo.get()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
 
 
 @pytest.mark.parametrize("given", [False, True])
@@ -237,7 +237,7 @@ async def test_a_redirect_to_the_access_url_is_named(
     access = {"tokenSecretRef": {"name": "given"}} if given else {}
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url), operatorAccess=access)
-        await demo.serve()
+        await demo.roll_out()
         condition = await demo.condition("OperatorAccessReady", "RedirectedToAccessURL", "False")
         assert "https://coder.example.com" in condition.message
         assert "CODER_REDIRECT_TO_ACCESS_URL" in condition.message
@@ -254,12 +254,12 @@ async def test_a_lost_secret_is_looked_for_where_the_status_says(
     await demo.put_secret("given", token=demo.coderd.state.token)
     async with demo.operator():
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
         await demo.change(operatorAccess={"tokenSecretRef": None, "disabled": True})
         await demo.condition("OperatorAccessReady", "Disabled", "False")
         await demo.condition("Ready", "AllPartsReady", "True")
-    assert await demo.client.get(SECRET, Key(demo.key.namespace, "given"))
+    assert await demo.client.get(SECRET, Key(demo.namespace, "given"))
 
 
 async def test_a_database_that_is_not_that_of_coder_is_named(
@@ -268,7 +268,7 @@ async def test_a_database_that_is_not_that_of_coder_is_named(
     other = await create_database(postgres, "2.36.1")
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(other.url))
-        await demo.serve()
+        await demo.roll_out()
         condition = await demo.condition("OperatorAccessReady", "TokenRejected", "False")
         assert "valid until" in condition.message
         assert "API key is invalid" in condition.message
@@ -278,7 +278,7 @@ async def test_a_database_that_is_not_that_of_coder_is_named(
         await operator.later(seconds=31)
         assert await demo.token() == first, "another one would be no better"
         await demo.change(extraEnv=env(database.url))
-        await demo.serve()
+        await demo.roll_out()
         await operator.later(seconds=31)
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
         await assert_one_token(demo, database)

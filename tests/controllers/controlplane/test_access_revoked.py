@@ -13,9 +13,10 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import eventually
-from tests.support.controlplanes import Operator, PlaneNamespace, env, operator_tokens
+from tests.support.controlplanes import PlaneNamespace, env, operator_tokens
 from tests.support.databases import CoderdDatabase
 from tests.support.gate import Gate
+from tests.support.operators import Operator
 
 SECRET_NAME = "demo-operator-token"
 GROUP = "admissionregistration.k8s.io"
@@ -28,7 +29,7 @@ NOWHERE = "postgres://coder:coder@127.0.0.1:{}/coder"
 
 async def with_access(demo: PlaneNamespace, database: CoderdDatabase, operator: Operator) -> str:
     await demo.make(extraEnv=env(database.url))
-    await demo.serve()
+    await demo.roll_out()
     await demo.condition("Ready", "AllPartsReady", "True")
     await operator.wait_idle()
     return await demo.token()
@@ -36,7 +37,7 @@ async def with_access(demo: PlaneNamespace, database: CoderdDatabase, operator: 
 
 async def is_gone(demo: PlaneNamespace) -> bool:
     try:
-        await demo.plane()
+        await demo.get()
     except errors.NotFound:
         return True
     return False
@@ -45,9 +46,9 @@ async def is_gone(demo: PlaneNamespace) -> bool:
 @asynccontextmanager
 async def secrets_that_stay(demo: PlaneNamespace) -> AsyncIterator[None]:
     """A policy by which no Secret of the namespace may be deleted."""
-    name = f"keep-{demo.key.namespace}"
+    name = f"keep-{demo.namespace}"
     rule = {"apiGroups": [""], "apiVersions": ["*"], "resources": ["secrets"], "operations": ["DELETE"]}
-    here = {"matchLabels": {"kubernetes.io/metadata.name": demo.key.namespace}}
+    here = {"matchLabels": {"kubernetes.io/metadata.name": demo.namespace}}
     spec: dict[str, Any] = {
         "matchConstraints": {"namespaceSelector": here, "resourceRules": [rule]},
         "validations": [{"expression": "false", "message": "secrets stay"}],
@@ -76,25 +77,25 @@ async def test_a_secret_that_another_controller_holds_is_revoked_once(
     async with Gate(database.server.port) as gate, demo.operator() as operator:
         await demo.make(extraEnv=env(database.url.replace(str(database.server.port), str(gate.port))))
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
-        key = Key(demo.key.namespace, SECRET_NAME)
+        key = Key(demo.namespace, SECRET_NAME)
         await demo.client.merge(SECRET, key, {"metadata": {"finalizers": ["example.com/backup"]}})
         await operator.wait_idle()
-        visits = gate.visits
+        connections = gate.connections
         await demo.change(operatorAccess={"disabled": True})
         await demo.condition("OperatorAccessReady", "Disabled", "False")
         await eventually(lambda: is_free(demo))
         await operator.wait_idle()
-        assert (await demo.plane()).status.operator_token_secret_ref is None
+        assert (await demo.get()).status.operator_token_secret_ref is None
         for _ in range(3):
             await operator.reconcile()
-        assert gate.visits == visits + 1
+        assert gate.connections == connections + 1
         assert "series" not in await demo.event("OperatorTokenRevoked")
         assert await operator_tokens(database) == []
         await demo.client.merge(SECRET, key, {"metadata": {"finalizers": None}})
 
 
 async def is_free(demo: PlaneNamespace) -> bool:
-    return not (await demo.plane()).metadata.finalizers
+    return not (await demo.get()).metadata.finalizers
 
 
 async def test_a_secret_that_may_not_be_deleted_holds_no_deletion(
@@ -124,7 +125,7 @@ async def test_a_secret_that_may_not_be_deleted_is_named(
             await demo.change(operatorAccess=access)
 
             async def named() -> bool:
-                plane = await demo.plane()
+                plane = await demo.get()
                 [condition] = [each for each in plane.status.conditions if each.type == "OperatorAccessReady"]
                 assert condition.observed_generation == plane.metadata.generation
                 return f"Secret {SECRET_NAME} cannot be deleted: " in condition.message
@@ -159,7 +160,7 @@ async def test_a_token_that_was_never_made_holds_nothing(
         await demo.make(extraEnv=env(url) if url else [])
         await demo.condition("OperatorAccessReady", reason, "False")
         await operator.wait_idle()
-        assert (await demo.plane()).metadata.finalizers == []
+        assert (await demo.get()).metadata.finalizers == []
         await demo.delete(CONTROL_PLANE, "demo")
         await operator.wait_idle()
         assert await is_gone(demo)
@@ -185,13 +186,13 @@ async def test_another_given_secret_is_no_reason_to_revoke(demo: PlaneNamespace,
     async with demo.operator() as operator:
         access = {"tokenSecretRef": {"name": "given-1"}}
         await demo.make(extraEnv=env(NOWHERE.format(free_port())), operatorAccess=access)
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
         await demo.change(operatorAccess={"tokenSecretRef": {"name": "given-2"}})
         condition = await demo.condition("OperatorAccessReady", "TokenReady", "True")
         assert condition.message == "Coder accepts the token in Secret given-2, of user admin"
         await operator.wait_idle()
-        plane = await demo.plane()
+        plane = await demo.get()
         assert plane.metadata.finalizers == []
         assert plane.status.operator_token_secret_ref is not None
         assert plane.status.operator_token_secret_ref.name == "given-2"
@@ -209,7 +210,7 @@ async def test_a_generated_token_that_is_given_is_revoked_with_its_control_plane
         await demo.change(operatorAccess={"tokenSecretRef": {"name": SECRET_NAME}})
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
         await operator.wait_idle()
-        assert (await demo.plane()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
+        assert (await demo.get()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
         assert len(await operator_tokens(database)) == 1
         await demo.delete(CONTROL_PLANE, "demo")
         await eventually(lambda: is_gone(demo))
@@ -231,9 +232,9 @@ async def test_a_crash_while_the_token_is_made_leaves_none(demo: PlaneNamespace,
         await eventually(lambda: is_held(demo))
         assert await demo.token()
         assert await operator_tokens(database) == []
-        operator.crash()
+        operator.cancel_workers()
     await eventually(lambda: operator_tokens(database))
-    assert (await demo.plane()).status.operator_token_secret_ref is None
+    assert (await demo.get()).status.operator_token_secret_ref is None
     await demo.delete(CONTROL_PLANE, "demo")
     async with demo.operator():
         await eventually(lambda: is_gone(demo))
@@ -241,7 +242,7 @@ async def test_a_crash_while_the_token_is_made_leaves_none(demo: PlaneNamespace,
 
 
 async def is_held(demo: PlaneNamespace) -> bool:
-    return (await demo.plane()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
+    return (await demo.get()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
 
 
 async def test_an_edited_secret_does_not_prove_that_the_token_is_revoked(

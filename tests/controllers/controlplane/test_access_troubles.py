@@ -116,7 +116,7 @@ async def test_a_secret_that_a_quota_refuses_leaves_no_token(
     """Nobody could ever use it, and nobody is told of it; when there is room again, one is made."""
     caplog.set_level(logging.DEBUG)
     quota = await demo.client.create(
-        QUOTA, {"metadata": {"namespace": demo.key.namespace, "name": "none"}, "spec": {"hard": NO_SECRETS}}
+        QUOTA, {"metadata": {"namespace": demo.namespace, "name": "none"}, "spec": {"hard": NO_SECRETS}}
     )
     await demo.client.merge(QUOTA, quota.key, {"status": {"hard": NO_SECRETS, "used": NO_SECRETS}}, "status")
     issued = Issued()
@@ -129,7 +129,7 @@ async def test_a_secret_that_a_quota_refuses_leaves_no_token(
             await operator.later(seconds=31)
             assert await operator_tokens(database) == []
         assert len(issued.secrets) == 4
-        texts = [caplog.text, str((await demo.plane()).status), str(await demo.events()), operator.metrics()]
+        texts = [caplog.text, str((await demo.get()).status), str(await demo.events()), operator.metrics()]
         assert not [secret for secret in issued.secrets for text in texts if secret in text]
 
         await demo.client.delete(QUOTA, quota, unchanged=False)
@@ -146,17 +146,17 @@ async def test_a_renewal_that_is_refused_leaves_the_token_that_works(
     issued = Issued()
     async with demo.operator(rng=issued) as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
         await operator.wait_idle()
         first = await demo.token()
-        await demo.client.merge(SECRET, Key(demo.key.namespace, SECRET_NAME), {"immutable": True})
+        await demo.client.merge(SECRET, Key(demo.namespace, SECRET_NAME), {"immutable": True})
         await operator.later(days=336)
         for _ in range(3):
             refused = await demo.condition("OperatorAccessReady", "TokenReady", "True")
             assert "not renewed" in refused.message
             assert "immutable" in refused.message
-            assert (await demo.plane()).status.operator_access_ready
+            assert (await demo.get()).status.operator_access_ready
             assert await assert_one_token(demo, database) == first
             await operator.later(seconds=31)
         assert len(issued.secrets) == 1
@@ -175,7 +175,7 @@ async def test_nothing_is_rotated_while_the_database_is_down(demo: PlaneNamespac
     await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS false")
     async with demo.operator() as operator:
         await demo.condition("OperatorAccessReady", "DatabaseUnreachable", "False")
-        plane = await demo.plane()
+        plane = await demo.get()
         assert not plane.status.operator_access_ready
         assert plane.status.operator_token_secret_ref is not None, "the Secret is still where it was"
         assert await demo.token() == first
@@ -198,7 +198,7 @@ async def test_coderd_without_its_database_condemns_no_token(
         demo.operator() as operator,
     ):
         await demo.make(extraEnv=env(database.url))
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("EntitlementsKnown", "Checked", "True")
         first = await demo.token()
         await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS false")
@@ -214,7 +214,7 @@ async def test_coderd_without_its_database_condemns_no_token(
 async def test_a_token_that_somebody_deleted_is_made_anew(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("EntitlementsKnown", "Checked", "True")
         first = await demo.token()
         await database.server.execute("DELETE FROM api_keys", database.name)
@@ -245,10 +245,10 @@ async def test_a_hung_database_hangs_nothing_else(demo: PlaneNamespace, database
         assert await eventually(lambda: demo.find(DEPLOYMENT, "demo"), 3)
         await demo.condition("OperatorAccessReady", "DatabaseUnreachable", within=20)
         await operator.wait_idle()
-        assert gate.visits == 1
+        assert gate.connections == 1
         for _ in range(5):
             await operator.reconcile()
-        assert gate.visits == 1, "it is left alone for a while, whatever else happens"
+        assert gate.connections == 1, "it is left alone for a while, whatever else happens"
         assert 20 < (operator.requeue_after() or 0) <= 30
         gate.closed = False
         await operator.later(seconds=31)
@@ -259,18 +259,18 @@ async def test_one_transaction_an_hour_is_enough(demo: PlaneNamespace, database:
     async with Gate(database.server.port) as gate:
         async with demo.operator() as operator:
             await demo.make(extraEnv=env(database.url.replace(str(database.server.port), str(gate.port))))
-            await demo.serve()
+            await demo.roll_out()
             await demo.condition("Ready", "AllPartsReady", "True")
             await operator.wait_idle()
-            assert gate.visits == 1
+            assert gate.connections == 1
             for _ in range(29):
                 await operator.later(minutes=2)
-            assert gate.visits == 1
+            assert gate.connections == 1
             await operator.later(minutes=3)
-            assert gate.visits == 2
+            assert gate.connections == 2
         async with demo.operator() as operator:
             await operator.wait_idle()
-            assert gate.visits == 3
+            assert gate.connections == 3
 
 
 async def test_a_database_that_nobody_names_waits_for_somebody(demo: PlaneNamespace, database: CoderdDatabase) -> None:

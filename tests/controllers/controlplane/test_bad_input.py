@@ -11,18 +11,16 @@ from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.controllers.controlplane.wiring import CHILDREN
 from coder_k8s.controllers.labels import MANAGED
-from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, SERVICE
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.idle import idle
-from tests.support.operators import running
+from tests.support.objects import EVENT
+from tests.support.operators import Operator
 
-from .administrator import EVENT, Administrator, administrator, passes
-from .planes import writes
+from .administrator import Administrator, administrator
 
 QUIET_SECONDS = 30.0
 
@@ -126,7 +124,7 @@ CASES = [
 
 
 async def test_refused_by_the_server(admin: Administrator, operator_kubeconfig: Path, namespace: str) -> None:
-    async with running(operator_kubeconfig, [namespace], wiring.build) as runtime:
+    async with Operator(operator_kubeconfig, [namespace], wiring.build) as operator:
         for case in CASES:
             await admin.make(namespace, case.name, **({} if case.born_good else case.bad))
         for case in CASES:
@@ -135,7 +133,7 @@ async def test_refused_by_the_server(admin: Administrator, operator_kubeconfig: 
                 await admin.change(Key(namespace, case.name), **case.bad)
         for case in CASES:
             await stalled(admin, Key(namespace, case.name), case.words)
-        await quiet(runtime, admin, namespace)
+        await quiet(operator, admin, namespace)
         await told_once(admin, namespace)
 
         mendable = [case for case in CASES if case.bad]
@@ -162,21 +160,21 @@ async def stalled(admin: Administrator, key: Key, words: str) -> None:
     assert (ready.status, ready.reason, ready.message) == ("False", "Invalid", verdict.message)
 
 
-async def quiet(runtime: Runtime, admin: Administrator, namespace: str) -> None:
+async def quiet(operator: Operator, admin: Administrator, namespace: str) -> None:
     """The operator does not come back to what it knows to be refused."""
-    await idle(runtime)
-    await eventually(lambda: caught_up(runtime, admin, namespace))
-    await idle(runtime)
-    before = writes(runtime), passes(runtime)
+    await operator.wait_idle()
+    await eventually(lambda: caught_up(operator, admin, namespace))
+    await operator.wait_idle()
+    before = operator.write_requests(), operator.reconciles()
     await asyncio.sleep(QUIET_SECONDS)
-    assert (writes(runtime), passes(runtime)) == before
+    assert (operator.write_requests(), operator.reconciles()) == before
 
 
-async def caught_up(runtime: Runtime, admin: Administrator, namespace: str) -> bool:
+async def caught_up(operator: Operator, admin: Administrator, namespace: str) -> bool:
     """Whether no change of a child, our own included, is still on its way to the operator."""
     for kind in set(CHILDREN) - {HTTP_ROUTE}:
         for child in await admin.all(kind, namespace, MANAGED):
-            known = runtime.informers[kind].get(child.key)
+            known = operator.informers[kind].get(child.key)
             if known is None or known.metadata.resource_version != child.metadata.resource_version:
                 return False
     return True
@@ -195,7 +193,7 @@ async def told_once(admin: Administrator, namespace: str) -> None:
 async def test_what_kubernetes_takes_twice_stays_changeable(
     admin: Administrator, operator_kubeconfig: Path, namespace: str
 ) -> None:
-    async with running(operator_kubeconfig, [namespace], wiring.build):
+    async with Operator(operator_kubeconfig, [namespace], wiring.build):
         twice: Spec = {"imagePullSecrets": [{"name": "a"}, {"name": "a"}], "extraEnv": [{"name": "A"}, {"name": "A"}]}
         key = await admin.make(namespace, **twice)
         await admin.not_stalled(key)

@@ -14,7 +14,7 @@ from coder_k8s.dev.coderd_server import CoderdServer, make_license
 from coder_k8s.dev.processes import free_port
 from tests.support import eventually
 from tests.support.controlplanes import PlaneNamespace, plane_namespace
-from tests.support.operators import running
+from tests.support.operators import Operator
 
 TROUBLES: list[dict[str, Any]] = [
     {"latency": 30},
@@ -40,7 +40,7 @@ async def demo(
 @pytest.mark.parametrize("switches", TROUBLES)
 async def test_trouble_costs_few_requests_however_much_happens(demo: PlaneNamespace, switches: dict[str, Any]) -> None:
     async with demo.operator(limits=Limits(total=0.5)) as operator:
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
         await demo.condition("EntitlementsKnown", "Checked", "True")
         await operator.wait_idle()
@@ -48,7 +48,7 @@ async def test_trouble_costs_few_requests_however_much_happens(demo: PlaneNamesp
         await operator.later(minutes=2)
         await demo.condition("LicenseApplied", "Error", "False")
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
-        assert (await demo.plane()).status.license_tier == "premium", "what was known stands, with its time"
+        assert (await demo.get()).status.license_tier == "premium", "what was known stands, with its time"
         before = sum(demo.coderd.state.requests.values())
         for _ in range(60):
             await operator.later(seconds=1)
@@ -59,7 +59,7 @@ async def test_trouble_costs_few_requests_however_much_happens(demo: PlaneNamesp
 async def test_trouble_from_the_start_costs_few_requests(demo: PlaneNamespace, switches: dict[str, Any]) -> None:
     demo.coderd.state.set(**switches)
     async with demo.operator(limits=Limits(total=0.5)) as operator:
-        await demo.serve()
+        await demo.roll_out()
         await eventually(lambda: sum(demo.coderd.state.requests.values()))
         await operator.wait_idle()
         before = sum(demo.coderd.state.requests.values())
@@ -71,20 +71,20 @@ async def test_trouble_from_the_start_costs_few_requests(demo: PlaneNamespace, s
 
 async def test_at_rest_coderd_is_not_asked(demo: PlaneNamespace) -> None:
     async with demo.operator() as operator:
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
         await operator.wait_idle()
-        before, writes = sum(demo.coderd.state.requests.values()), operator.writes()
+        before, writes = sum(demo.coderd.state.requests.values()), operator.write_requests()
         for _ in range(20):
             await operator.reconcile()
         await operator.later(seconds=119)
         assert sum(demo.coderd.state.requests.values()) == before
-        assert operator.writes() == writes
+        assert operator.write_requests() == writes
 
 
 async def test_ready_needs_pods_access_and_licence(demo: PlaneNamespace) -> None:
     async with demo.operator():
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
         await demo.put_secret("license", license="")
         await demo.condition("Ready", "SecretMissing", "False")
@@ -96,7 +96,7 @@ async def test_ready_needs_pods_access_and_licence(demo: PlaneNamespace) -> None
         await demo.condition("Ready", "Pending", "False")
         await demo.change(licenseSecretRef=None)
         await demo.condition("Ready", "AllPartsReady", "True")
-        await demo.serve(0)
+        await demo.roll_out(0)
         await demo.condition("Ready", "NoReplicasReady", "False")
 
 
@@ -106,32 +106,32 @@ HANGING, WELL = PLANES[:10], PLANES[10:]
 
 async def checked(demo: PlaneNamespace) -> set[str]:
     """The control planes whose coderd has been asked."""
-    pages = demo.client.list(CONTROL_PLANE, demo.key.namespace)
+    pages = demo.client.list(CONTROL_PLANE, demo.namespace)
     planes = [CoderControlPlane.decode(item) async for page in pages for item in page.items]
     return {each.metadata.name for each in planes if each.status.entitlements_last_checked is not None}
 
 
 async def serve(demo: PlaneNamespace, names: list[str]) -> None:
     for name in names:
-        await demo.serve(name=name)
+        await demo.roll_out(name=name)
 
 
 async def test_ten_that_hang_do_not_hold_up_forty_others(demo: PlaneNamespace, operator_kubeconfig: Path) -> None:
     """All the others are done while every one of the ten still waits for an answer."""
     await demo.delete(CONTROL_PLANE, demo.key.name)
     for name in PLANES:
-        metadata = {"namespace": demo.key.namespace, "name": name}
+        metadata = {"namespace": demo.namespace, "name": name}
         access = {"tokenSecretRef": {"name": "given"}}
         await demo.client.create(CONTROL_PLANE, {"metadata": metadata, "spec": {"operatorAccess": access}})
     port = free_port()
     routes = {
-        Endpoint(f"{name}.{demo.key.namespace}.svc.cluster.local", 80): Endpoint(
+        Endpoint(f"{name}.{demo.namespace}.svc.cluster.local", 80): Endpoint(
             "127.0.0.1", port if name in HANGING else demo.coderd.port
         )
         for name in PLANES
     }
     async with (
-        running(operator_kubeconfig, [demo.key.namespace], wiring.build, connect_to=routes, limits=Limits(total=100)),
+        Operator(operator_kubeconfig, [demo.namespace], wiring.build, connect_to=routes, limits=Limits(total=100)),
         CoderdServer(port=port) as hanging,  # when it ends, those who wait for it can end too
     ):
         hanging.state.set(latency=1000)

@@ -57,14 +57,14 @@ FROM_FIELD = {"name": VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadat
     ],
 )
 async def test_where_the_database_is(demo: PlaneNamespace, spec: dict[str, Any], found: str) -> None:
-    namespace = demo.key.namespace
+    namespace = demo.namespace
     await demo.put_secret("one", url="of one")
     await demo.put_secret("all", **{VARIABLE: "of all", "OTHER": "x"})
     for name, data in (("two", {"url": "of two"}), ("short", {"PG_CONNECTION_URL": "of short"})):
         await demo.client.create(CONFIG_MAP, {"metadata": {"namespace": namespace, "name": name}, "data": data})
     await demo.make(**spec)
     try:
-        answer = await connection_url(demo.client, await demo.plane())
+        answer = await connection_url(demo.client, await demo.get())
     except URLMissing as missing:
         answer = str(missing)
     assert found in answer

@@ -17,11 +17,10 @@ from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import eventually
-from tests.support.idle import idle, one_more_pass
-from tests.support.operators import running
+from tests.support.objects import NAMESPACE
+from tests.support.operators import Operator
 
-from .administrator import NAMESPACE, Administrator, administrator, operator_of, passes
-from .planes import writes
+from .administrator import Administrator, administrator, operator_of
 
 CHILDREN: tuple[Kind[Unstructured], ...] = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS)
 CLUSTER_ROLE = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", Unstructured, namespaced=False)
@@ -53,7 +52,7 @@ async def nothing_left(admin: Administrator, places: list[str]) -> None:
 async def test_all_children_go_with_their_owner(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path) -> None:
     async with administrator(cluster.kubeconfig) as admin:
         namespace = await admin.make_namespace()
-        async with running(operator_kubeconfig, [namespace], build) as runtime:
+        async with Operator(operator_kubeconfig, [namespace], build) as operator:
             key = await admin.make(namespace, expose={"ingress": {"host": "coder.example.com"}})
             await admin.condition(key, "Exposed", "Applied")
             plane = await admin.plane(key)
@@ -63,32 +62,32 @@ async def test_all_children_go_with_their_owner(cluster: ClusterAccess, crds: No
                 [owner] = child.metadata.owner_references
                 assert (owner.uid, owner.controller, owner.block_owner_deletion) == (plane.metadata.uid, True, True)
 
-            async with one_more_pass(runtime):
+            async with operator.one_more_reconcile():
                 await admin.delete(CONTROL_PLANE, key)
             await admin.gone(CONTROL_PLANE, key)
-            before = writes(runtime)
-            async with one_more_pass(runtime):  # as garbage collection would
+            before = operator.write_requests()
+            async with operator.one_more_reconcile():  # as garbage collection would
                 await admin.delete(SERVICE, key)
-            assert writes(runtime) == before
+            assert operator.write_requests() == before
             assert await admin.find(SERVICE, key) is None
 
 
 async def test_operator_that_was_away_finishes_what_was_begun(whole_cluster: Cluster, admin: Administrator) -> None:
-    async with running(operator_of(whole_cluster), [""], build):
+    async with Operator(operator_of(whole_cluster), [""], build):
         key, places = await spread(admin, 3)
     await admin.delete(CONTROL_PLANE, key)
     [begun] = await admin.all(ROLE_BINDING, places[0], MANAGED)
     await admin.delete(ROLE_BINDING, begun.key)
     await admin.delete(NAMESPACE, Key("", places[1]))
     assert (await admin.plane(key)).deleting
-    async with running(operator_of(whole_cluster), [""], build):
+    async with Operator(operator_of(whole_cluster), [""], build):
         await admin.gone(CONTROL_PLANE, key)
     await nothing_left(admin, places)
 
 
 async def test_deletion_right_after_creation_leaves_nothing(whole_cluster: Cluster, admin: Administrator) -> None:
     home, place = [await admin.make_namespace() for _ in range(2)]
-    async with running(operator_of(whole_cluster), [""], build) as runtime:
+    async with Operator(operator_of(whole_cluster), [""], build) as operator:
 
         async def flash(number: int) -> None:
             key = await admin.make(home, f"flash-{number}", rbac={"workspaceNamespaces": [place]})
@@ -97,17 +96,17 @@ async def test_deletion_right_after_creation_leaves_nothing(whole_cluster: Clust
             await admin.gone(CONTROL_PLANE, key)
 
         await asyncio.gather(*(flash(number) for number in range(20)))
-        await idle(runtime)
+        await operator.wait_idle()
         await eventually(lambda: _empty(admin, place))
 
 
 async def test_object_that_goes_without_asking_leaves_nothing(whole_cluster: Cluster, admin: Administrator) -> None:
     """The API server may drop a finalizer that is added at the moment of the deletion, and so may people."""
-    async with running(operator_of(whole_cluster), [""], build) as runtime:
+    async with Operator(operator_of(whole_cluster), [""], build) as operator:
         key, places = await spread(admin)
-        async with one_more_pass(runtime):
+        async with operator.one_more_reconcile():
             await admin.annotate(key, {PAUSED: "true"})
-        async with one_more_pass(runtime):
+        async with operator.one_more_reconcile():
             await admin.delete(CONTROL_PLANE, key)
         await admin.client.merge(CONTROL_PLANE, key, {"metadata": {"finalizers": None}})
         for place in places:
@@ -115,17 +114,17 @@ async def test_object_that_goes_without_asking_leaves_nothing(whole_cluster: Clu
 
 
 async def test_paused_deletion_waits_for_the_end_of_the_pause(whole_cluster: Cluster, admin: Administrator) -> None:
-    async with running(operator_of(whole_cluster), [""], build) as runtime:
+    async with Operator(operator_of(whole_cluster), [""], build) as operator:
         key, places = await spread(admin)
-        async with one_more_pass(runtime):
+        async with operator.one_more_reconcile():
             await admin.annotate(key, {PAUSED: "true"})
-        before = writes(runtime), [await admin.granted(place) for place in places]
-        async with one_more_pass(runtime):
+        before = operator.write_requests(), [await admin.granted(place) for place in places]
+        async with operator.one_more_reconcile():
             await admin.delete(CONTROL_PLANE, key)
         await admin.condition(key, "Ready", "Paused")
         after = [await admin.granted(place) for place in places]
         assert after == before[1]
-        assert writes(runtime) <= before[0] + 1, "the status at most, for deletion makes a new generation"
+        assert operator.write_requests() <= before[0] + 1, "the status at most, for deletion makes a new generation"
 
         await admin.annotate(key, {PAUSED: None})
         await admin.gone(CONTROL_PLANE, key)
@@ -133,19 +132,19 @@ async def test_paused_deletion_waits_for_the_end_of_the_pause(whole_cluster: Clu
 
 
 async def test_namespace_that_is_torn_down_is_not_held_up(whole_cluster: Cluster, admin: Administrator) -> None:
-    async with running(operator_of(whole_cluster), [""], build) as runtime:
+    async with Operator(operator_of(whole_cluster), [""], build) as operator:
         key, places = await spread(admin)
         await admin.delete(NAMESPACE, Key("", key.namespace))
         # As the namespace controller would, in its order; nothing can be made there any more.
         for kind in (DEPLOYMENT, SERVICE):
-            async with one_more_pass(runtime):
+            async with operator.one_more_reconcile():
                 await admin.delete(kind, key)
         refused = await admin.condition(key, "Stalled", "Forbidden")
         assert "being terminated" in refused.message
-        await idle(runtime)
-        quiet = passes(runtime), writes(runtime)
+        await operator.wait_idle()
+        quiet = operator.reconciles(), operator.write_requests()
         await asyncio.sleep(1)
-        assert (passes(runtime), writes(runtime)) == quiet
+        assert (operator.reconciles(), operator.write_requests()) == quiet
 
         await admin.delete(CONTROL_PLANE, key)
         await admin.gone(CONTROL_PLANE, key)
@@ -155,7 +154,7 @@ async def test_namespace_that_is_torn_down_is_not_held_up(whole_cluster: Cluster
 async def test_workspace_namespace_that_is_torn_down_gets_nothing_more(
     whole_cluster: Cluster, admin: Administrator
 ) -> None:
-    async with running(operator_of(whole_cluster), [""], build):
+    async with Operator(operator_of(whole_cluster), [""], build):
         key, [place, other] = await spread(admin)
         await admin.delete(NAMESPACE, Key("", place))
         assert place in (await admin.condition(key, "WorkspaceRBACReady", "NamespaceMissing")).message
@@ -173,7 +172,7 @@ async def _empty(admin: Administrator, place: str) -> bool:
 @pytest.fixture
 async def stuck(whole_cluster: Cluster, admin: Administrator) -> AsyncIterator[tuple[Key, str, str]]:
     """A control plane that is deleted, of whose Roles the operator may remove those in the second place alone."""
-    async with running(operator_of(whole_cluster), [""], build):
+    async with Operator(operator_of(whole_cluster), [""], build):
         key, [closed, open_] = await spread(admin)
     operator = await admin.client.get(CLUSTER_ROLE, Key("", "coder-k8s"))
     rules = operator.manifest["rules"]
@@ -204,9 +203,9 @@ async def test_cleanup_is_given_up_after_its_bound_and_told(
 ) -> None:
     key, closed, open_ = stuck
     ahead = timedelta()
-    async with running(operator_of(whole_cluster), [""], build, now=lambda: datetime.now(UTC) + ahead) as runtime:
+    async with Operator(operator_of(whole_cluster), [""], build, now=lambda: datetime.now(UTC) + ahead) as operator:
         await eventually(lambda: _empty(admin, open_))
-        await eventually(lambda: passes(runtime) > 2)  # it is tried again
+        await eventually(lambda: operator.reconciles() > 2)  # it is tried again
         assert (await admin.plane(key)).metadata.finalizers == [FINALIZER]
         ahead = LATER
         await admin.gone(CONTROL_PLANE, key)

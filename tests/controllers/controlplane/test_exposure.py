@@ -19,10 +19,9 @@ from coder_k8s.kube.conditions import Condition, Status, find
 from coder_k8s.kube.kinds import HTTP_ROUTE, INGRESS
 from coder_k8s.kube.objects import Key, Manifest, Unstructured
 from tests.support import eventually
-from tests.support.controlplanes import Clock
+from tests.support.clock import Clock
 from tests.support.gateways import answer
-from tests.support.idle import idle
-from tests.support.operators import running
+from tests.support.operators import Operator
 
 from .administrator import (
     Administrator,
@@ -160,7 +159,7 @@ def test_route_that_goes_is_accepted_by_nobody() -> None:
 async def test_ingress_follows_the_spec_and_goes_with_it(
     admin: Administrator, operator_kubeconfig: Path, namespace: str
 ) -> None:
-    async with running(operator_kubeconfig, [namespace], wiring.build):
+    async with Operator(operator_kubeconfig, [namespace], wiring.build):
         tls = {"secretName": "coder-tls", "wildcardSecretName": "apps-tls"}
         host = {"host": "coder.example.com", "wildcardHost": "*.coder.example.com"}
         key = await admin.make(namespace, expose={"ingress": {**host, "className": "nginx", "tls": tls}})
@@ -196,7 +195,7 @@ async def test_foreign_ingress_of_the_same_name_is_left_alone(
     backend = {"service": {"name": "theirs", "port": {"number": 80}}}
     foreign = {"metadata": {"namespace": namespace, "name": "demo"}, "spec": {"defaultBackend": backend}}
     before = await admin.client.create(INGRESS, foreign)
-    async with running(operator_kubeconfig, [namespace], wiring.build):
+    async with Operator(operator_kubeconfig, [namespace], wiring.build):
         await admin.make(namespace, expose=BY_INGRESS)
         stalled = await admin.condition(key, "Stalled", "NameTaken")
         assert f"Ingress {key}" in stalled.message
@@ -216,7 +215,7 @@ async def test_gateway_api_is_picked_up_and_missed_without_a_restart(
 ) -> None:
     await lose_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
-    async with running(operator_of(gateway_cluster), [namespace], wiring.build):
+    async with Operator(operator_of(gateway_cluster), [namespace], wiring.build):
         key = await gateway_admin.make(namespace, expose=BY_GATEWAY)
         missing = await gateway_admin.condition(key, "Exposed", "GatewayAPIMissing")
         assert missing.status == "False"
@@ -235,10 +234,10 @@ async def test_route_is_as_good_as_its_parents_say(gateway_cluster: Cluster, gat
     await have_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     clock = Clock()
-    async with running(operator_of(gateway_cluster), [namespace], wiring.build, now=clock) as runtime:
+    async with Operator(operator_of(gateway_cluster), [namespace], wiring.build, now=clock) as operator:
         key = await gateway_admin.make(namespace, expose=BY_GATEWAY)
         assert (await gateway_admin.condition(key, "Exposed", "WaitingForGateway")).status == "Unknown"
-        await idle(runtime)
+        await operator.wait_idle()
         clock.advance(seconds=61)
         await gateway_admin.change(key, extraArgs=["--verbose"])  # another pass, as when a minute is over
         silent = await gateway_admin.condition(key, "Exposed", "NotAccepted")
@@ -272,7 +271,7 @@ async def test_old_way_in_stays_until_the_new_one_is_accepted(
 ) -> None:
     await have_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
-    async with running(operator_of(gateway_cluster), [namespace], wiring.build) as runtime:
+    async with Operator(operator_of(gateway_cluster), [namespace], wiring.build) as operator:
         key = await gateway_admin.make(namespace, expose=BY_INGRESS)
         condition = await gateway_admin.condition(key, "Exposed", "Applied")
         assert condition.message == "Ingress demo serves coder.example.com"
@@ -280,11 +279,11 @@ async def test_old_way_in_stays_until_the_new_one_is_accepted(
 
         await gateway_admin.change(key, expose={**BY_GATEWAY, "ingress": None})
         await gateway_admin.condition(key, "Exposed", "WaitingForGateway")
-        await idle(runtime)
+        await operator.wait_idle()
         assert await gateway_admin.find(INGRESS, key) == before
         await answer(gateway_admin.client, key, "False", "NotAllowedByListeners")
         await gateway_admin.condition(key, "Exposed", "NotAccepted")
-        await idle(runtime)
+        await operator.wait_idle()
         assert await gateway_admin.find(INGRESS, key) == before
         await answer(gateway_admin.client, key, "True", "Accepted")
         await gateway_admin.gone(INGRESS, key)
@@ -306,13 +305,13 @@ async def test_ingress_stays_where_there_is_no_gateway_api(
 ) -> None:
     await lose_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
-    async with running(operator_of(gateway_cluster), [namespace], wiring.build) as runtime:
+    async with Operator(operator_of(gateway_cluster), [namespace], wiring.build) as operator:
         key = await gateway_admin.make(namespace, expose=BY_INGRESS)
         await gateway_admin.condition(key, "Exposed", "Applied")
         before = await gateway_admin.client.get(INGRESS, key)
         await gateway_admin.change(key, expose={**BY_GATEWAY, "ingress": None})
         assert (await gateway_admin.condition(key, "Exposed", "GatewayAPIMissing")).status == "False"
-        await idle(runtime)
+        await operator.wait_idle()
         assert await gateway_admin.find(INGRESS, key) == before
 
 
@@ -327,7 +326,7 @@ async def test_switching_leaves_a_foreign_route_alone_and_the_ingress_in_place(
         "spec": {"parentRefs": [{"name": "theirs"}]},
     }
     before = await gateway_admin.client.create(HTTP_ROUTE, foreign)
-    async with running(operator_of(gateway_cluster), [namespace], wiring.build):
+    async with Operator(operator_of(gateway_cluster), [namespace], wiring.build):
         await gateway_admin.make(namespace, expose=BY_INGRESS)
         await gateway_admin.condition(key, "Exposed", "Applied")
         await gateway_admin.change(key, expose={**BY_GATEWAY, "ingress": None})

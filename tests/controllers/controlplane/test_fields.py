@@ -1,9 +1,7 @@
 """Every field of the spec, changed on a live object and removed again: the children follow both times."""
 
-import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,18 +11,16 @@ import yaml
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.dev.cluster import Cluster
-from coder_k8s.kube import errors
-from coder_k8s.kube.cache import Change
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
-from coder_k8s.kube.objects import Manifest, Unstructured
+from coder_k8s.kube.objects import Manifest
 from tests.support import eventually
 from tests.support.children import flat
 from tests.support.installation import CONFIG, install_crds, write_operator_kubeconfig
-from tests.support.operators import running
+from tests.support.operators import Operator
 
 from .administrator import install_gateway_api
 from .fields import AWAY, FIXED, HOME, KUBERNETES_OWN, NAME, NEED_CODERD, NOTHING, ROWS, Look, Row
-from .planes import Observer, manifest, observing
+from .planes import Observer, manifest, observing, rolling_out
 
 
 def leaves(schema: Manifest, path: str = "") -> Iterator[str]:
@@ -51,7 +47,7 @@ async def test_children_follow_every_field(fresh_cluster: Cluster, tmp_path: Pat
         fresh_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
     async with (
-        running(kubeconfig, [""], wiring.build),
+        Operator(kubeconfig, [""], wiring.build),
         observing(fresh_cluster.kubeconfig, [HOME, AWAY]) as observer,
         rolling_out(observer),
     ):
@@ -127,30 +123,3 @@ def settled(observer: Observer, row: Row, before: set[tuple[str, str]]) -> bool:
     now = state(observer)
     assert (row.field, now - before, before - now) == (row.field, set(), set())
     return True
-
-
-@asynccontextmanager
-async def rolling_out(observer: Observer) -> AsyncIterator[None]:
-    """Let every Deployment be rolled out as soon as it changes: no pods run here."""
-    news = asyncio.Queue[Unstructured]()
-
-    def listen(change: Change[Unstructured]) -> None:
-        if change.new is not None:
-            news.put_nowait(change.new)
-
-    async def roll_out() -> None:
-        while True:
-            deployment = await news.get()
-            wanted = deployment.manifest["spec"]["replicas"]
-            counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), wanted)
-            status = {"observedGeneration": deployment.metadata.generation, **counts}
-            if deployment.manifest.get("status") != status:
-                with suppress(errors.NotFound, errors.Conflict):  # it is gone, perhaps with another in its place
-                    await observer.client.merge(DEPLOYMENT, deployment.key, {"status": status}, "status")
-
-    observer.listen(DEPLOYMENT, listen)
-    task = asyncio.create_task(roll_out())
-    try:
-        yield
-    finally:
-        task.cancel()

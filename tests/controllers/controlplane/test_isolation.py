@@ -15,7 +15,7 @@ async def test_operator_tokens_and_licenses(
 ) -> None:
     """One control plane has a token that the operator made, its neighbour has been given one and then another."""
     async with plane_namespace(
-        cluster.kubeconfig, operator_kubeconfig, demo.key.namespace, name="neighbour", clock=demo.clock
+        cluster.kubeconfig, operator_kubeconfig, demo.namespace, name="neighbour", clock=demo.clock
     ) as neighbour:
         places = (demo, neighbour)
         licenses = [make_license(place.clock(), jti=str(uuid4())) for place in places]
@@ -34,7 +34,7 @@ async def test_operator_tokens_and_licenses(
             await neighbour.make(operatorAccess=access, licenseSecretRef={"name": "license-1"})
             for number, place in enumerate(places):
                 await place.put_secret(f"license-{number}", license=licenses[number])
-                await place.serve()
+                await place.roll_out()
                 await place.condition("LicenseApplied", "Applied", "True")
             await neighbour.change(operatorAccess={"tokenSecretRef": {"name": "given-1"}})
             await neighbour.condition("OperatorAccessReady", "TokenReady", "True")

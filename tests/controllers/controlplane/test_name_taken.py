@@ -21,11 +21,11 @@ async def put_release(demo: PlaneNamespace, *kinds: Kind[Unstructured]) -> list[
         "Deployment": {"selector": {"matchLabels": LABELS}, "template": template},
         "Service": {"selector": LABELS, "ports": [{"port": 80}]},
     }
-    metadata = {"namespace": demo.key.namespace, "name": demo.key.name, "labels": LABELS}
+    metadata = {"namespace": demo.namespace, "name": demo.key.name, "labels": LABELS}
     for kind in kinds:
         await demo.client.create(kind, {"metadata": metadata, "spec": specs[kind.name]})
     if DEPLOYMENT in kinds:
-        await demo.serve()
+        await demo.roll_out()
     return [await demo.client.get(kind, demo.key) for kind in kinds]
 
 
@@ -51,7 +51,7 @@ async def test_coderd_of_another_owner_hears_nothing(
         taken = await demo.condition("Ready", "NameTaken", "False")
         assert f"{kinds[0].name} {demo.key}" in taken.message
         if DEPLOYMENT not in kinds:
-            await demo.serve()
+            await demo.roll_out()
         await operator.wait_idle()
         await operator.later(minutes=5)
         conditions = await demo.conditions()
@@ -64,7 +64,7 @@ async def test_coderd_of_another_owner_hears_nothing(
             ("Unknown", "Pending"),
         )
         assert kstatus(await demo.client.get_manifest(CONTROL_PLANE, demo.key)) == "Failed"
-        status = (await demo.plane()).status
+        status = (await demo.get()).status
         assert not status.operator_access_ready
         if DEPLOYMENT in kinds:
             assert conditions["Available"] == ("False", "NoReplicasReady")
@@ -84,11 +84,11 @@ async def test_service_of_another_owner_is_not_exposed(demo: PlaneNamespace, dat
         assert f"Service {demo.key}" in exposed.message
         await operator.wait_idle()
         assert await demo.find(INGRESS, demo.key.name) is None
-        assert (await demo.plane()).status.url == ""
+        assert (await demo.get()).status.url == ""
         await demo.delete(SERVICE, demo.key.name)
         await operator.reconcile()
         await demo.condition("Exposed", "Applied", "True")
-        assert (await demo.plane()).status.url
+        assert (await demo.get()).status.url
 
 
 async def test_what_leads_to_a_service_that_was_taken_away_stays(
@@ -97,11 +97,11 @@ async def test_what_leads_to_a_service_that_was_taken_away_stays(
     await demo.make(extraEnv=env(database.url), expose={"ingress": {"host": "coder.example.com"}})
     async with demo.operator():
         await demo.condition("Exposed", "Applied", "True")
-        url = (await demo.plane()).status.url
+        url = (await demo.get()).status.url
         await demo.client.merge(SERVICE, demo.key, {"metadata": {"ownerReferences": None}})
         await demo.condition("Exposed", "NameTaken", "False")
         assert await demo.find(INGRESS, demo.key.name) is not None
-        assert (await demo.plane()).status.url == url
+        assert (await demo.get()).status.url == url
 
 
 async def test_it_goes_on_when_the_name_is_free(demo: PlaneNamespace, database: CoderdDatabase) -> None:
@@ -113,7 +113,7 @@ async def test_it_goes_on_when_the_name_is_free(demo: PlaneNamespace, database: 
             await demo.delete(kind, demo.key.name)
         await operator.reconcile()
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
 
 
@@ -121,12 +121,12 @@ async def test_deployment_that_was_taken_away_is_no_longer_used(demo: PlaneNames
     """As by whoever removes the owner reference to keep the pods."""
     await make(demo, database)
     async with demo.operator() as operator:
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
         await operator.wait_idle()
         await demo.client.merge(DEPLOYMENT, demo.key, {"metadata": {"ownerReferences": None}})
         await demo.condition("Ready", "NameTaken", "False")
-        status = (await demo.plane()).status
+        status = (await demo.get()).status
         assert (status.phase, status.ready_replicas, status.operator_access_ready) == ("Pending", 0, False)
         await operator.wait_idle()
         asked = sum(demo.coderd.state.requests.values())

@@ -13,11 +13,10 @@ from coder_k8s.kube.conditions import find
 from coder_k8s.kube.kinds import DEPLOYMENT, SERVICE
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.idle import idle, one_more_pass
-from tests.support.operators import running
+from tests.support.operators import Operator
 
-from .administrator import Administrator, administrator, passes
-from .planes import manifest, writes
+from .administrator import Administrator, administrator
+from .planes import manifest
 
 
 @pytest.fixture
@@ -46,11 +45,11 @@ async def test_paused_from_the_start_nothing_is_made(
     key = Key(namespace, "demo")
     written = manifest(namespace)
     written["metadata"]["annotations"] = {PAUSED: "true"}
-    async with running(operator_kubeconfig, [namespace], wiring.build) as runtime:
+    async with Operator(operator_kubeconfig, [namespace], wiring.build) as operator:
         await admin.client.create(CONTROL_PLANE, written)
         await is_paused(admin, key)
-        await idle(runtime)
-        assert writes(runtime) == 1, "the status, and nothing else"
+        await operator.wait_idle()
+        assert operator.write_requests() == 1, "the status, and nothing else"
         assert await admin.all(SERVICE, namespace) == []
 
         await admin.annotate(key, {PAUSED: "false"})
@@ -61,24 +60,24 @@ async def test_paused_from_the_start_nothing_is_made(
 async def test_nothing_is_written_while_paused_and_everything_at_once_after(
     admin: Administrator, operator_kubeconfig: Path, namespace: str
 ) -> None:
-    async with running(operator_kubeconfig, [namespace], wiring.build) as runtime:
+    async with Operator(operator_kubeconfig, [namespace], wiring.build) as operator:
         key = await admin.make(namespace, image="coder:first")
         await admin.condition(key, "WorkspaceRBACReady", "Applied")
-        async with one_more_pass(runtime):
-            before = writes(runtime)
+        async with operator.one_more_reconcile():
+            before = operator.write_requests()
             await admin.annotate(key, {PAUSED: "true"})
         await is_paused(admin, key)
-        assert writes(runtime) == before + 1, "the status, and nothing else"
+        assert operator.write_requests() == before + 1, "the status, and nothing else"
 
-        async with one_more_pass(runtime):
+        async with operator.one_more_reconcile():
             await admin.delete(SERVICE, key)
-        async with one_more_pass(runtime):
+        async with operator.one_more_reconcile():
             await admin.client.merge(DEPLOYMENT, key, {"spec": {"replicas": 7}})
-        assert writes(runtime) == before + 1
-        async with one_more_pass(runtime):
+        assert operator.write_requests() == before + 1
+        async with operator.one_more_reconcile():
             await admin.change(key, image="coder:second")
         await is_paused(admin, key)  # says of which generation that is true
-        assert writes(runtime) == before + 2
+        assert operator.write_requests() == before + 2
         assert await admin.find(SERVICE, key) is None
         assert await image(admin, key) == "coder:first"
         assert (await admin.plane(key)).status.observed_generation == 1, "what was not acted upon was not observed"
@@ -93,13 +92,13 @@ async def test_nothing_is_written_while_paused_and_everything_at_once_after(
 async def test_restarted_operator_writes_nothing_about_what_is_paused(
     admin: Administrator, operator_kubeconfig: Path, namespace: str
 ) -> None:
-    async with running(operator_kubeconfig, [namespace], wiring.build):
+    async with Operator(operator_kubeconfig, [namespace], wiring.build):
         key = await admin.make(namespace)
         await admin.condition(key, "WorkspaceRBACReady", "Applied")
         await admin.annotate(key, {PAUSED: "true"})
         await is_paused(admin, key)
     await admin.delete(SERVICE, key)
-    async with running(operator_kubeconfig, [namespace], wiring.build) as runtime:
-        await eventually(lambda: passes(runtime) > 0)
-        await idle(runtime)
-        assert writes(runtime) == 0
+    async with Operator(operator_kubeconfig, [namespace], wiring.build) as operator:
+        await eventually(lambda: operator.reconciles() > 0)
+        await operator.wait_idle()
+        assert operator.write_requests() == 0

@@ -14,9 +14,8 @@ from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.objects import Manifest
-from tests.controllers.test_crds import NAMESPACE, definition
 from tests.support.controlplanes import PlaneNamespace, plane_namespace
-from tests.support.installation import install_crds, write_operator_kubeconfig
+from tests.support.installation import definition, install_crds, write_operator_kubeconfig
 from tests.support.versions import minor
 
 FUTURE = "spec.template.spec.securityContext.futurePolicy"
@@ -37,7 +36,7 @@ async def newer(fresh_cluster: Cluster, tmp_path: Path) -> AsyncIterator[PlaneNa
     crd = json.dumps(with_future_field())
     fresh_cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=crd)
     operator = write_operator_kubeconfig(fresh_cluster, tmp_path / "operator")
-    async with plane_namespace(fresh_cluster.kubeconfig, operator, NAMESPACE) as made:
+    async with plane_namespace(fresh_cluster.kubeconfig, operator, "default") as made:
         yield made
 
 
@@ -53,14 +52,14 @@ async def test_field_that_the_cluster_does_not_know_is_named_and_not_dropped(new
         await operator.wait_idle()
         assert 0 < (operator.requeue_after() or 0) <= rejections.UNSUPPORTED_POLL
         await newer.change(podSecurityContext={"futurePolicy": None})
-        await newer.serve()
+        await newer.roll_out()
         await newer.condition("Available", "MinimumReplicasReady", "True")
 
 
 async def test_field_that_the_cluster_does_not_know_changes_nothing_of_what_runs(newer: PlaneNamespace) -> None:
     await newer.make()
     async with newer.operator() as operator:
-        await newer.serve()
+        await newer.roll_out()
         await newer.condition("Available", "MinimumReplicasReady", "True")
         await operator.wait_idle()
         before = await newer.find(DEPLOYMENT, "demo")

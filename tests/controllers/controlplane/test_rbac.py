@@ -16,10 +16,11 @@ from coder_k8s.kube.kinds import ROLE, ROLE_BINDING
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
 from tests.support.installation import CONFIG
-from tests.support.operators import running
+from tests.support.objects import NAMESPACE
+from tests.support.operators import Operator
 from tests.support.policies import without_finalizers
 
-from .administrator import NAMESPACE, Administrator, administrator, operator_of
+from .administrator import Administrator, administrator, operator_of
 
 READY = "WorkspaceRBACReady"
 EVERYWHERE = [""]
@@ -60,7 +61,7 @@ async def finalizers(admin: Administrator, key: Key, expected: list[str]) -> Non
 async def test_namespace_agrees_by_label_and_takes_it_back(whole_cluster: Cluster, admin: Administrator) -> None:
     home, other, open_to_others = [await admin.make_namespace() for _ in range(3)]
     await admin.label_namespace(open_to_others, {OPT_IN: "somebody-else"})
-    async with running(operator_of(whole_cluster), EVERYWHERE, wiring.build):
+    async with Operator(operator_of(whole_cluster), EVERYWHERE, wiring.build):
         key = await admin.make(home, rbac={"workspaceNamespaces": [other, open_to_others, home]})
         refused = await admin.condition(key, READY, "NamespaceNotAllowed")
         assert refused.status == "False"
@@ -102,7 +103,7 @@ async def test_role_elsewhere_says_whose_it_is_and_binds_the_account_at_home(
 ) -> None:
     home = await admin.make_namespace()
     other = await admin.make_namespace({OPT_IN: home})
-    async with running(operator_of(whole_cluster), EVERYWHERE, wiring.build):
+    async with Operator(operator_of(whole_cluster), EVERYWHERE, wiring.build):
         key = await admin.make(home, rbac={"workspaceNamespaces": [other]}, serviceAccount={"name": "workspaces"})
         await admin.condition(key, READY, "Applied")
         plane = await admin.plane(key)
@@ -141,7 +142,7 @@ async def test_role_elsewhere_says_whose_it_is_and_binds_the_account_at_home(
 async def test_administrator_agrees_by_a_list(whole_cluster: Cluster, admin: Administrator) -> None:
     home, listed, unlisted = [await admin.make_namespace() for _ in range(3)]
     build = partial(wiring.build, allow_workspace_namespaces=[f"{listed[:-1]}?"])
-    async with running(operator_of(whole_cluster), EVERYWHERE, build):
+    async with Operator(operator_of(whole_cluster), EVERYWHERE, build):
         key = await admin.make(home, rbac={"workspaceNamespaces": [listed, unlisted]})
         assert unlisted in (await admin.condition(key, READY, "NamespaceNotAllowed")).message
         await becomes(admin, listed, await names(admin, key))
@@ -150,7 +151,7 @@ async def test_administrator_agrees_by_a_list(whole_cluster: Cluster, admin: Adm
 
 async def test_missing_namespace_is_waited_for(whole_cluster: Cluster, admin: Administrator) -> None:
     home = await admin.make_namespace()
-    async with running(operator_of(whole_cluster), EVERYWHERE, wiring.build):
+    async with Operator(operator_of(whole_cluster), EVERYWHERE, wiring.build):
         key = await admin.make(home, rbac={"workspaceNamespaces": ["not-there-yet"]})
         assert "not-there-yet" in (await admin.condition(key, READY, "NamespaceMissing")).message
         await admin.client.create(NAMESPACE, {"metadata": {"name": "not-there-yet", "labels": {OPT_IN: home}}})
@@ -163,7 +164,7 @@ async def test_deletion_removes_its_roles_everywhere_and_nobody_elses(
 ) -> None:
     first_home, second_home = [await admin.make_namespace() for _ in range(2)]
     build = partial(wiring.build, allow_workspace_namespaces=["test-*"])
-    async with running(operator_of(whole_cluster), EVERYWHERE, build):
+    async with Operator(operator_of(whole_cluster), EVERYWHERE, build):
         places = [await admin.make_namespace() for _ in range(2)]
         same: dict[str, Any] = {"rbac": {"workspaceNamespaces": places}, "serviceAccount": {"name": "coder"}}
         first = await admin.make(first_home, **same)
@@ -185,7 +186,7 @@ async def test_deletion_removes_its_roles_everywhere_and_nobody_elses(
 async def test_only_what_the_operator_holds_can_be_granted(whole_cluster: Cluster, admin: Administrator) -> None:
     home = await admin.make_namespace()
     other = await admin.make_namespace({OPT_IN: home})
-    async with running(operator_of(whole_cluster), EVERYWHERE, wiring.build):
+    async with Operator(operator_of(whole_cluster), EVERYWHERE, wiring.build):
         key = await admin.make(home, rbac={"extraRules": [NODES], "workspaceNamespaces": [other]})
         refused = await admin.condition(key, READY, "Forbidden")
         assert "attempting to grant RBAC permissions not currently held" in refused.message
@@ -210,7 +211,7 @@ async def test_only_what_the_operator_holds_can_be_granted(whole_cluster: Cluste
 
 async def test_foreign_role_of_the_same_name_is_left_alone(whole_cluster: Cluster, admin: Administrator) -> None:
     home = await admin.make_namespace()
-    async with running(operator_of(whole_cluster), EVERYWHERE, wiring.build):
+    async with Operator(operator_of(whole_cluster), EVERYWHERE, wiring.build):
         key = await admin.make(home, rbac={"workspacePerms": False})
         plane = await admin.plane(key)
         foreign = {"metadata": {"namespace": home, "name": role_name(plane)}, "rules": [NODES]}
@@ -241,7 +242,7 @@ async def test_confined_operator_goes_by_its_list_alone(
         home = await admin.make_namespace()
         listed, labelled, unwatched = [await admin.make_namespace({OPT_IN: home}) for _ in range(3)]
         build = partial(wiring.build, allow_workspace_namespaces=[listed, unwatched, "nowhere"])
-        async with running(operator_kubeconfig, [home, listed, labelled, "nowhere"], build):
+        async with Operator(operator_kubeconfig, [home, listed, labelled, "nowhere"], build):
             key = await admin.make(home, rbac={"workspaceNamespaces": [listed]})
             await admin.condition(key, READY, "Applied")
             await becomes(admin, listed, await names(admin, key))
@@ -269,7 +270,7 @@ async def test_nothing_is_granted_elsewhere_without_the_finalizer(whole_cluster:
     key = await admin.make(home, operatorAccess={"disabled": True}, rbac={"workspaceNamespaces": [other]})
     async with (
         without_finalizers(admin.client, CONTROL_PLANE, key),
-        running(operator_of(whole_cluster), EVERYWHERE, wiring.build),
+        Operator(operator_of(whole_cluster), EVERYWHERE, wiring.build),
     ):
         assert FINALIZER in (await admin.condition(key, READY, "Forbidden")).message
         assert f"Finalizer {FINALIZER} cannot be added" in (await admin.condition(key, "Stalled", "Forbidden")).message

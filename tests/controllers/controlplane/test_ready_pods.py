@@ -28,74 +28,74 @@ def operator(full_cluster: FullCluster, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.fixture
-async def world(full_cluster: FullCluster, operator: Path) -> AsyncIterator[RecordedPlane]:
+async def demo(full_cluster: FullCluster, operator: Path) -> AsyncIterator[RecordedPlane]:
     namespace = f"test-{uuid.uuid4().hex[:12]}"
     full_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-    async with recorded_plane(full_cluster.kubeconfig, operator, namespace) as world:
-        yield world
+    async with recorded_plane(full_cluster.kubeconfig, operator, namespace) as demo:
+        yield demo
     full_cluster.request("DELETE", f"/api/v1/namespaces/{namespace}")
 
 
-async def find(world: RecordedPlane, kind: Kind[Unstructured]) -> list[Manifest]:
+async def find(demo: RecordedPlane, kind: Kind[Unstructured]) -> list[Manifest]:
     """What there is of a kind that is not on its way out; the account of every namespace does not count."""
-    pages = world.client.list(kind, world.namespace)
+    pages = demo.client.list(kind, demo.namespace)
     found = [msgspec.json.decode(item) async for page in pages for item in page.items]
     return [
         item for item in found if item["metadata"]["name"] != "default" and "deletionTimestamp" not in item["metadata"]
     ]
 
 
-async def becomes_ready(world: RecordedPlane) -> Manifest:
-    return await world.wait_until(lambda plane: "status" in plane and kstatus(plane) == "Current")
+async def becomes_ready(demo: RecordedPlane) -> Manifest:
+    return await demo.wait_until(lambda plane: "status" in plane and kstatus(plane) == "Current")
 
 
-async def test_changed_secret_rolls_pods_and_ready_follows(world: RecordedPlane) -> None:
-    await world.put(SECRET, "database", CODER_PG_CONNECTION_URL="postgres://one")
-    async with world.running():
-        await world.make(replicas=2, envFrom=[{"secretRef": {"name": "database"}}])
-        ready = await becomes_ready(world)
+async def test_changed_secret_rolls_pods_and_ready_follows(demo: RecordedPlane) -> None:
+    await demo.put(SECRET, "database", CODER_PG_CONNECTION_URL="postgres://one")
+    async with demo.running():
+        await demo.deploy(replicas=2, envFrom=[{"secretRef": {"name": "database"}}])
+        ready = await becomes_ready(demo)
         assert (ready["status"]["phase"], ready["status"]["readyReplicas"]) == ("Ready", 2)
-        first = await find(world, POD)
+        first = await find(demo, POD)
         assert [pod["status"]["phase"] for pod in first] == ["Running", "Running"]
 
-        seen = len(world.planes.states)
-        await world.put(SECRET, "database", CODER_PG_CONNECTION_URL="postgres://two")
-        annotation = await world.rolled(2)
-        await world.wait_until(lambda plane: kstatus(plane) == "InProgress")
-        ready = await becomes_ready(world)
-        second = await find(world, POD)
+        seen = len(demo.planes.states)
+        await demo.put(SECRET, "database", CODER_PG_CONNECTION_URL="postgres://two")
+        annotation = await demo.rolled(2)
+        await demo.wait_until(lambda plane: kstatus(plane) == "InProgress")
+        ready = await becomes_ready(demo)
+        second = await find(demo, POD)
     assert {pod["metadata"]["annotations"][CHECKSUM] for pod in second} == {annotation}
     assert not {pod["metadata"]["uid"] for pod in first} & {pod["metadata"]["uid"] for pod in second}
     assert ready["status"]["readyReplicas"] == 2
-    statuses = [condition(state, "Ready")["status"] for state in world.planes.states[seen:]]
+    statuses = [condition(state, "Ready")["status"] for state in demo.planes.states[seen:]]
     assert "".join(status[0] for status in dict.fromkeys(statuses)) == "FT"
-    check_every_state(world, at_once=False)
+    check_every_state(demo, at_once=False)
 
 
-async def test_scaled_to_zero_and_back(world: RecordedPlane) -> None:
-    async with world.running():
-        await world.make()
-        await becomes_ready(world)
-        await world.change(replicas=0)
-        state = await world.wait_until(lambda plane: condition(plane, "Ready")["reason"] == "ScaledToZero")
+async def test_scaled_to_zero_and_back(demo: RecordedPlane) -> None:
+    async with demo.running():
+        await demo.deploy()
+        await becomes_ready(demo)
+        await demo.change(replicas=0)
+        state = await demo.wait_until(lambda plane: condition(plane, "Ready")["reason"] == "ScaledToZero")
         assert (condition(state, "Ready")["status"], kstatus(state)) == ("True", "Current")
-        assert await find(world, POD) == []
-        await world.change(replicas=2)
-        assert (await becomes_ready(world))["status"]["readyReplicas"] == 2
-        assert len(await find(world, POD)) == 2
-    check_every_state(world, at_once=False)
+        assert await find(demo, POD) == []
+        await demo.change(replicas=2)
+        assert (await becomes_ready(demo))["status"]["readyReplicas"] == 2
+        assert len(await find(demo, POD)) == 2
+    check_every_state(demo, at_once=False)
 
 
-async def test_deletion_takes_all_children_along(world: RecordedPlane) -> None:
+async def test_deletion_takes_all_children_along(demo: RecordedPlane) -> None:
     async def left() -> dict[str, int]:
-        return {kind.name: len(await find(world, kind)) for kind in KINDS}
+        return {kind.name: len(await find(demo, kind)) for kind in KINDS}
 
     async def nothing_left() -> bool:
         return not any((await left()).values())
 
-    async with world.running():
-        await world.make(expose={"ingress": {"host": "coder.example.com"}})
-        await becomes_ready(world)
+    async with demo.running():
+        await demo.deploy(expose={"ingress": {"host": "coder.example.com"}})
+        await becomes_ready(demo)
         assert set((await left()).values()) == {1}
-        await world.drop(CONTROL_PLANE, "demo")
+        await demo.delete(CONTROL_PLANE, "demo")
         await eventually(nothing_left, timeout=30)

@@ -12,17 +12,15 @@ from typing import Any, NamedTuple
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.controllers.names import hashed
-from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, newer
 from tests.support import eventually
-from tests.support.idle import idle, one_more_pass
 from tests.support.installation import install_crds, write_operator_kubeconfig
-from tests.support.operators import running
+from tests.support.operators import Operator
 
 from .administrator import install_gateway_api
-from .planes import Observer, manifest, observing, writes
+from .planes import Observer, manifest, observing
 
 NAME = "demo"
 WITHIN = 1.0
@@ -34,7 +32,7 @@ class Setting(NamedTuple):
     """A control plane at rest, the operator that cares for it, and somebody who does not know of either."""
 
     home: str
-    runtime: Runtime
+    operator: Operator
     observer: Observer
     away: str = ""
     """Another namespace to look at."""
@@ -55,19 +53,19 @@ class Setting(NamedTuple):
 
 
 @asynccontextmanager
-async def at_rest(
+async def steady_plane(
     cluster: ClusterAccess, kubeconfig: Path, namespace: str, *, everywhere: bool = False, **spec: Any
 ) -> AsyncIterator[Setting]:
     async with (
-        running(kubeconfig, [""] if everywhere else [namespace], wiring.build) as runtime,
+        Operator(kubeconfig, [""] if everywhere else [namespace], wiring.build) as operator,
         observing(cluster.kubeconfig, [""] if everywhere else [namespace]) as observer,
     ):
         ingress = {"ingress": {"host": "coder.example.com", **MARKS}}
         wanted = {"expose": ingress, "service": MARKS, "serviceAccount": MARKS, **spec}
         await observer.client.create(CONTROL_PLANE, manifest(namespace, NAME, **wanted))
-        setting = Setting(namespace, runtime, observer)
+        setting = Setting(namespace, operator, observer)
         await setting.complete([SERVICE])
-        await idle(runtime)
+        await operator.wait_idle()
         yield setting
 
 
@@ -127,7 +125,7 @@ HARM: dict[Kind[Unstructured], list[Manifest]] = {
 async def test_what_somebody_does_is_mended(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
-    async with at_rest(cluster, operator_kubeconfig, namespace) as setting:
+    async with steady_plane(cluster, operator_kubeconfig, namespace) as setting:
         await setting.complete(HARM)
         await do_harm(setting, HARM)
 
@@ -146,7 +144,7 @@ async def test_also_in_other_namespaces_and_of_kinds_that_are_installed(fresh_cl
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
     gateway = {"gateway": {"host": "coder.example.com", "parentRefs": [{"name": "gateway"}]}}
     rbac = {"workspaceNamespaces": ["away"]}
-    async with at_rest(fresh_cluster, kubeconfig, "home", everywhere=True, expose=gateway, rbac=rbac) as home:
+    async with steady_plane(fresh_cluster, kubeconfig, "home", everywhere=True, expose=gateway, rbac=rbac) as home:
         away = home._replace(away="away")
         for setting, harm in ((home, ROUTE), (away, ELSEWHERE)):
             await setting.complete(harm)
@@ -155,7 +153,7 @@ async def test_also_in_other_namespaces_and_of_kinds_that_are_installed(fresh_cl
 
 async def do_harm(setting: Setting, harm: Mapping[Kind[Unstructured], list[Manifest]]) -> None:
     """Edit and delete children, one at a time; each is back within a second."""
-    seconds, before = {}, retries(setting.runtime)
+    seconds, before = {}, retries(setting.operator)
     for kind, edits in harm.items():
         for edit in edits:
             seconds[f"{kind.name} {edit}"] = await quickest(setting, kind, partial(do_edit, setting, kind, edit))
@@ -165,7 +163,7 @@ async def do_harm(setting: Setting, harm: Mapping[Kind[Unstructured], list[Manif
         f"{len(seconds)} repairs: median {median(seconds.values()):.3f} s, {slowest}: {seconds[slowest]:.3f} s"
     )
     assert seconds[slowest] < WITHIN, slowest
-    assert retries(setting.runtime) == before
+    assert retries(setting.operator) == before
 
 
 async def quickest(
@@ -204,11 +202,11 @@ def is_whole(setting: Setting, kind: Kind[Unstructured], before: Unstructured, h
     return True
 
 
-def retries(runtime: Runtime) -> int:
+def retries(operator: Operator) -> int:
     """How many passes had to be made again after a failure."""
     return sum(
         int(sample.value)
-        for family in runtime.metrics.queue_retries.collect()
+        for family in operator.runtime.metrics.queue_retries.collect()
         for sample in family.samples
         if sample.name.endswith("_total")
     )
@@ -223,20 +221,20 @@ SIDECAR = {"name": "sidecar", "image": "sidecar:1"}
 async def test_what_others_add_is_left_alone(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
-    async with at_rest(cluster, operator_kubeconfig, namespace) as setting:
+    async with steady_plane(cluster, operator_kubeconfig, namespace) as setting:
         await setting.complete(HARM)
-        before = writes(setting.runtime)
+        before = setting.operator.write_requests()
         for kind in HARM:
-            async with one_more_pass(setting.runtime):
+            async with setting.operator.one_more_reconcile():
                 await setting.edit(kind, FOREIGN)
-        async with one_more_pass(setting.runtime):
+        async with setting.operator.one_more_reconcile():
             await setting.observer.client.apply(DEPLOYMENT, with_sidecar(namespace))
-        assert writes(setting.runtime) == before
+        assert setting.operator.write_requests() == before
 
         await setting.observer.change(namespace, NAME, image="coder:2", service={"port": 81})
         await eventually(lambda: image(setting) == "coder:2")
         await eventually(lambda: setting.get(SERVICE).manifest["spec"]["ports"][0]["port"] == 81)
-        await idle(setting.runtime)
+        await setting.operator.wait_idle()
         for kind in HARM:
             metadata = setting.get(kind).metadata
             assert metadata.annotations["example.com/injected"] == "yes"
@@ -267,11 +265,11 @@ def replicas(setting: Setting) -> int:
 async def test_scale(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> None:
     """The object itself is scaled: by hand, and by an autoscaler, which speaks to nothing but `/scale`."""
     path = f"{CONTROL_PLANE.path(Key(namespace, NAME))}/scale"
-    async with at_rest(cluster, operator_kubeconfig, namespace) as setting:
+    async with steady_plane(cluster, operator_kubeconfig, namespace) as setting:
         cluster.kubectl("scale", "codercontrolplane", NAME, f"--namespace={namespace}", "--replicas=3")
         await eventually(lambda: replicas(setting) == 3)
 
-        async with one_more_pass(setting.runtime):
+        async with setting.operator.one_more_reconcile():
             deployment = setting.get(DEPLOYMENT)
             await setting.observer.client.merge(DEPLOYMENT, deployment.key, {"status": {"replicas": 2}}, "status")
         scale = json.loads(cluster.request("GET", path)[1])

@@ -11,8 +11,9 @@ from coder_k8s.dev.coderd_server import make_license
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Unstructured
-from tests.support.controlplanes import Operator, PlaneNamespace
+from tests.support.controlplanes import PlaneNamespace
 from tests.support.databases import CoderdDatabase
+from tests.support.operators import Operator
 
 PASSWORD = "correct-horse-battery"
 WRONG_PASSWORD = "staple-of-the-horse"
@@ -30,7 +31,7 @@ async def visible_text(demo: PlaneNamespace, operator: Operator, caplog: pytest.
     seen.append(operator.metrics())
     for kind in CHILDREN:
         try:
-            pages = demo.client.list(kind, demo.key.namespace)
+            pages = demo.client.list(kind, demo.namespace)
             children = [Unstructured.decode(item).manifest async for page in pages for item in page.items]
         except errors.NotFound:
             continue
@@ -61,7 +62,7 @@ async def test_nothing_is_told_when_all_goes_well(
             extraEnv=[{"name": "CODER_PG_CONNECTION_URL", "valueFrom": reference}],
             licenseSecretRef={"name": "license"},
         )
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
         first = await demo.token()
         await operator.later(days=340)
@@ -88,7 +89,7 @@ async def test_nothing_is_told_when_all_goes_wrong(
             extraEnv=[{"name": "CODER_PG_CONNECTION_URL", "valueFrom": reference}],
             licenseSecretRef={"name": "license"},
         )
-        await demo.serve()
+        await demo.roll_out()
         await demo.condition("OperatorAccessReady", "DatabaseUnreachable", "False")
         await demo.put_secret("database", url=f"mysql://{WRONG_PASSWORD}@nowhere")
         await operator.later(seconds=31)

@@ -14,10 +14,9 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.events import EVENT
 from coder_k8s.kube.kinds import CONFIG_MAP, DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
-from tests.support.idle import idle, one_more_pass
 from tests.support.kstatus import condition
 
-from .planes import plane, writes
+from .planes import plane
 from .recorded_plane import RecordedPlane, checksum, recorded_plane
 
 
@@ -85,11 +84,11 @@ def test_verdict_follows_from_the_content_alone() -> None:
 
 
 @pytest.fixture
-async def world(
+async def demo(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> AsyncIterator[RecordedPlane]:
-    async with recorded_plane(cluster.kubeconfig, operator_kubeconfig, namespace) as world:
-        yield world
+    async with recorded_plane(cluster.kubeconfig, operator_kubeconfig, namespace) as demo:
+        yield demo
 
 
 WAYS = [
@@ -109,159 +108,159 @@ WAYS = [
 
 
 @pytest.mark.parametrize(("kind", "spec"), WAYS)
-async def test_changed_source_rolls_the_pods(world: RecordedPlane, kind: Kind[Unstructured], spec: Manifest) -> None:
-    await world.put(kind, "it", K="one")
-    async with world.running():
-        assert checksum(await world.make(**spec)) == ""
-        await world.put(kind, "it", K="two")
-        first = await world.rolled(2)
-        await world.put(kind, "it", K="three")
-        second = await world.rolled(3)
+async def test_changed_source_rolls_the_pods(demo: RecordedPlane, kind: Kind[Unstructured], spec: Manifest) -> None:
+    await demo.put(kind, "it", K="one")
+    async with demo.running():
+        assert checksum(await demo.deploy(**spec)) == ""
+        await demo.put(kind, "it", K="two")
+        first = await demo.rolled(2)
+        await demo.put(kind, "it", K="three")
+        second = await demo.rolled(3)
     assert "" != first != second != ""
 
 
 @pytest.mark.parametrize(("kind", "spec"), WAYS)
 async def test_what_is_no_change_of_content_rolls_nothing(
-    world: RecordedPlane, kind: Kind[Unstructured], spec: Manifest
+    demo: RecordedPlane, kind: Kind[Unstructured], spec: Manifest
 ) -> None:
     """A source appears, gets a label, goes and comes back as it was; and comes back as another."""
-    async with world.running() as runtime:
-        await world.make(**spec)
-        async with one_more_pass(runtime):
-            await world.put(kind, "it", K="one")
-        async with one_more_pass(runtime):
-            await world.client.merge(kind, Key(world.namespace, "it"), {"metadata": {"labels": {"a": "b"}}})
-        async with one_more_pass(runtime):
-            await world.drop(kind, "it")
-        async with one_more_pass(runtime):
-            await world.put(kind, "it", K="one")
-        assert world.generation == 1
-        async with one_more_pass(runtime):
-            await world.drop(kind, "it")
-        async with one_more_pass(runtime):
-            await world.put(kind, "it", K="two")
-        assert world.generation == 2
-        assert checksum(world.deployments.of("demo")[-1]) != ""
+    async with demo.running() as operator:
+        await demo.deploy(**spec)
+        async with operator.one_more_reconcile():
+            await demo.put(kind, "it", K="one")
+        async with operator.one_more_reconcile():
+            await demo.client.merge(kind, Key(demo.namespace, "it"), {"metadata": {"labels": {"a": "b"}}})
+        async with operator.one_more_reconcile():
+            await demo.delete(kind, "it")
+        async with operator.one_more_reconcile():
+            await demo.put(kind, "it", K="one")
+        assert demo.generation == 1
+        async with operator.one_more_reconcile():
+            await demo.delete(kind, "it")
+        async with operator.one_more_reconcile():
+            await demo.put(kind, "it", K="two")
+        assert demo.generation == 2
+        assert checksum(demo.deployments.of("demo")[-1]) != ""
 
 
-async def test_another_key_of_the_same_secret_rolls_nothing(world: RecordedPlane) -> None:
-    await world.put(SECRET, "it", K="one", L="one")
-    async with world.running() as runtime:
-        await world.make(extraEnv=[{"name": "X", "valueFrom": {"secretKeyRef": {"name": "it", "key": "K"}}}])
-        async with one_more_pass(runtime):
-            await world.put(SECRET, "it", K="one", L="two")
-        assert world.generation == 1
+async def test_another_key_of_the_same_secret_rolls_nothing(demo: RecordedPlane) -> None:
+    await demo.put(SECRET, "it", K="one", L="one")
+    async with demo.running() as operator:
+        await demo.deploy(extraEnv=[{"name": "X", "valueFrom": {"secretKeyRef": {"name": "it", "key": "K"}}}])
+        async with operator.one_more_reconcile():
+            await demo.put(SECRET, "it", K="one", L="two")
+        assert demo.generation == 1
 
 
-async def test_change_while_the_operator_was_down_rolls_once(world: RecordedPlane) -> None:
-    await world.put(SECRET, "it", K="one")
-    async with world.running():
-        await world.make(envFrom=[{"secretRef": {"name": "it"}}])
-        await world.recorded()
-    await world.put(SECRET, "it", K="two")
-    async with world.running():
-        first = await world.rolled(2)
-    async with world.running() as runtime:
-        assert writes(runtime) == 1  # the dry run that tries the fields of the status
-        await world.put(SECRET, "it", K="three")
-        assert await world.rolled(3) != first
-    assert world.generation == 3
+async def test_change_while_the_operator_was_down_rolls_once(demo: RecordedPlane) -> None:
+    await demo.put(SECRET, "it", K="one")
+    async with demo.running():
+        await demo.deploy(envFrom=[{"secretRef": {"name": "it"}}])
+        await demo.checksum_in_status()
+    await demo.put(SECRET, "it", K="two")
+    async with demo.running():
+        first = await demo.rolled(2)
+    async with demo.running() as operator:
+        assert operator.writes() == 0
+        await demo.put(SECRET, "it", K="three")
+        assert await demo.rolled(3) != first
+    assert demo.generation == 3
 
 
-async def test_gone_and_back_while_the_operator_was_down_rolls_nothing(world: RecordedPlane) -> None:
-    await world.put(SECRET, "it", K="one")
-    async with world.running():
-        await world.make(envFrom=[{"secretRef": {"name": "it"}}])
-        baseline = await world.recorded()
-    await world.drop(SECRET, "it")
-    async with world.running():
-        await world.waits("pods wait for Secret/it")
-        assert await world.recorded() == baseline
-    await world.put(SECRET, "it", K="one")
-    async with world.running():
-        assert await world.recorded() == baseline
-    assert world.generation == 1
+async def test_gone_and_back_while_the_operator_was_down_rolls_nothing(demo: RecordedPlane) -> None:
+    await demo.put(SECRET, "it", K="one")
+    async with demo.running():
+        await demo.deploy(envFrom=[{"secretRef": {"name": "it"}}])
+        baseline = await demo.checksum_in_status()
+    await demo.delete(SECRET, "it")
+    async with demo.running():
+        await demo.waits("pods wait for Secret/it")
+        assert await demo.checksum_in_status() == baseline
+    await demo.put(SECRET, "it", K="one")
+    async with demo.running():
+        assert await demo.checksum_in_status() == baseline
+    assert demo.generation == 1
 
 
-async def test_takeover_of_a_running_deployment_only_records(world: RecordedPlane) -> None:
+async def test_takeover_of_a_running_deployment_only_records(demo: RecordedPlane) -> None:
     """As an operator left it that knew no checksum: the Deployment is there, the status is not."""
-    await world.put(SECRET, "it", K="one")
-    async with world.running():
-        await world.make(envFrom=[{"secretRef": {"name": "it"}}])
-    await world.client.merge(CONTROL_PLANE, world.key, {"status": None}, "status")
-    await world.wait_until(lambda plane: not plane.get("status"))
-    await world.put(SECRET, "it", K="two")
-    async with world.running():
-        await world.recorded()
-        assert world.generation == 1
-        await world.put(SECRET, "it", K="three")
-        assert await world.rolled(2)
+    await demo.put(SECRET, "it", K="one")
+    async with demo.running():
+        await demo.deploy(envFrom=[{"secretRef": {"name": "it"}}])
+    await demo.client.merge(CONTROL_PLANE, demo.key, {"status": None}, "status")
+    await demo.wait_until(lambda plane: not plane.get("status"))
+    await demo.put(SECRET, "it", K="two")
+    async with demo.running():
+        await demo.checksum_in_status()
+        assert demo.generation == 1
+        await demo.put(SECRET, "it", K="three")
+        assert await demo.rolled(2)
 
 
-async def test_annotation_stays(world: RecordedPlane) -> None:
+async def test_annotation_stays(demo: RecordedPlane) -> None:
     """Also when the spec changes, when no source is left, and when the Deployment loses the label it is found by."""
-    await world.put(SECRET, "it", K="one")
-    async with world.running() as runtime:
-        await world.make(envFrom=[{"secretRef": {"name": "it"}}])
-        await world.put(SECRET, "it", K="two")
-        annotation = await world.rolled(2)
-        await idle(runtime)
+    await demo.put(SECRET, "it", K="one")
+    async with demo.running() as operator:
+        await demo.deploy(envFrom=[{"secretRef": {"name": "it"}}])
+        await demo.put(SECRET, "it", K="two")
+        annotation = await demo.rolled(2)
+        await operator.wait_idle()
         labels = {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}}
-        await world.client.merge(DEPLOYMENT, world.key, labels)
+        await demo.client.merge(DEPLOYMENT, demo.key, labels)
         managed = "app.kubernetes.io/managed-by"
-        await world.deployments.until("demo", lambda live: managed in live["metadata"]["labels"])
-        assert world.generation == 2
-        await world.change(envFrom=None)
-        assert await world.rolled(3) == annotation
+        await demo.deployments.until("demo", lambda live: managed in live["metadata"]["labels"])
+        assert demo.generation == 2
+        await demo.change(envFrom=None)
+        assert await demo.rolled(3) == annotation
 
 
-async def test_refused_deployment_does_not_swallow_a_change(world: RecordedPlane) -> None:
-    await world.put(SECRET, "it", K="one")
-    async with world.running() as runtime:
-        await world.make(envFrom=[{"secretRef": {"name": "it"}}])
-        await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"nodeSelector": {"a": "no label!"}}})
-        await world.wait_until(lambda plane: condition(plane, "Stalled").get("status") == "True")
-        async with one_more_pass(runtime):
-            await world.put(SECRET, "it", K="two")
-        await world.change(nodeSelector=None)
-        assert await world.rolled(2)
+async def test_refused_deployment_does_not_swallow_a_change(demo: RecordedPlane) -> None:
+    await demo.put(SECRET, "it", K="one")
+    async with demo.running() as operator:
+        await demo.deploy(envFrom=[{"secretRef": {"name": "it"}}])
+        await demo.client.merge(CONTROL_PLANE, demo.key, {"spec": {"nodeSelector": {"a": "no label!"}}})
+        await demo.wait_until(lambda plane: condition(plane, "Stalled").get("status") == "True")
+        async with operator.one_more_reconcile():
+            await demo.put(SECRET, "it", K="two")
+        await demo.change(nodeSelector=None)
+        assert await demo.rolled(2)
 
 
-async def test_missing_sources_are_waited_for_and_named(world: RecordedPlane) -> None:
-    async with world.running():
-        await world.make(
+async def test_missing_sources_are_waited_for_and_named(demo: RecordedPlane) -> None:
+    async with demo.running():
+        await demo.deploy(
             envFrom=[{"secretRef": {"name": "a"}}, {"configMapRef": {"name": "free", "optional": True}}],
             extraEnv=[
                 {"name": "X", "valueFrom": {"configMapKeyRef": {"name": "b", "key": "K"}}},
                 {"name": "Y", "valueFrom": {"secretKeyRef": {"name": "free", "key": "K", "optional": True}}},
             ],
         )
-        await world.waits("pods wait for Secret/a, ConfigMap/b/K")
-        await world.put(SECRET, "a", K="one")
-        await world.waits("pods wait for ConfigMap/b/K")
-        await world.put(CONFIG_MAP, "b", K="one")
-        await world.waits("0 of 1 updated pods are ready")
-        await world.put(CONFIG_MAP, "b", L="one")
-        await world.waits("pods wait for ConfigMap/b/K")
-        await world.put(CONFIG_MAP, "b", K="one")
-        await world.waits("0 of 1 updated pods are ready")
-        assert world.generation == 1
+        await demo.waits("pods wait for Secret/a, ConfigMap/b/K")
+        await demo.put(SECRET, "a", K="one")
+        await demo.waits("pods wait for ConfigMap/b/K")
+        await demo.put(CONFIG_MAP, "b", K="one")
+        await demo.waits("0 of 1 updated pods are ready")
+        await demo.put(CONFIG_MAP, "b", L="one")
+        await demo.waits("pods wait for ConfigMap/b/K")
+        await demo.put(CONFIG_MAP, "b", K="one")
+        await demo.waits("0 of 1 updated pods are ready")
+        assert demo.generation == 1
 
 
-async def test_no_value_gets_out(world: RecordedPlane, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_value_gets_out(demo: RecordedPlane, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     values = ["correct-horse-battery", "staple-staple-staple"]
-    await world.put(SECRET, "it", K=values[0])
-    async with world.running() as runtime:
-        await world.make(
+    await demo.put(SECRET, "it", K=values[0])
+    async with demo.running() as operator:
+        await demo.deploy(
             envFrom=[{"secretRef": {"name": "it"}}],
             extraEnv=[{"name": "X", "valueFrom": {"secretKeyRef": {"name": "it", "key": "K"}}}],
         )
-        async with one_more_pass(runtime):
-            await world.put(SECRET, "it", K=values[1])
-        assert world.generation == 2
-    events = [str(item) async for page in world.client.list(EVENT, world.namespace) for item in page.items]
-    written = json.dumps([*world.planes.states, *world.deployments.states, *events])
+        async with operator.one_more_reconcile():
+            await demo.put(SECRET, "it", K=values[1])
+        assert demo.generation == 2
+    events = [str(item) async for page in demo.client.list(EVENT, demo.namespace) for item in page.items]
+    written = json.dumps([*demo.planes.states, *demo.deployments.states, *events])
     for value in values:
         for form in (value, base64.b64encode(value.encode()).decode()):
             assert form not in written

@@ -16,7 +16,6 @@ from coder_k8s.kube.kinds import POD, SERVICE
 from coder_k8s.kube.objects import Kind, Manifest, Unstructured
 from tests.support import eventually
 from tests.support.history import version_of
-from tests.support.idle import idle, one_more_pass
 from tests.support.kstatus import condition, kstatus, kubectl_waits
 
 from .planes import manifest
@@ -40,11 +39,11 @@ DEADLINE = {
 
 
 @pytest.fixture
-async def world(
+async def demo(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> AsyncIterator[RecordedPlane]:
-    async with recorded_plane(cluster.kubeconfig, operator_kubeconfig, namespace) as world:
-        yield world
+    async with recorded_plane(cluster.kubeconfig, operator_kubeconfig, namespace) as demo:
+        yield demo
 
 
 def brief(plane: Manifest) -> str:
@@ -53,144 +52,144 @@ def brief(plane: Manifest) -> str:
     return f"{plane['status']['phase']} {available.get('reason')} {ready['status']} {kstatus(plane)}"
 
 
-async def says(world: RecordedPlane, expected: str) -> Manifest:
+async def says(demo: RecordedPlane, expected: str) -> Manifest:
     """Wait until the status is this, in brief: that of the present generation, and of the pods as they are now."""
 
     def holds(plane: Manifest) -> bool:
         observed = plane.get("status", {}).get("observedGeneration") == plane["metadata"]["generation"]
-        return observed and version_of(plane) > world.since and brief(plane) == expected
+        return observed and version_of(plane) > demo.since and brief(plane) == expected
 
-    return await world.wait_until(holds)
+    return await demo.wait_until(holds)
 
 
-async def test_life(world: RecordedPlane) -> None:
+async def test_life(demo: RecordedPlane) -> None:
     """Create, roll out, change, scale to zero and back, lose a pod."""
-    async with world.running():
-        await world.make(replicas=2)
-        await says(world, "Pending NoReplicasReady False InProgress")
-        await world.pods(0, total=2)
-        state = await says(world, "Pending NoReplicasReady False InProgress")
-        await world.pods(1, total=2)
-        state = await says(world, "Ready RolloutInProgress False InProgress")
+    async with demo.running():
+        await demo.deploy(replicas=2)
+        await says(demo, "Pending NoReplicasReady False InProgress")
+        await demo.pods(0, total=2)
+        state = await says(demo, "Pending NoReplicasReady False InProgress")
+        await demo.pods(1, total=2)
+        state = await says(demo, "Ready RolloutInProgress False InProgress")
         assert condition(state, "Available")["status"] == "True"
-        await world.pods(2)
-        state = await says(world, "Ready MinimumReplicasReady True Current")
+        await demo.pods(2)
+        state = await says(demo, "Ready MinimumReplicasReady True Current")
         assert (state["status"]["replicas"], state["status"]["readyReplicas"]) == (2, 2)
 
-        await world.change(image="coder:next")
-        await says(world, "Ready RolloutInProgress False InProgress")
-        await world.pods(2, total=3, updated=1)
-        await says(world, "Ready RolloutInProgress False InProgress")
-        await world.pods(2)
-        await says(world, "Ready MinimumReplicasReady True Current")
+        await demo.change(image="coder:next")
+        await says(demo, "Ready RolloutInProgress False InProgress")
+        await demo.pods(2, total=3, updated=1)
+        await says(demo, "Ready RolloutInProgress False InProgress")
+        await demo.pods(2)
+        await says(demo, "Ready MinimumReplicasReady True Current")
 
-        await world.change(replicas=0)
-        await says(world, "Ready RolloutInProgress False InProgress")
-        await world.pods(0)
-        state = await says(world, "Pending NoReplicasReady True Current")
+        await demo.change(replicas=0)
+        await says(demo, "Ready RolloutInProgress False InProgress")
+        await demo.pods(0)
+        state = await says(demo, "Pending NoReplicasReady True Current")
         assert condition(state, "Ready")["reason"] == "ScaledToZero"
         assert condition(state, "Available")["status"] == "False"
         assert not kubectl_waits(state)
         assert "readyReplicas" not in state["status"]
 
-        await world.change(replicas=1)
-        await says(world, "Pending NoReplicasReady False InProgress")
-        await world.pods(1)
-        await says(world, "Ready MinimumReplicasReady True Current")
-        await world.pods(0, total=1)
-        await says(world, "Pending NoReplicasReady False InProgress")
-        await world.pods(1)
-        await says(world, "Ready MinimumReplicasReady True Current")
-    check_every_state(world)
+        await demo.change(replicas=1)
+        await says(demo, "Pending NoReplicasReady False InProgress")
+        await demo.pods(1)
+        await says(demo, "Ready MinimumReplicasReady True Current")
+        await demo.pods(0, total=1)
+        await says(demo, "Pending NoReplicasReady False InProgress")
+        await demo.pods(1)
+        await says(demo, "Ready MinimumReplicasReady True Current")
+    check_every_state(demo)
 
 
-async def test_image_is_that_of_the_last_complete_rollout(world: RecordedPlane) -> None:
+async def test_image_is_that_of_the_last_complete_rollout(demo: RecordedPlane) -> None:
     """Provisioners follow it, and a daemon newer than coderd is refused."""
     images: list[str] = []
 
     async def then(expected: str) -> None:
-        images.append((await says(world, expected))["status"].get("image", ""))
+        images.append((await says(demo, expected))["status"].get("image", ""))
 
-    async with world.running():
-        await world.make(image="coder:v1", replicas=2)
+    async with demo.running():
+        await demo.deploy(image="coder:v1", replicas=2)
         await then("Pending NoReplicasReady False InProgress")
-        await world.pods(2, total=3, updated=1)
+        await demo.pods(2, total=3, updated=1)
         await then("Ready RolloutInProgress False InProgress")
-        await world.pods(2)
+        await demo.pods(2)
         await then("Ready MinimumReplicasReady True Current")
-        await world.change(image="coder:v2")
+        await demo.change(image="coder:v2")
         await then("Ready RolloutInProgress False InProgress")
-        await world.pods(2, total=3, updated=1, conditions=[DEADLINE])
+        await demo.pods(2, total=3, updated=1, conditions=[DEADLINE])
         await then("Ready RolloutStuck False Failed")
-        await world.pods(2)
+        await demo.pods(2)
         await then("Ready MinimumReplicasReady True Current")
-        await world.change(replicas=0, image="coder:v3")
+        await demo.change(replicas=0, image="coder:v3")
         await then("Ready RolloutInProgress False InProgress")
-        await world.pods(0)
+        await demo.pods(0)
         await then("Pending NoReplicasReady True Current")
     assert images == ["", "", "coder:v1", "coder:v1", "coder:v1", "coder:v2", "coder:v2", "coder:v2"]
 
 
-async def test_change_that_concerns_no_pod_is_told_at_once(world: RecordedPlane) -> None:
-    async with world.running():
-        await world.make()
-        await world.pods(1)
-        await says(world, "Ready MinimumReplicasReady True Current")
-        await world.change(service={"annotations": {"a": "b"}})
-        await says(world, "Ready MinimumReplicasReady True Current")
-    check_every_state(world)
+async def test_change_that_concerns_no_pod_is_told_at_once(demo: RecordedPlane) -> None:
+    async with demo.running():
+        await demo.deploy()
+        await demo.pods(1)
+        await says(demo, "Ready MinimumReplicasReady True Current")
+        await demo.change(service={"annotations": {"a": "b"}})
+        await says(demo, "Ready MinimumReplicasReady True Current")
+    check_every_state(demo)
 
 
-async def test_image_that_cannot_be_pulled(world: RecordedPlane) -> None:
+async def test_image_that_cannot_be_pulled(demo: RecordedPlane) -> None:
     waiting = {"reason": "ImagePullBackOff", "message": "Back-off"}
-    async with world.running():
-        await world.make(image="coder:typo")
-        await make_pod(world, "demo-1", waiting, "coder:typo")
+    async with demo.running():
+        await demo.deploy(image="coder:typo")
+        await make_pod(demo, "demo-1", waiting, "coder:typo")
         cause = 'pod demo-1: ImagePullBackOff: Back-off pulling image "coder:typo"'
-        early = await world.wait_until(lambda plane: cause in condition(plane, "Available").get("message", ""))
+        early = await demo.wait_until(lambda plane: cause in condition(plane, "Available").get("message", ""))
         assert condition(early, "Available")["message"] == f"0 of 1 updated pods are ready; {cause}"
         assert condition(early, "Ready")["message"] == f"0 of 1 updated pods are ready; {cause}"
         assert kstatus(early) == "InProgress"
-        await world.pods(0, total=1, conditions=[DEADLINE])
-        state = await says(world, "Pending RolloutStuck False Failed")
+        await demo.pods(0, total=1, conditions=[DEADLINE])
+        state = await says(demo, "Pending RolloutStuck False Failed")
         for name in ("Available", "Stalled", "Ready"):
             assert condition(state, name)["reason"] == "RolloutStuck"
             assert condition(state, name)["message"] == (
                 'pod demo-1: ImagePullBackOff: Back-off pulling image "coder:typo"'
             )
 
-        await world.change(image="coder:right")
-        await says(world, "Pending NoReplicasReady False InProgress")
-        await world.pods(1)
-        state = await says(world, "Ready MinimumReplicasReady True Current")
+        await demo.change(image="coder:right")
+        await says(demo, "Pending NoReplicasReady False InProgress")
+        await demo.pods(1)
+        state = await says(demo, "Ready MinimumReplicasReady True Current")
         assert condition(state, "Stalled")["status"] == "False"
-    check_every_state(world)
+    check_every_state(demo)
 
 
-async def test_stuck_rollout_beside_pods_that_serve(world: RecordedPlane) -> None:
+async def test_stuck_rollout_beside_pods_that_serve(demo: RecordedPlane) -> None:
     """The old pods serve on; the one that is merely being made does not hide the one that fails."""
-    async with world.running():
-        await world.make()
-        await world.pods(1)
-        await says(world, "Ready MinimumReplicasReady True Current")
-        await world.change(image="coder:typo")
-        await world.rolled(2)
-        await make_pod(world, "demo-1", {"reason": "ContainerCreating"})
-        await make_pod(world, "demo-2", {"reason": "ErrImagePull"}, "coder:typo")
-        await world.pods(1, total=2, updated=1, conditions=[DEADLINE])
-        state = await says(world, "Ready RolloutStuck False Failed")
+    async with demo.running():
+        await demo.deploy()
+        await demo.pods(1)
+        await says(demo, "Ready MinimumReplicasReady True Current")
+        await demo.change(image="coder:typo")
+        await demo.rolled(2)
+        await make_pod(demo, "demo-1", {"reason": "ContainerCreating"})
+        await make_pod(demo, "demo-2", {"reason": "ErrImagePull"}, "coder:typo")
+        await demo.pods(1, total=2, updated=1, conditions=[DEADLINE])
+        state = await says(demo, "Ready RolloutStuck False Failed")
         assert condition(state, "Available")["status"] == "True"
         assert condition(state, "Available")["message"] == (
             'pod demo-2: ImagePullBackOff: Back-off pulling image "coder:typo"'
         )
-    check_every_state(world)
+    check_every_state(demo)
 
 
-async def test_stuck_without_a_pod_has_the_words_of_the_deployment(world: RecordedPlane) -> None:
-    async with world.running():
-        await world.make()
-        await world.pods(0, conditions=[DEADLINE])
-        state = await says(world, "Pending RolloutStuck False Failed")
+async def test_stuck_without_a_pod_has_the_words_of_the_deployment(demo: RecordedPlane) -> None:
+    async with demo.running():
+        await demo.deploy()
+        await demo.pods(0, conditions=[DEADLINE])
+        state = await says(demo, "Pending RolloutStuck False Failed")
         assert condition(state, "Available")["message"] == DEADLINE["message"]
 
 
@@ -205,12 +204,12 @@ async def test_stuck_without_a_pod_has_the_words_of_the_deployment(world: Record
         pytest.param({"nodeSelector": {"a": "no label!"}}, id="Deployment refused"),
     ],
 )
-async def test_first_status_says_that_it_is_not_ready(world: RecordedPlane, spec: dict[str, Any]) -> None:
-    async with world.running() as runtime:
-        async with one_more_pass(runtime):
-            await world.client.create(CONTROL_PLANE, manifest(world.namespace, **spec))
-        await world.wait_until(lambda plane: plane.get("status"))
-    first = next(state for state in world.planes.states if state.get("status"))
+async def test_first_status_says_that_it_is_not_ready(demo: RecordedPlane, spec: dict[str, Any]) -> None:
+    async with demo.running() as operator:
+        async with operator.one_more_reconcile():
+            await demo.client.create(CONTROL_PLANE, manifest(demo.namespace, **spec))
+        await demo.wait_until(lambda plane: plane.get("status"))
+    first = next(state for state in demo.planes.states if state.get("status"))
     assert first["status"]["observedGeneration"] == first["metadata"]["generation"] == 1
     assert condition(first, "Ready")["status"] == "False"
     assert {"Reconciling", "Stalled", "Available"} <= {entry["type"] for entry in first["status"]["conditions"]}
@@ -218,93 +217,93 @@ async def test_first_status_says_that_it_is_not_ready(world: RecordedPlane, spec
     assert kstatus(first) != "Current"
 
 
-async def test_first_status_comes_also_when_a_step_fails(world: RecordedPlane) -> None:
+async def test_first_status_comes_also_when_a_step_fails(demo: RecordedPlane) -> None:
     """Without a status, an object that nobody can finish would look finished."""
-    name = f"refuses-{world.namespace}"
+    name = f"refuses-{demo.namespace}"
     webhook = {
         "name": "refuses.example.com",
         "clientConfig": {"url": "https://127.0.0.1:1/"},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["services"]}],
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}},
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": demo.namespace}},
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
     }
-    made = await world.client.create(WEBHOOK, {"metadata": {"name": name}, "webhooks": [webhook]})
+    made = await demo.client.create(WEBHOOK, {"metadata": {"name": name}, "webhooks": [webhook]})
     try:
-        async with world.running():
-            await world.make()
-            state = await world.wait_until(lambda plane: "refuses.example.com" in condition(plane, "Ready")["message"])
+        async with demo.running():
+            await demo.deploy()
+            state = await demo.wait_until(lambda plane: "refuses.example.com" in condition(plane, "Ready")["message"])
             assert (condition(state, "Ready")["status"], kstatus(state)) == ("False", "InProgress")
-            await world.pods(1)
-            await world.client.delete(WEBHOOK, made)
-            await says(world, "Ready MinimumReplicasReady True Current")
+            await demo.pods(1)
+            await demo.client.delete(WEBHOOK, made)
+            await says(demo, "Ready MinimumReplicasReady True Current")
     finally:
         with suppress(Exception):
-            await world.client.delete(WEBHOOK, made)
+            await demo.client.delete(WEBHOOK, made)
 
 
-async def test_kubectl_wait(world: RecordedPlane, cluster: ClusterAccess) -> None:
+async def test_kubectl_wait(demo: RecordedPlane, cluster: ClusterAccess) -> None:
     def wait(timeout: str) -> str:
-        object_ = f"codercontrolplane/{world.key.name}"
-        return cluster.kubectl("wait", "--for=condition=Ready", object_, "-n", world.namespace, f"--timeout={timeout}")
+        object_ = f"codercontrolplane/{demo.key.name}"
+        return cluster.kubectl("wait", "--for=condition=Ready", object_, "-n", demo.namespace, f"--timeout={timeout}")
 
-    async with world.running():
-        await world.make()
+    async with demo.running():
+        await demo.deploy()
         with pytest.raises(KubectlFailed, match="timed out"):
             await asyncio.to_thread(wait, "100ms")
         waiting = asyncio.create_task(asyncio.to_thread(wait, "20s"))
-        await world.pods(1)
+        await demo.pods(1)
         assert "condition met" in await waiting
-    await world.change(image="coder:next")  # nobody is there to tell
+    await demo.change(image="coder:next")  # nobody is there to tell
     with pytest.raises(KubectlFailed, match="timed out"):
         await asyncio.to_thread(wait, "100ms")
 
 
-async def test_pass_without_a_change_sends_nothing(world: RecordedPlane) -> None:
+async def test_pass_without_a_change_sends_nothing(demo: RecordedPlane) -> None:
     def requests() -> float:
-        [metric] = runtime.metrics.requests.collect()
-        return sum(sample.value for sample in metric.samples if sample.name.endswith("_total"))
+        [metric] = operator.runtime.metrics.requests.collect()
+        return sum(float(sample.value) for sample in metric.samples if sample.name.endswith("_total"))
 
-    async with world.running() as runtime:
-        await world.make(extraEnv=[{"name": "X", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "K"}}}])
-        await world.pods(1)
-        await says(world, "Ready MinimumReplicasReady True Current")
-        await eventually(lambda: event_is_written(world))
-        await idle(runtime)
-        before, states = requests(), len(world.planes.states)
-        async with one_more_pass(runtime):
+    async with demo.running() as operator:
+        await demo.deploy(extraEnv=[{"name": "X", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "K"}}}])
+        await demo.pods(1)
+        await says(demo, "Ready MinimumReplicasReady True Current")
+        await eventually(lambda: event_is_written(demo))
+        await operator.wait_idle()
+        before, states = requests(), len(demo.planes.states)
+        async with operator.one_more_reconcile():
             # Not of the Deployment: that would be a new generation of it.
             poke = {"metadata": {"annotations": {"example.com/poke": "1"}}}
-            await world.client.merge(SERVICE, world.key, poke)
+            await demo.client.merge(SERVICE, demo.key, poke)
         assert requests() == before
-        assert len(world.planes.states) == states
+        assert len(demo.planes.states) == states
 
 
-async def test_status_gets_through_while_somebody_edits_in_a_loop(world: RecordedPlane) -> None:
+async def test_status_gets_through_while_somebody_edits_in_a_loop(demo: RecordedPlane) -> None:
     edits, enough = 0, asyncio.Event()
 
     async def edit() -> None:
         nonlocal edits
         while not enough.is_set():
             edits += 1
-            await world.client.merge(CONTROL_PLANE, world.key, {"metadata": {"labels": {"edit": str(edits)}}})
+            await demo.client.merge(CONTROL_PLANE, demo.key, {"metadata": {"labels": {"edit": str(edits)}}})
 
-    async with world.running():
-        await world.make()
+    async with demo.running():
+        await demo.deploy()
         editing = asyncio.create_task(edit())
         for number in range(5):
-            await world.change(image=f"coder:{number}")
-            await world.deployments.until("demo", lambda live, n=number: image(live) == f"coder:{n}")  # type: ignore[misc]
-            await world.pods(1)
-            await says(world, "Ready MinimumReplicasReady True Current")
+            await demo.change(image=f"coder:{number}")
+            await demo.deployments.until("demo", lambda live, n=number: image(live) == f"coder:{n}")  # type: ignore[misc]
+            await demo.pods(1)
+            await says(demo, "Ready MinimumReplicasReady True Current")
         enough.set()
         await editing
-        await world.wait_until(lambda plane: plane["metadata"]["labels"] == {"edit": str(edits)})
+        await demo.wait_until(lambda plane: plane["metadata"]["labels"] == {"edit": str(edits)})
     assert edits > 20
-    check_every_state(world, at_once=False)
+    check_every_state(demo, at_once=False)
 
 
-async def test_condition_of_another_writer_stays(world: RecordedPlane) -> None:
+async def test_condition_of_another_writer_stays(demo: RecordedPlane) -> None:
     foreign = {
         "type": "Audited",
         "status": "True",
@@ -312,18 +311,18 @@ async def test_condition_of_another_writer_stays(world: RecordedPlane) -> None:
         "message": "",
         "lastTransitionTime": "2030-01-01T00:00:00Z",
     }
-    async with world.running():
-        await world.make()
-        conditions = world.planes.states[-1]["status"]["conditions"]
-        await world.client.merge(CONTROL_PLANE, world.key, {"status": {"conditions": [foreign, *conditions]}}, "status")
-        await world.pods(1)
-        state = await says(world, "Ready MinimumReplicasReady True Current")
+    async with demo.running():
+        await demo.deploy()
+        conditions = demo.planes.states[-1]["status"]["conditions"]
+        await demo.client.merge(CONTROL_PLANE, demo.key, {"status": {"conditions": [foreign, *conditions]}}, "status")
+        await demo.pods(1)
+        state = await says(demo, "Ready MinimumReplicasReady True Current")
         assert condition(state, "Audited") == foreign
 
 
-async def event_is_written(world: RecordedPlane) -> bool:
+async def event_is_written(demo: RecordedPlane) -> bool:
     """Events follow in the background; this one is the last."""
-    pages = world.client.list(EVENT, world.namespace)
+    pages = demo.client.list(EVENT, demo.namespace)
     events = [msgspec.json.decode(item) async for page in pages for item in page.items]
     return any(event["reason"] == "Ready" for event in events)
 
@@ -332,14 +331,14 @@ def image(deployment: Manifest) -> str:
     return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-async def make_pod(world: RecordedPlane, name: str, waiting: dict[str, str], image: str = "coder") -> None:
+async def make_pod(demo: RecordedPlane, name: str, waiting: dict[str, str], image: str = "coder") -> None:
     """A pod of the control plane whose container waits."""
-    labels = world.deployments.states[-1]["spec"]["template"]["metadata"]["labels"]
+    labels = demo.deployments.states[-1]["spec"]["template"]["metadata"]["labels"]
     pod = {
-        "metadata": {"namespace": world.namespace, "name": name, "labels": labels},
+        "metadata": {"namespace": demo.namespace, "name": name, "labels": labels},
         "spec": {"serviceAccountName": "demo", "containers": [{"name": "coder", "image": "coder"}]},
     }
-    made = await world.client.create(POD, pod)
+    made = await demo.client.create(POD, pod)
     container = {"name": "coder", "image": image, "imageID": "", "ready": False, "restartCount": 0}
     status = {"containerStatuses": [container | {"state": {"waiting": waiting}}]}
-    await world.client.merge(POD, made.key, {"status": status}, "status")
+    await demo.client.merge(POD, made.key, {"status": status}, "status")

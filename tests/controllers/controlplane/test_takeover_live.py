@@ -17,9 +17,8 @@ from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, SECRET, SERVICE, SER
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, key_of
 from tests.support import eventually
-from tests.support.idle import idle
 from tests.support.installation import install_crds, write_operator_kubeconfig
-from tests.support.operators import running
+from tests.support.operators import Operator
 from tests.support.takeover import recorded, set_by
 
 from .planes import Observer, observing
@@ -114,7 +113,7 @@ async def test_takeover(taken: Cluster, tmp_path: Path) -> None:
     kubeconfig = write_operator_kubeconfig(taken, tmp_path / "kubeconfig")
     async with observing(taken.kubeconfig, ["golden", "golden-workspaces"]) as observer:
         before = identity(observer.children())
-        async with running(kubeconfig, [""], wiring.build) as runtime:
+        async with Operator(kubeconfig, [""], wiring.build) as operator:
             await eventually(lambda: settled(observer), timeout=30)
             await eventually(lambda: all_marked(observer))
             assert identity(observer.children()) == before
@@ -122,10 +121,10 @@ async def test_takeover(taken: Cluster, tmp_path: Path) -> None:
             assert await running_image(observer, "prov") == IMAGE
             assert await running_image(observer, "minimal") == ""
             await what_was_theirs_follows_the_spec(observer)
-            await idle(runtime)
+            await operator.wait_idle()
         seen = await versions(observer)
-        async with running(kubeconfig, [""], wiring.build) as again:
-            await idle(again)
+        async with Operator(kubeconfig, [""], wiring.build) as again:
+            await again.wait_idle()
             assert await versions(observer) == seen
 
 

@@ -31,11 +31,11 @@ async def limit_rate(place: ProvisionerNamespace) -> None:
 
 
 async def lose_credentials(place: ProvisionerNamespace) -> None:
-    await place.say("demo", operatorAccessReady=False)
+    await place.set_plane_status("demo", operatorAccessReady=False)
 
 
 async def lose_url(place: ProvisionerNamespace) -> None:
-    await place.say("demo", url="")
+    await place.set_plane_status("demo", url="")
 
 
 AWAY: dict[str, Away] = {
@@ -60,7 +60,7 @@ async def test_pods_follow_the_spec(place: ProvisionerNamespace, why: str) -> No
         keys, secret = dict(place.keys), await place.stored()
         place.clock.advance(minutes=3)
         await AWAY[why](place)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await place.change(replicas=4)
         await eventually(lambda: scaled(place, 4))
         before = (await place.deployment()).manifest["spec"]["template"]
@@ -77,9 +77,9 @@ async def test_pods_follow_the_spec(place: ProvisionerNamespace, why: str) -> No
         assert await place.stored("elsewhere", "key") == secret
         assert (await place.conditions())["Ready"][0] != "True"
         await operator.wait_idle()
-        writes = operator.writes()
-        await operator.reconcile(place.key())
-        assert operator.writes() == writes
+        writes = operator.write_requests()
+        await operator.reconcile(place.key)
+        assert operator.write_requests() == writes
     assert place.keys == keys
 
 
@@ -95,7 +95,7 @@ async def begin_rotation(place: ProvisionerNamespace) -> None:
             raise web.HTTPBadGateway(text="<html>bad gateway</html>", content_type="text/html")
 
     place.plane.before = refuse
-    await place.say("demo", **place.fresh("entitled"))
+    await place.set_plane_status("demo", **place.fresh("entitled"))
     await place.change(tags={"env": "gpu"})
 
     async def begun() -> bool:
@@ -122,12 +122,12 @@ async def test_pods_follow_the_spec_while_a_rotation_cannot_be_finished(
         await eventually(lambda: scaled(place, 4))
         after = await place.deployment()
         assert after.manifest["spec"]["template"] == before.manifest["spec"]["template"]
-        await place.roll_out(ready=0)
+        await place.roll_out_daemons(ready=0)
         place.clock.advance(hours=1)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         assert place.keys == keys
         place.plane.before = lambda request: None
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await place.condition("ProvisionerKeyReady", "KeyReady")
 
 
@@ -142,7 +142,7 @@ async def test_a_key_that_nobody_confirms_replaces_none_that_works(place: Provis
         await place.client.merge(SECRET, Key(place.namespace, SECRET_NAME), {"data": {"key": "Z2FyYmFnZQ=="}})
         await place.change(replicas=4)
         await place.condition("ExternalProvisionersEntitled", "EntitlementsQueryFailed")
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         assert await place.deployment() == before
 
 
@@ -151,7 +151,7 @@ async def test_nothing_is_made_without_a_key(place: ProvisionerNamespace) -> Non
     async with place.operator() as operator:
         await place.make()
         await place.condition("ProvisionerKeyReady", "Failed", "Unknown")
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         assert await place.find(DEPLOYMENT, "provisioner-build") is None
         assert await place.find(SECRET, SECRET_NAME) is None
 
@@ -171,26 +171,26 @@ async def test_image_follows_the_rollout_of_the_control_plane(place: Provisioner
         await place.ready(operator)
         assert await image(place) == "coder:v2.36.1"
         await place.client.merge(CONTROL_PLANE, Key(place.namespace, "demo"), {"spec": {"image": "coder:v2.37.0"}})
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         assert await image(place) == "coder:v2.36.1"
-        await place.say("demo", image=None)
-        await operator.reconcile(place.key())
+        await place.set_plane_status("demo", image=None)
+        await operator.reconcile(place.key)
         assert await image(place) == "coder:v2.36.1"
-        await place.say("demo", image="coder:v2.37.0")
+        await place.set_plane_status("demo", image="coder:v2.37.0")
         await eventually(lambda: runs(place, "coder:v2.37.0"))
         await place.change(image="coder:mine")
         await eventually(lambda: runs(place, "coder:mine"))
 
 
 async def test_image_that_is_not_known_yet(place: ProvisionerNamespace) -> None:
-    await place.say("demo", image=None)
+    await place.set_plane_status("demo", image=None)
     async with place.operator() as operator:
         await place.make()
         condition = await place.condition("ControlPlaneReady", "ControlPlaneNotReady", "False")
         assert "demo has not completed a rollout" in condition.message
         await operator.wait_idle()
         assert await place.find(DEPLOYMENT, "provisioner-build") is None
-        await place.say("demo", image="coder:v2.36.1")
+        await place.set_plane_status("demo", image="coder:v2.36.1")
         await place.ready(operator)
 
 
@@ -208,15 +208,15 @@ async def test_key_that_cannot_be_deleted(place: ProvisionerNamespace) -> None:
         await place.condition("ProvisionerKeyReady", "KeyReady")
         await operator.wait_idle()
         state.add_token(replace(user, roles=("auditor",)), token)
-        await place.roll_out()
+        await place.roll_out_daemons()
         place.clock.advance(seconds=11)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         [event] = await eventually(lambda: place.events("ProvisionerKeyNotDeleted"))
         assert "Key build in organization default of CoderControlPlane demo" in event["note"]
         assert [key.name for key in (await place.get()).status.retiring_keys] == ["build"]
         assert len(place.keys) == 2
         state.add_token(user, token)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await eventually(lambda: "build" not in place.keys)
 
 

@@ -14,14 +14,15 @@ from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
-from tests.support.provisioners import Operator, ProvisionerNamespace
+from tests.support.operators import Operator
+from tests.support.provisioners import ProvisionerNamespace
 
 SECRET_NAME = "build-provisioner-key"
 
 
 async def empty(place: ProvisionerNamespace, operator: Operator) -> None:
     await place.client.merge(SECRET, Key(place.namespace, SECRET_NAME), {"data": {"key": ""}})
-    await operator.reconcile(place.key())
+    await operator.reconcile(place.key)
 
 
 async def test_a_secret_that_is_emptied_again_and_again(place: ProvisionerNamespace) -> None:
@@ -36,7 +37,7 @@ async def test_a_secret_that_is_emptied_again_and_again(place: ProvisionerNamesp
             await empty(place, operator)
             condition = await place.condition("ProvisionerKeyReady", "Rotating", "False")
             assert SECRET_NAME in condition.message
-            again = operator.requeue_after(place.key())
+            again = operator.requeue_after()
             assert again is not None
             assert again <= delay
             last = (await place.get()).status.retiring_keys[-1].since
@@ -51,8 +52,8 @@ async def test_a_secret_that_is_emptied_again_and_again(place: ProvisionerNamesp
 async def at(place: ProvisionerNamespace, operator: Operator, time: datetime) -> None:
     """Make a pass at that time."""
     place.clock.time = time
-    await place.say("demo", **place.fresh("entitled"))
-    await operator.reconcile(place.key())
+    await place.set_plane_status("demo", **place.fresh("entitled"))
+    await operator.reconcile(place.key)
 
 
 @pytest.mark.parametrize(("retiring", "delay"), [(3, 2), (4, 4), (8, 64), (9, 120), (500, 120)])
@@ -88,7 +89,7 @@ async def replace_database(place: ProvisionerNamespace) -> None:
     state.organization_id = str(uuid4())
     state.organizations = {"coder": state.organization_id}
     place.clock.advance(minutes=3)
-    await place.say("demo", **place.fresh("entitled"))
+    await place.set_plane_status("demo", **place.fresh("entitled"))
 
 
 async def test_an_organization_that_is_gone(place: ProvisionerNamespace) -> None:
@@ -97,7 +98,7 @@ async def test_an_organization_that_is_gone(place: ProvisionerNamespace) -> None
         await place.make()
         await place.ready(operator)
         await replace_database(place)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await place.ready(operator)
         assert not (await place.get()).status.retiring_keys
         [event] = await place.events("ProvisionerKeyLeaked")
@@ -111,20 +112,20 @@ async def test_an_organization_that_may_be_hidden(place: ProvisionerNamespace) -
         await place.make()
         await place.ready(operator)
         await replace_database(place)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await place.put_secret("demo-operator-token", token=state.add_token(User("reader", ("auditor",))))
         await operator.wait_idle()
-        await place.roll_out()
-        await operator.reconcile(place.key())
+        await place.roll_out_daemons()
+        await operator.reconcile(place.key)
         assert len((await place.get()).status.retiring_keys) == 1
         [event] = await place.events("ProvisionerKeyNotDeleted")
         assert "Organization Admin" in event["note"]
-        again = operator.requeue_after(place.key())
+        again = operator.requeue_after()
         assert again is not None
         assert again > 20
         place.clock.advance(hours=25)
-        await place.say("demo", **place.fresh("entitled"))
-        await operator.reconcile(place.key())
+        await place.set_plane_status("demo", **place.fresh("entitled"))
+        await operator.reconcile(place.key)
         assert not (await place.get()).status.retiring_keys
         assert await place.events("ProvisionerKeyLeaked")
 
@@ -135,15 +136,15 @@ async def test_what_is_given_up_is_named_once(place: ProvisionerNamespace) -> No
         await place.make()
         await place.ready(operator)
     lost = {"name": "old", "id": str(uuid4()), "organizationName": "default", "controlPlaneRefName": "gone"}
-    await place.client.merge(PROVISIONER, place.key(), {"status": {"retiringKeys": [lost]}}, "status")
+    await place.client.merge(PROVISIONER, place.key, {"status": {"retiringKeys": [lost]}}, "status")
     place.plane.coderd.state.set(failing=True)
     await place.delete(PROVISIONER, "build")
     async with place.operator() as operator:
         for _ in range(3):
-            await operator.reconcile(place.key())
+            await operator.reconcile(place.key)
         assert not await place.events("ProvisionerKeyLeaked")
         place.plane.coderd.state.set(failing=False)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await operator.wait_idle()
         assert await place.find(PROVISIONER, "build") is None
         [event] = await place.events("ProvisionerKeyLeaked")
@@ -189,12 +190,12 @@ async def test_daemons_that_are_not_listed(place: ProvisionerNamespace) -> None:
         await place.ready(operator)
         answered(place, "GET", "/provisionerdaemons", web.HTTPBadGateway, "bad gateway")
         place.clock.advance(minutes=3)
-        await place.say("demo", **place.fresh("entitled"))
-        await operator.reconcile(place.key())
+        await place.set_plane_status("demo", **place.fresh("entitled"))
+        await operator.reconcile(place.key)
         await place.condition("DaemonsConnected", "Failed", "Unknown")
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
         place.plane.before = lambda request: None
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await place.condition("DaemonsConnected", "Connected", "True")
 
 
@@ -205,7 +206,7 @@ async def test_a_key_that_coderd_calls_invalid(place: ProvisionerNamespace) -> N
         await place.make()
         await place.condition("ProvisionerKeyReady", "Failed", "False")
         await operator.wait_idle()
-        again = operator.requeue_after(place.key())
+        again = operator.requeue_after()
         assert again is not None
         assert again > 60
 

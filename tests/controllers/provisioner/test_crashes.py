@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from itertools import count, product
 from pathlib import Path
 from random import Random
@@ -13,9 +12,10 @@ import pytest
 from coder_k8s.api import PROVISIONER
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
+from tests.support.clock import SystemClock
 from tests.support.crash_injector import ProvisionerCrashInjector
 from tests.support.crash_scenarios import State, compare
-from tests.support.crashes import Clock, Trial
+from tests.support.crashes import CrashRun, trial
 from tests.support.rotations import (
     ROTATIONS,
     Change,
@@ -28,7 +28,9 @@ from tests.support.rotations import (
 
 from .steady_state import state
 
-Scene = Trial | ProvisionerCrashInjector
+__all__ = ["trial"]
+
+Scene = CrashRun | ProvisionerCrashInjector
 Act = Callable[[Any, int], Awaitable[None]]
 
 SLICE = 3
@@ -40,17 +42,17 @@ async def create(scene: Scene, turn: int) -> None:
 
 
 async def delete(scene: Scene, turn: int) -> None:
-    scene.pods.excuse()
+    scene.pods.allow_key_loss()
     await scene.site.delete(PROVISIONER, scene.site.name)
 
 
 async def delete_key(scene: Scene, turn: int) -> None:
-    scene.pods.excuse()
+    scene.pods.allow_key_loss()
     await ROTATIONS["key deleted"](scene.site, turn)
 
 
-async def let_interval_elapse(trial: Trial, turn: int) -> None:
-    trial.clock.advance(hours=49)
+async def let_interval_elapse(trial: CrashRun, turn: int) -> None:
+    trial.site.clock.advance(hours=49)
 
 
 def of_site(change: Change) -> Act:
@@ -78,39 +80,29 @@ KEEPING = {"url", "secret moved", "pods", "rights"}
 """Causes that must not cost a key."""
 
 
-@pytest.fixture
-async def trial(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> AsyncIterator[Trial]:
-    clock = Clock()
-    async with rotation_namespace(cluster.kubeconfig, namespace, clock) as place:
-        trial = Trial(place, operator_kubeconfig, clock)
-        await trial.operator.start()
-        yield trial
-        await trial.operator.kill()
-
-
 async def crash(
-    trial: Trial, cause: str, turn: int, at: int, *, before: bool, expected: State | None = None
+    trial: CrashRun, cause: str, turn: int, at: int, *, before: bool, expected: State | None = None
 ) -> list[str]:
     """Let the operator crash at a request of what follows from a cause; the requests up to that one."""
-    trial.operator.crash_point.crash_at(0)
+    trial.crash_point.crash_at(0)
     await prepare(trial, cause, turn)
-    assert await trial.rest()
+    assert await trial.wait_steady()
     old = [found.key.id for found in trial.site.found()]
-    trial.operator.crash_point.crash_at(at, before=before)
+    trial.crash_point.crash_at(at, before=before)
     await CAUSES[cause](trial, turn)
     replaced = old[0] if cause in ROTATING else ""
-    crashed = not await trial.rest(replaced)
-    seen = list(trial.operator.crash_point.seen)
+    crashed = not await trial.wait_steady(replaced)
+    seen = list(trial.crash_point.seen)
     where = f"after a crash {'before' if before else 'after'} {seen[-1]}" if crashed else "without a crash"
     if crashed:
         await trial.restart()
         try:
-            assert await trial.rest(replaced)
+            assert await trial.wait_steady(replaced)
         except AssertionError as flaw:
             raise AssertionError(f"{where}: {flaw}") from None
     if cause in KEEPING:
         assert [found.key.id for found in trial.site.found()] == old
-    await trial.stay_quiet()
+    await trial.assert_no_writes()
     if expected is not None:
         compare(await state(trial.site), expected, where)
     return seen
@@ -126,7 +118,7 @@ class Undisturbed(NamedTuple):
         return self.states[turn % len(self.states)]
 
 
-async def watch(trial: Trial, cause: str) -> Undisturbed:
+async def watch(trial: CrashRun, cause: str) -> Undisturbed:
     states, requests = {}, 0
     for turn in range(1, WAYS.get(cause, 1) + 1):
         seen = await crash(trial, cause, turn, at=0, before=False)
@@ -145,12 +137,12 @@ async def prepare(scene: Scene, cause: str, turn: int) -> None:
         await create(scene, turn)
 
 
-async def test_nothing_is_sent_after_a_crash(trial: Trial) -> None:
+async def test_nothing_is_sent_after_a_crash(trial: CrashRun) -> None:
     await prepare(trial, "created", 1)
-    assert await trial.rest()
-    trial.operator.crash_point.crash_on("POST http", before=True)
+    assert await trial.wait_steady()
+    trial.crash_point.crash_on("POST http", before=True)
     await create(trial, 1)
-    await trial.operator.crash_point.crashed.wait()
+    await trial.crash_point.crashed.wait()
     asked = [coderd.state.requests.total() for coderd in trial.site.coderds.values()]
     left = await trial.site.provisioner()
     await trial.operator.kill()
@@ -160,7 +152,7 @@ async def test_nothing_is_sent_after_a_crash(trial: Trial) -> None:
 
 
 @pytest.mark.parametrize("cause", CAUSES)
-async def test_a_crash_is_survived(trial: Trial, cause: str) -> None:
+async def test_a_crash_is_survived(trial: CrashRun, cause: str) -> None:
     """Some of the crashes, chosen by the name of the cause."""
     undisturbed = await watch(trial, cause)
     every = [(at, before) for at in range(1, undisturbed.requests + 1) for before in (True, False)]
@@ -172,7 +164,7 @@ async def test_a_crash_is_survived(trial: Trial, cause: str) -> None:
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("cause", CAUSES)
-async def test_every_crash_is_survived(trial: Trial, cause: str) -> None:
+async def test_every_crash_is_survived(trial: CrashRun, cause: str) -> None:
     """Before and after every request on every way, until there is none of that number any more."""
     undisturbed = await watch(trial, cause)
     ways = len(undisturbed.states)
@@ -193,9 +185,9 @@ async def test_every_crash_is_survived(trial: Trial, cause: str) -> None:
 async def execution(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, tmp_path: Path
 ) -> AsyncIterator[ProvisionerCrashInjector]:
-    async with rotation_namespace(cluster.kubeconfig, namespace, lambda: datetime.now(UTC)) as place:
+    async with rotation_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, SystemClock()) as place:
         await place.forget_entitlements()
-        async with ProvisionerCrashInjector(place, cluster, operator_kubeconfig, tmp_path).ready() as execution:
+        async with ProvisionerCrashInjector(place, cluster, tmp_path).ready() as execution:
             execution.start()
             yield execution
 
@@ -208,14 +200,14 @@ async def kill(
     Whether there was such a request: what coderd said a moment ago need not be asked again.
     """
     await prepare(execution, cause, turn)
-    await execution.rest()
+    await execution.wait_steady()
     execution.crash_on(kind.__eq__, before=before)
     await CAUSES[cause](execution, turn)
     if not await execution.done():
         return False
     execution.start()
     try:
-        await execution.rest()
+        await execution.wait_steady()
         compare(await soon(execution), expected, "children")
     except AssertionError as flaw:
         raise AssertionError(f"killed {'before' if before else 'after'} {kind}: {flaw}") from None
@@ -229,7 +221,7 @@ async def soon(execution: ProvisionerCrashInjector) -> State:
 
 async def test_sigkill_is_survived(execution: ProvisionerCrashInjector) -> None:
     await create(execution, 0)
-    await execution.rest()
+    await execution.wait_steady()
     expected = await soon(execution)  # whatever the tags are: no child tells them
     created, written = "POST /api/v2/organizations/*/provisionerkeys", "PATCH secrets/*"
     assert await kill(execution, "created", 1, created, before=False, expected=expected)
@@ -245,10 +237,10 @@ async def test_sigkill_at_every_kind_of_request_is_survived(execution: Provision
     states, kinds = {}, set()
     for turn in range(1, ways + 1):
         await prepare(execution, cause, turn)
-        await execution.rest()
+        await execution.wait_steady()
         execution.seen.clear()
         await CAUSES[cause](execution, turn)
-        await execution.rest()
+        await execution.wait_steady()
         kinds |= set(execution.seen)
         states[turn % ways] = await soon(execution)
     survived = set()
@@ -260,13 +252,13 @@ async def test_sigkill_at_every_kind_of_request_is_survived(execution: Provision
     assert {kind for kind in kinds if not kind.startswith(("GET ", "POST events"))} <= survived
 
 
-async def meddle(trial: Trial, random: Random, turn: int) -> str:
+async def meddle(trial: CrashRun, random: Random, turn: int) -> str:
     """Do something to the provisioner, or to what it is made of, in whatever state that is; what it was."""
     cause = random.choice(sorted(ROTATING | {"url", "secret moved"}))
     if cause == "interval" and await trial.site.differences():
-        trial.pods.excuse()  # the leap in time is longer than any grace
+        trial.pods.allow_key_loss()  # the leap in time is longer than any grace
     if cause == "key deleted":
-        trial.pods.excuse()
+        trial.pods.allow_key_loss()
         plane, key = random.choice(trial.site.found())
         trial.site.coderds[plane].state.delete_key(key.name, key.organization)
     else:
@@ -275,30 +267,30 @@ async def meddle(trial: Trial, random: Random, turn: int) -> str:
     return cause
 
 
-async def meddle_and_crash(trial: Trial, random: Random, turn: int) -> None:
+async def meddle_and_crash(trial: CrashRun, random: Random, turn: int) -> None:
     """Two or three changes, each hit by a crash before it is dealt with."""
     story = []
     for step in range(random.randint(2, 3)):
         at, before = random.randint(1, 25), random.random() < 0.5
-        trial.operator.crash_point.crash_at(at, before=before)
+        trial.crash_point.crash_at(at, before=before)
         story.append((await meddle(trial, random, 3 * turn + step), at, before))
         try:
-            await trial.rest()
+            await trial.wait_steady()
         except AssertionError as flaw:
             raise AssertionError(f"{story}: {flaw}") from None
         await trial.restart()
     try:
-        assert await trial.rest()
-        await trial.stay_quiet()
+        assert await trial.wait_steady()
+        await trial.assert_no_writes()
     except AssertionError as flaw:
         raise AssertionError(f"{story}: {flaw}") from None
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(1, 9))])
-async def test_changes_that_cross_crashes_are_survived(trial: Trial, seed: int) -> None:
+async def test_changes_that_cross_crashes_are_survived(trial: CrashRun, seed: int) -> None:
     random = Random(seed)  # noqa: S311 - the same in every run
     await trial.site.make()
-    assert await trial.rest()
+    assert await trial.wait_steady()
     for turn in range(20 if seed else 3):
         await meddle_and_crash(trial, random, turn)

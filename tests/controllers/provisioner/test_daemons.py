@@ -15,7 +15,8 @@ from coder_k8s.kube.kinds import POD, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Manifest, Unstructured, timestamp
 from tests.support import eventually
 from tests.support.kstatus import kstatus
-from tests.support.provisioners import Operator, ProvisionerNamespace
+from tests.support.operators import Operator
+from tests.support.provisioners import ProvisionerNamespace
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 JOB = DaemonJob("job", "running")
@@ -162,9 +163,9 @@ async def put_pod(place: ProvisionerNamespace, operator: Operator, name: str, re
     spec = {"containers": [{"name": "provisioner", "image": "coder"}], "automountServiceAccountToken": False}
     await place.client.create(POD, {"metadata": metadata, "spec": spec})
     condition = {"type": "Ready", "status": "True", "lastTransitionTime": timestamp(ready_since)}
-    await place.client.merge(POD, place.key(name), {"status": {"conditions": [condition]}}, "status")
-    cache = operator.runtime.informers[POD]
-    await eventually(lambda: (live := cache.get(place.key(name))) and "conditions" in live.manifest["status"])
+    await place.client.merge(POD, place.key_of(name), {"status": {"conditions": [condition]}}, "status")
+    cache = operator.informers[POD]
+    await eventually(lambda: (live := cache.get(place.key_of(name))) and "conditions" in live.manifest["status"])
 
 
 async def test_lost_daemon_is_restarted(place: ProvisionerNamespace) -> None:
@@ -180,20 +181,20 @@ async def test_lost_daemon_is_restarted(place: ProvisionerNamespace) -> None:
         state.set_daemon(ids["build-1"], "offline")
         state.disconnect_daemon(ids["build-2"])
         place.clock.advance(minutes=2, seconds=50)
-        await place.say("demo", **place.fresh("entitled"))
-        await operator.reconcile(place.key())
+        await place.set_plane_status("demo", **place.fresh("entitled"))
+        await operator.reconcile(place.key)
         await place.condition("DaemonsConnected", "Connecting", "True")
         assert not await place.events("DaemonRestarted")
         place.clock.advance(seconds=10)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         [event] = await eventually(lambda: place.events("DaemonRestarted"))
         assert "build-1" in event["note"]
         assert await place.find(POD, "build-1") is None
         assert await place.find(POD, "build-2") is not None
-        await eventually(lambda: operator.runtime.informers[POD].get(place.key("build-1")) is None)
-        await operator.reconcile(place.key())
+        await eventually(lambda: operator.informers[POD].get(place.key_of("build-1")) is None)
+        await operator.reconcile(place.key)
         assert await place.find(POD, "build-2") is None
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         assert await place.find(POD, "build-0") is not None
 
 
@@ -206,7 +207,7 @@ async def test_metrics(place: ProvisionerNamespace) -> None:
         state.set_daemon(busy, "busy")
         state.set_daemon(offline, "offline")
         place.clock.advance(minutes=2)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         metrics = operator.metrics()
         reported = (await place.get()).status
     of = f'name="build",namespace="{place.namespace}"'
@@ -226,10 +227,10 @@ async def test_new_daemons_are_noticed_soon(place: ProvisionerNamespace) -> None
         await place.make()
         await place.condition("DaemonsConnected", "NotConnected", "False")
         await operator.wait_idle()
-        assert 0 < (operator.requeue_after(place.key()) or 0) <= 10
+        assert 0 < (operator.requeue_after() or 0) <= 10
         await place.ready(operator)
-        await operator.reconcile(place.key())
-        assert (operator.requeue_after(place.key()) or 0) > 100
+        await operator.reconcile(place.key)
+        assert (operator.requeue_after() or 0) > 100
 
 
 async def test_scaled_to_zero_is_ready(place: ProvisionerNamespace) -> None:
@@ -237,9 +238,9 @@ async def test_scaled_to_zero_is_ready(place: ProvisionerNamespace) -> None:
         await place.make(replicas=0)
         await place.condition("ProvisionerKeyReady", "KeyReady")
         await eventually(place.deployment)
-        await place.roll_out(ready=0)
+        await place.roll_out_daemons(ready=0)
         await place.condition("Ready", "ScaledToZero", "True")
         assert (await place.conditions())["DaemonsConnected"] == ("False", "ScaledToZero")
         assert (await place.conditions())["DeploymentReady"] == ("False", "NoReplicasReady")
         assert (await place.get()).status.phase == "Pending"
-        assert kstatus(await place.client.get_manifest(PROVISIONER, place.key())) == "Current"
+        assert kstatus(await place.client.get_manifest(PROVISIONER, place.key)) == "Current"

@@ -41,29 +41,29 @@ async def test_control_plane_missing(place: ProvisionerNamespace) -> None:
 
 async def test_control_plane_not_ready(place: ProvisionerNamespace) -> None:
     """Its change is noticed at once."""
-    await place.say("demo", url="")
+    await place.set_plane_status("demo", url="")
     async with place.operator():
         await place.make()
         await place.condition("ControlPlaneReady", "ControlPlaneNotReady", "False")
         assert await untouched(place)
-        await place.say("demo", url=f"http://demo.{place.namespace}.svc.cluster.local:80")
+        await place.set_plane_status("demo", url=f"http://demo.{place.namespace}.svc.cluster.local:80")
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
 
 
 async def test_operator_access_not_ready(place: ProvisionerNamespace) -> None:
-    await place.say("demo", operatorAccessReady=False)
+    await place.set_plane_status("demo", operatorAccessReady=False)
     async with place.operator():
         await place.make()
         await place.condition("OperatorAccessReady", "OperatorAccessNotReady", "False")
         assert await untouched(place)
-        await place.say("demo", operatorAccessReady=True)
+        await place.set_plane_status("demo", operatorAccessReady=True)
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
         await place.condition("OperatorAccessReady", "OperatorAccessReady", "True")
 
 
 async def test_bootstrap(place: ProvisionerNamespace) -> None:
     """Credentials of one's own need no operator access; a Secret that comes later is noticed."""
-    await place.say("demo", operatorAccessReady=False, operatorTokenSecretRef=None)
+    await place.set_plane_status("demo", operatorAccessReady=False, operatorTokenSecretRef=None)
     await place.client.merge(
         CONTROL_PLANE, Key(place.namespace, "demo"), {"spec": {"operatorAccess": {"disabled": True}}}
     )
@@ -92,7 +92,7 @@ async def test_rejected_token(place: ProvisionerNamespace) -> None:
         place.plane.coderd.state.revoke_token(place.plane.token)
         await place.change(bootstrap=None)
         place.clock.advance(minutes=3)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await place.condition("OperatorAccessReady", "TokenRejected", "False")
         await place.condition("Stalled", "Progressing", "False")
 
@@ -118,14 +118,14 @@ async def test_token_that_may_read_keys_and_not_make_them(place: ProvisionerName
         assert "Organization Admin" in condition.message
         await place.condition("Stalled", "Forbidden", "True")
         await operator.wait_idle()
-        assert 20 < (operator.requeue_after(place.key()) or 0) <= 30
+        assert 20 < (operator.requeue_after() or 0) <= 30
         assert not place.keys
 
 
 @pytest.mark.parametrize("known", ["entitled", "grace_period"])
 async def test_fast_path(place: ProvisionerNamespace, known: str) -> None:
     """What the control plane has just found out is not asked again."""
-    await place.say("demo", **place.fresh(known))
+    await place.set_plane_status("demo", **place.fresh(known))
     async with place.operator():
         await place.make()
         await place.condition(ENTITLED, "Entitled", "True")
@@ -134,28 +134,28 @@ async def test_fast_path(place: ProvisionerNamespace, known: str) -> None:
 
 
 async def test_fast_path_says_no(place: ProvisionerNamespace) -> None:
-    await place.say("demo", **place.fresh("not_entitled"))
+    await place.set_plane_status("demo", **place.fresh("not_entitled"))
     async with place.operator() as operator:
         await place.make()
         await place.condition(ENTITLED, "NotEntitled", "False")
         await place.condition("Stalled", "NotEntitled", "True")
         await operator.wait_idle()
         assert await untouched(place)
-        assert 60 < (operator.requeue_after(place.key()) or 0) <= 120
+        assert 60 < (operator.requeue_after() or 0) <= 120
         assert place.plane.asked() == 0
         [event] = await eventually(lambda: place.events("NotEntitled"))
         assert event["type"] == "Warning"
-        writes = operator.writes()
-        await operator.reconcile(place.key())
-        assert operator.writes() == writes
-        await place.say("demo", **place.fresh("entitled"))
+        writes = operator.write_requests()
+        await operator.reconcile(place.key)
+        assert operator.write_requests() == writes
+        await place.set_plane_status("demo", **place.fresh("entitled"))
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
 
 
 @pytest.mark.parametrize("entitled", [True, False])
 async def test_stale_fast_path(place: ProvisionerNamespace, entitled: bool) -> None:
     """What the control plane said two minutes ago counts for nothing, either way."""
-    await place.say("demo", **place.fresh("not_entitled" if entitled else "entitled"))
+    await place.set_plane_status("demo", **place.fresh("not_entitled" if entitled else "entitled"))
     if not entitled:
         place.plane.coderd.state.remove_licenses()
     place.clock.advance(minutes=2)
@@ -168,9 +168,9 @@ async def test_stale_fast_path(place: ProvisionerNamespace, entitled: bool) -> N
 @pytest.mark.parametrize("known", ["", "unknown"])
 async def test_fallback(place: ProvisionerNamespace, known: str) -> None:
     """Where the control plane does not know, coderd does."""
-    await place.say("demo", **place.fresh(known or "unknown"))
+    await place.set_plane_status("demo", **place.fresh(known or "unknown"))
     if not known:
-        await place.say("demo", externalProvisionerDaemonsEntitlement=None, entitlementsLastChecked=None)
+        await place.set_plane_status("demo", externalProvisionerDaemonsEntitlement=None, entitlementsLastChecked=None)
     place.plane.coderd.state.remove_licenses()
     async with place.operator() as operator:
         await place.make()
@@ -178,24 +178,24 @@ async def test_fallback(place: ProvisionerNamespace, known: str) -> None:
         assert await untouched(place)
         place.plane.coderd.state.install_license()
         place.clock.advance(minutes=2)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
 
 
 @pytest.mark.parametrize("switch", ["failing", "cut", "sign_in_page"])
 async def test_question_fails(place: ProvisionerNamespace, switch: str) -> None:
-    await place.say("demo", **place.fresh("unknown"))
+    await place.set_plane_status("demo", **place.fresh("unknown"))
     place.plane.coderd.state.set(**{switch: True})
     async with place.operator() as operator:
         await place.make()
         await place.condition(ENTITLED, "EntitlementsQueryFailed", "False")
         await place.condition("Stalled", "Progressing", "False")
         await operator.wait_idle()
-        assert 0 < (operator.requeue_after(place.key()) or 0) <= 30
+        assert 0 < (operator.requeue_after() or 0) <= 30
         assert await untouched(place)
         place.plane.coderd.state.set(**{switch: False})
         place.clock.advance(seconds=30)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
 
 
@@ -210,16 +210,16 @@ async def test_coderd_is_not_asked_at_every_reconcile(place: ProvisionerNamespac
             await place.make(name)
         await eventually(lambda: place.plane.asked("GET", ENTITLEMENTS))
         for _ in range(5):
-            await operator.reconcile(*map(place.key, names))
+            await operator.reconcile(*map(place.key_of, names))
         assert place.plane.asked("GET", ENTITLEMENTS) == 1
         place.clock.advance(minutes=2)
-        await operator.reconcile(*map(place.key, names))
+        await operator.reconcile(*map(place.key_of, names))
         assert place.plane.asked("GET", ENTITLEMENTS) == 2
 
 
 async def test_question_is_forbidden(place: ProvisionerNamespace) -> None:
     """By something before coderd, which itself tells everybody."""
-    await place.say("demo", **place.fresh("unknown"))
+    await place.set_plane_status("demo", **place.fresh("unknown"))
     host = Endpoint(f"demo.{place.namespace}.svc.cluster.local", 80)
     async with (
         Api(say({"message": "Forbidden."}, 403)) as api,
@@ -231,7 +231,7 @@ async def test_question_is_forbidden(place: ProvisionerNamespace) -> None:
         await place.condition("Ready", "Forbidden", "False")
         await place.condition("Stalled", "Progressing", "False")
         await operator.wait_idle()
-        assert 0 < (operator.requeue_after(place.key()) or 0) <= 30
+        assert 0 < (operator.requeue_after() or 0) <= 30
         assert [seen.path for seen in api.requests] == [ENTITLEMENTS]
         assert await untouched(place)
     async with place.operator():
@@ -246,7 +246,7 @@ async def test_entitled_says_the_status_but_not_coderd(place: ProvisionerNamespa
         await place.condition(ENTITLED, "NotEntitled", "False")
         await place.condition("Stalled", "NotEntitled", "True")
         await operator.wait_idle()
-        assert 60 < (operator.requeue_after(place.key()) or 0) <= 120
+        assert 60 < (operator.requeue_after() or 0) <= 120
         assert not place.keys
 
 
@@ -257,14 +257,14 @@ async def test_daemons_outlive_the_licence(place: ProvisionerNamespace) -> None:
         await place.ready(operator)
         before = await place.deployment(), await place.find(SECRET, "build-provisioner-key"), dict(place.keys)
         place.plane.coderd.state.remove_licenses()
-        await place.say("demo", **place.fresh("not_entitled"))
+        await place.set_plane_status("demo", **place.fresh("not_entitled"))
         await place.condition(ENTITLED, "NotEntitled", "False")
         await place.change(replicas=5, tags={"env": "gpu"})
         await place.condition(ENTITLED, "NotEntitled", "False")
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         after = await place.deployment(), await place.find(SECRET, "build-provisioner-key"), dict(place.keys)
         assert after == before
         assert (await place.get()).status.ready_replicas == 1
         place.plane.coderd.state.install_license()
-        await place.say("demo", **place.fresh("entitled"))
+        await place.set_plane_status("demo", **place.fresh("entitled"))
         await eventually(lambda: place.keys.get("build-0002"))

@@ -11,7 +11,8 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.provisioners import Operator, ProvisionerNamespace, provisioner_namespace
+from tests.support.operators import Operator
+from tests.support.provisioners import ProvisionerNamespace, provisioner_namespace
 
 
 @pytest.fixture
@@ -36,10 +37,10 @@ async def arrive(place: ProvisionerNamespace, operator: Operator) -> None:
     """The pods follow."""
     for daemon in list(place.planes["a"].coderd.state.daemons):
         place.planes["a"].coderd.state.disconnect_daemon(daemon)
-    await place.roll_out(plane="b")
+    await place.roll_out_daemons(plane="b")
     place.clock.advance(seconds=11)
-    await place.say("b", **place.fresh("entitled"))
-    await operator.reconcile(place.key())
+    await place.set_plane_status("b", **place.fresh("entitled"))
+    await operator.reconcile(place.key)
     await place.condition("Ready", "AllPartsReady")
 
 
@@ -97,7 +98,7 @@ async def test_old_control_plane_without_access(two: ProvisionerNamespace) -> No
         await two.ready(operator)
         no_access = {"spec": {"operatorAccess": {"disabled": True}}}
         await two.client.merge(CONTROL_PLANE, Key(two.namespace, "a"), no_access)
-        await two.say("a", operatorAccessReady=False, operatorTokenSecretRef=None)
+        await two.set_plane_status("a", operatorAccessReady=False, operatorTokenSecretRef=None)
         await move(two, operator, bootstrap={"credentialsSecretRef": {"name": "given"}})
         [event] = await eventually(lambda: two.events("ProvisionerKeyLeaked"))
         await arrive(two, operator)
@@ -113,12 +114,12 @@ async def test_old_control_plane_is_away_for_a_while(two: ProvisionerNamespace) 
     async with two.operator() as operator:
         await two.make()
         await two.ready(operator)
-        await two.say("a", operatorAccessReady=False)
+        await two.set_plane_status("a", operatorAccessReady=False)
         await move(two, operator)
         await arrive(two, operator)
         assert set(a.keys) == {"build"}
         assert [key.control_plane_ref_name for key in (await two.get()).status.retiring_keys] == ["a"]
-        await two.say("a", operatorAccessReady=True)
+        await two.set_plane_status("a", operatorAccessReady=True)
         await eventually(lambda: not a.keys)
         assert not await two.events("ProvisionerKeyLeaked")
     assert not strangers(two)
@@ -162,7 +163,7 @@ async def test_new_control_plane_is_away(two: ProvisionerNamespace) -> None:
         before = await two.deployment()
         await two.change(controlPlaneRef={"name": "b"}, replicas=3)
         await two.condition("ProvisionerKeyReady", "Failed", "Unknown")
-        await operator.reconcile(two.key())
+        await operator.reconcile(two.key)
         assert await two.deployment() == before
         assert await two.stored() == a.keys["build"].secret
     assert not strangers(two)
@@ -182,7 +183,7 @@ async def test_secret_of_another_operator(two: ProvisionerNamespace) -> None:
         await two.condition("ProvisionerKeyReady", "Failed", "Unknown")
         await operator.wait_idle()
         b.coderd.state.set(failing=False)
-        await operator.reconcile(two.key())
+        await operator.reconcile(two.key)
         await two.condition("ProvisionerKeyReady", "KeyReady", "True")
         await arrive(two, operator)
         await eventually(lambda: not a.keys)

@@ -11,7 +11,9 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.objects import Key, Unstructured
 from tests.support import eventually
-from tests.support.provisioners import EVENT, Operator, Plane, ProvisionerNamespace, provisioner_namespace
+from tests.support.objects import EVENT
+from tests.support.operators import Operator
+from tests.support.provisioners import Plane, ProvisionerNamespace, provisioner_namespace
 
 EACH = 20
 """Provisioners of one control plane."""
@@ -49,7 +51,7 @@ async def pass_time(
     for round_ in range(minutes * 60 // STEP):
         place.clock.advance(seconds=STEP)
         if fresh and round_ % (STEPS - 1) == 0:
-            await asyncio.gather(*(place.say(plane, **place.fresh("entitled")) for plane in place.planes))
+            await asyncio.gather(*(place.set_plane_status(plane, **place.fresh("entitled")) for plane in place.planes))
         await operator.reconcile(*keys[round_ % STEPS :: STEPS])
 
 
@@ -63,7 +65,7 @@ async def test_rest(cluster: ClusterAccess, crds: None, operator_kubeconfig: Pat
             await place.make(name, controlPlaneRef={"name": of})
         async with place.operator() as operator:
             await begin(place, operator, names)
-            writes = operator.writes()
+            writes = operator.write_requests()
             before = {name: asked(plane) for name, plane in place.planes.items()}
             await pass_time(place, operator, names, 10, fresh=True)
             for name, plane in place.planes.items():
@@ -78,7 +80,7 @@ async def test_rest(cluster: ClusterAccess, crds: None, operator_kubeconfig: Pat
                 entitlements = spent.pop(("GET", "/api/v2/entitlements"))
                 assert entitlements <= 6  # one for all, every 2 minutes
                 assert sum(spent.values()) <= 12
-            assert operator.writes() == writes
+            assert operator.write_requests() == writes
 
 
 async def begin(place: ProvisionerNamespace, operator: Operator, names: dict[str, str]) -> None:
@@ -91,5 +93,5 @@ async def begin(place: ProvisionerNamespace, operator: Operator, names: dict[str
     await pass_time(place, operator, names, 2, fresh=True)
     for name in names:
         await place.condition("Ready", "AllPartsReady", name=name)
-        assert (operator.requeue_after(place.key(name)) or 0) > 60
+        assert (operator.requeue_after(place.key_of(name)) or 0) > 60
     await eventually(lambda: is_told(place, len(names)), 60)

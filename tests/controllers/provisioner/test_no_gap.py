@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from coder_k8s.controllers.provisioner import wiring
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.kube.client import Client
@@ -18,15 +17,15 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
-from tests.support.crashes import Clock, Trial
+from tests.support.clock import Clock, SystemClock
+from tests.support.crashes import CrashRun
 from tests.support.daemons import Board, daemons_of_pods
 from tests.support.installation import install_crds, write_operator_kubeconfig
-from tests.support.operators import running
 from tests.support.rotations import ROTATIONS, RotationNamespace, change_tags, rotation_namespace
 
 REPLICAS = 2
 LONGEST_WAIT = 2.0
-PATIENCE = 150.0
+TIMEOUT = 150.0
 CAUSES = (*ROTATIONS, "interval")
 GROUPS = [CAUSES[start : start + 3] for start in range(0, len(CAUSES), 3)]
 """As many at a time as leave the machine time to take a job at once."""
@@ -39,28 +38,22 @@ def operator(full_cluster: FullCluster, tmp_path_factory: pytest.TempPathFactory
     return write_operator_kubeconfig(full_cluster, tmp_path_factory.mktemp("operator") / "kubeconfig")
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Stage:
     """A provisioner with daemons at work, and an operator that may be started anew."""
 
-    def __init__(self, cause: str, place: RotationNamespace, board: Board, operator: Path) -> None:
+    def __init__(self, cause: str, place: RotationNamespace, board: Board) -> None:
         self.cause = cause
         self.site = place
         self.board = board
         self.longest = 0.0
         """Seconds that a rotation took at most."""
-        self._operator = operator
         self._again = asyncio.Event()
 
     async def operate(self) -> None:
         """Run an operator, and another one whenever that is asked for."""
         while True:
             self._again.clear()
-            namespaces, routes = [self.site.namespace], self.site.routes
-            async with running(self._operator, namespaces, wiring.build, connect_to=routes, now=now):
+            async with self.site.operator():
                 await self._again.wait()
 
     async def rotate(self, times: int) -> None:
@@ -68,12 +61,12 @@ class Stage:
             [(_, old)] = self.site.found()
             began = time.monotonic()
             await self._act(turn)
-            await self.rest(old.id)
+            await self.wait_steady(old.id)
             self.longest = max(self.longest, time.monotonic() - began)
 
-    async def rest(self, old: str = "") -> None:
+    async def wait_steady(self, old: str = "") -> None:
         """Wait until there is one key, another one than the old, and all daemons use it."""
-        await eventually(lambda: self._rests(old), PATIENCE)
+        await eventually(lambda: self._rests(old), TIMEOUT)
 
     async def _rests(self, old: str) -> bool:
         ids = [each.key.id for each in self.site.found()]
@@ -95,9 +88,9 @@ class Stage:
     async def _let_interval_elapse(self) -> None:
         """Shorten the interval until it is over, but not for the next key."""
         [(_, old)] = self.site.found()
-        age = int((now() - old.created_at).total_seconds()) + 2
+        age = int((datetime.now(UTC) - old.created_at).total_seconds()) + 2
         await self.site.change(key={"rotation": {"interval": f"{age}s"}})
-        await eventually(lambda: any(each.key.id != old.id for each in self.site.found()), PATIENCE)
+        await eventually(lambda: any(each.key.id != old.id for each in self.site.found()), TIMEOUT)
         await self.site.change(key={"rotation": {"interval": "48h"}})
 
 
@@ -111,9 +104,11 @@ async def staged(
         for cause in causes:
             namespace = f"test-{uuid.uuid4().hex[:12]}"
             cluster.kubectl("create", "namespace", namespace)
-            place = await stack.enter_async_context(rotation_namespace(cluster.kubeconfig, namespace, now, REPLICAS))
+            place = await stack.enter_async_context(
+                rotation_namespace(cluster.kubeconfig, operator, namespace, SystemClock(), REPLICAS)
+            )
             board = await stack.enter_async_context(Board(place.coderds, cause).open())
-            stages.append(Stage(cause, place, board, operator))
+            stages.append(Stage(cause, place, board))
         http = await stack.enter_async_context(Http(load(cluster.kubeconfig), "kubelet", Metrics()))
         boards = {stage.site.namespace: stage.board for stage in stages}
         await stack.enter_async_context(daemons_of_pods(Client(http, "kubelet"), boards, folder))
@@ -122,7 +117,7 @@ async def staged(
             for stage in stages:
                 await stage.site.make()
             for stage in stages:
-                await stage.rest()
+                await stage.wait_steady()
             yield stages
             for task in operators:
                 task.cancel()
@@ -158,18 +153,18 @@ async def test_a_key_is_not_deleted_by_what_coderd_said_some_time_ago(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
     clock = Clock()
-    async with rotation_namespace(cluster.kubeconfig, namespace, clock) as place:
-        trial = Trial(place, operator_kubeconfig, clock)
-        await trial.operator.start()
+    async with rotation_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, clock) as place:
+        trial = CrashRun(place)
+        await trial.start()
         await place.make()
         await eventually(trial.pods.sync)  # the first daemon comes, after the operator has looked for it
-        await trial.operator.idle()
+        await trial.operator.wait_idle()
         await change_tags(place, 1)
         await eventually(trial.pods.sync)  # the second one comes, and the first is still there
-        trial.operator.reconcile(after=0)
-        await trial.operator.idle()
+        trial.enqueue(after=0)
+        await trial.operator.wait_idle()
         assert not trial.pods.orphans()
-        assert await trial.rest()
+        assert await trial.wait_steady()
         await trial.operator.kill()
 
 

@@ -11,7 +11,8 @@ from coder_k8s.api import PROVISIONER
 from coder_k8s.controllers.cleanup import PROVISIONER_FINALIZER
 from coder_k8s.controllers.provisioner.keys import tags_hash
 from tests.support import eventually
-from tests.support.provisioners import Operator, ProvisionerNamespace
+from tests.support.operators import Operator
+from tests.support.provisioners import ProvisionerNamespace
 
 
 def bad_gateway() -> web.HTTPException:
@@ -170,7 +171,7 @@ async def begun_earlier(place: ProvisionerNamespace, name: str, key: str) -> Non
         "organizationName": "default",
         "controlPlaneURL": f"http://demo.{place.namespace}.svc.cluster.local:80",
     }
-    await place.client.merge(PROVISIONER, place.key(name), {"status": status}, "status")
+    await place.client.merge(PROVISIONER, place.key_of(name), {"status": status}, "status")
 
 
 SKEWS = [timedelta(seconds=seconds) for seconds in (-300, -0.5, 0.5, 300)]
@@ -190,7 +191,7 @@ async def test_another_clock(place: ProvisionerNamespace, skew: timedelta) -> No
         await operator.wait_idle()
         state.set(unanswered="")
         place.clock.advance(seconds=30)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await place.condition("ProvisionerKeyReady", "KeyReady")
         await operator.wait_idle()
         assert list(place.keys) == ["build"]
@@ -208,7 +209,7 @@ async def test_a_key_that_only_the_secret_identifies(place: ProvisionerNamespace
     later = (place.clock() + timedelta(hours=1)).isoformat()
     status = {"provisionerKeyID": None, "keyRequested": later}
     await place.delete(PROVISIONER, "build")
-    await place.client.merge(PROVISIONER, place.key(), {"status": status}, "status")
+    await place.client.merge(PROVISIONER, place.key, {"status": status}, "status")
     async with place.operator() as operator:
 
         async def check() -> bool:
@@ -247,8 +248,8 @@ async def test_a_list_that_omits_the_key(place: ProvisionerNamespace) -> None:
 
         place.plane.before = omit
         place.clock.advance(minutes=3)
-        await place.say("demo", **place.fresh("entitled"))
-        await operator.reconcile(place.key())
+        await place.set_plane_status("demo", **place.fresh("entitled"))
+        await operator.reconcile(place.key)
         assert omitted
         found = await place.get()
         assert found.status.provisioner_key_id == before.status.provisioner_key_id

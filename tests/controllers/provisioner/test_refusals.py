@@ -9,8 +9,9 @@ import pytest
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import timestamp
 from tests.support import eventually
+from tests.support.operators import Operator
 from tests.support.planes import make_ready_plane, put_waiting_pod
-from tests.support.provisioners import Operator, ProvisionerNamespace, provisioner_namespace
+from tests.support.provisioners import ProvisionerNamespace, provisioner_namespace
 
 
 class Never(Random):
@@ -30,14 +31,14 @@ class Always(Random):
 async def entitled_for_long(place: ProvisionerNamespace) -> None:
     """Let the control plane answer for the license, however far the time moves."""
     later = timestamp(place.clock() + timedelta(days=1))
-    await place.say("demo", entitlementsLastChecked=later)
+    await place.set_plane_status("demo", entitlementsLastChecked=later)
 
 
 async def refused(place: ProvisionerNamespace, operator: Operator) -> float:
     """How long the operator waits after one more refusal."""
     place.clock.advance(minutes=3)
-    await operator.reconcile(place.key())
-    return operator.requeue_after(place.key()) or 0
+    await operator.reconcile(place.key)
+    return operator.requeue_after() or 0
 
 
 async def test_rate_limit(place: ProvisionerNamespace) -> None:
@@ -56,7 +57,7 @@ async def test_rate_limit(place: ProvisionerNamespace) -> None:
             await place.condition("Stalled", "Progressing", "False")
             state.set(rate_limited=False)
             place.clock.advance(minutes=3)
-            await operator.reconcile(place.key())
+            await operator.reconcile(place.key)
             await place.condition("ProvisionerKeyReady", "KeyReady", "True")
 
 
@@ -90,13 +91,13 @@ async def test_outage(place: ProvisionerNamespace) -> None:
         for switch in ("failing", "cut", "database_down", "sign_in_page"):
             place.plane.coderd.state.set(**{switch: True})
             place.clock.advance(minutes=3)
-            await place.say("demo", **place.fresh("entitled"))
-            await operator.reconcile(place.key())
+            await place.set_plane_status("demo", **place.fresh("entitled"))
+            await operator.reconcile(place.key)
             await place.condition("ProvisionerKeyReady", "Failed", "Unknown")
             await place.condition("Stalled", "Progressing", "False")
             assert (await place.get()).status.phase == "Ready"
             place.plane.coderd.state.set(**{switch: False})
-            await operator.reconcile(place.key())
+            await operator.reconcile(place.key)
             await place.condition("Ready", "AllPartsReady", "True")
     assert (await place.deployment()) == before
     assert set(place.keys) == {"build"}
@@ -111,9 +112,9 @@ async def test_agpl(cluster: ClusterAccess, crds: None, operator_kubeconfig: Pat
             await place.condition("ExternalProvisionersEntitled", "NotSupported", "False")
             await place.condition("Stalled", "NotSupported", "True")
             await operator.wait_idle()
-            assert 60 < (operator.requeue_after(place.key()) or 0) <= 120
-            await place.say("demo", **place.fresh("entitled"))
-            await operator.reconcile(place.key())
+            assert 60 < (operator.requeue_after() or 0) <= 120
+            await place.set_plane_status("demo", **place.fresh("entitled"))
+            await operator.reconcile(place.key)
             await place.condition("ExternalProvisionersEntitled", "NotSupported", "False")
 
 
@@ -128,8 +129,8 @@ async def test_old_database_trouble(
             await place.ready(operator)
             place.plane.coderd.state.set(database_down=True)
             place.clock.advance(minutes=3)
-            await place.say("demo", **place.fresh("entitled"))
-            await operator.reconcile(place.key())
+            await place.set_plane_status("demo", **place.fresh("entitled"))
+            await operator.reconcile(place.key)
             await place.condition("ProvisionerKeyReady", "Failed", "Unknown")
             assert (await place.conditions())["OperatorAccessReady"] == ("True", "OperatorAccessReady")
 
@@ -141,7 +142,7 @@ async def test_deployment_of_a_control_plane_is_not_taken_for_its_own(place: Pro
         await place.make()
         taken = await place.condition("Ready", "NameTaken", "False")
         assert f"Deployment {place.namespace}/provisioner-build" in taken.message
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         assert (await place.conditions())["DeploymentReady"] == ("False", "NoReplicasReady")
         status = (await place.get()).status
         assert (status.phase, status.replicas, status.ready_replicas) == ("Pending", 0, 0)
@@ -155,7 +156,7 @@ async def test_condition_has_the_cause_of_a_pod_that_does_not_start(place: Provi
         await put_waiting_pod(place.client, await eventually(place.deployment), "ImagePullBackOff")
         await operator.wait_idle()
         place.clock.advance(seconds=11)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         condition = await place.condition("DeploymentReady", "NoReplicasReady", "False")
         cause = 'pod provisioner-build-1: ImagePullBackOff: Back-off pulling image "coder"'
         assert condition.message == f"0 of 2 updated pods are ready; {cause}"

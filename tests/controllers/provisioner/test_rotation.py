@@ -18,7 +18,8 @@ from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Manifest
 from tests.support import eventually
 from tests.support.children import collect_garbage, managed
-from tests.support.provisioners import Operator, ProvisionerNamespace
+from tests.support.operators import Operator
+from tests.support.provisioners import ProvisionerNamespace
 
 SECRET_NAME = "build-provisioner-key"
 CHECKSUM = "checksum/provisioner-key"
@@ -38,7 +39,7 @@ async def spoil_secret(place: ProvisionerNamespace) -> None:
 
 async def change_url(place: ProvisionerNamespace) -> None:
     await place.client.merge(CONTROL_PLANE, Key(place.namespace, "demo"), {"spec": {"service": {"port": 8080}}})
-    await place.say("demo", url=f"http://demo.{place.namespace}.svc.cluster.local:8080")
+    await place.set_plane_status("demo", url=f"http://demo.{place.namespace}.svc.cluster.local:8080")
 
 
 async def ask(place: ProvisionerNamespace) -> None:
@@ -52,7 +53,7 @@ async def delete_key(place: ProvisionerNamespace) -> None:
 
 async def wait(place: ProvisionerNamespace) -> None:
     place.clock.advance(hours=24)
-    await place.say("demo", **place.fresh("entitled"))
+    await place.set_plane_status("demo", **place.fresh("entitled"))
 
 
 async def change_tags(place: ProvisionerNamespace) -> None:
@@ -87,7 +88,7 @@ async def test_rotation(place: ProvisionerNamespace, why: str) -> None:
         before = await place.ready(operator)
         secret = await place.stored()
         await happen(place)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         name = await eventually(lambda: next((it for it, key in place.keys.items() if key.secret != secret), ""))
         assert re.fullmatch(pattern, name)
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
@@ -106,7 +107,7 @@ async def test_rotation(place: ProvisionerNamespace, why: str) -> None:
         [event] = await eventually(lambda: place.events("ProvisionerKeyRotated"))
         assert event["note"].startswith(f"{cause}: key {name} ")
         assert f'cause="{cause}"' in operator.metrics()
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         assert set(place.keys) == {name}
     assert after.status.provisioner_key_id == place.keys[name].id != before.status.provisioner_key_id
     assert (await place.get()).status.retiring_keys == []
@@ -125,7 +126,7 @@ async def test_every_key_has_another_name(place: ProvisionerNamespace) -> None:
             await place.ready(operator)
             await eventually(lambda: set(place.keys) == {name})  # noqa: B023 - awaited at once
         for _ in range(3):
-            await operator.reconcile(place.key())
+            await operator.reconcile(place.key)
     assert set(place.keys) == {"build-0006"}
 
 
@@ -175,12 +176,12 @@ async def test_organization(place: ProvisionerNamespace) -> None:
         await operator.wait_idle()
         assert await place.stored() == acme.keys["build"].secret
         assert set(place.keys) == {"build"}
-        await place.roll_out(ready=0)
+        await place.roll_out_daemons(ready=0)
         acme.connect_daemon("build-0", "build")
         place.clock.advance(seconds=11)
         await place.change(replicas=0)
         await place.condition("ProvisionerKeyReady", "KeyReady")
-        await place.roll_out(ready=0)
+        await place.roll_out_daemons(ready=0)
         await eventually(lambda: not place.keys)
     status = (await place.get()).status
     assert (status.organization_name, status.organization_id) == ("acme", acme.keys["build"].organization)
@@ -215,8 +216,8 @@ async def test_renamed_organization(place: ProvisionerNamespace) -> None:
         await operator.wait_idle()
         state.rename_organization("gpu", "tpu")
         place.clock.advance(minutes=2)
-        await place.say("demo", **place.fresh("entitled"))
-        await operator.reconcile(place.key())
+        await place.set_plane_status("demo", **place.fresh("entitled"))
+        await operator.reconcile(place.key)
         assert (await place.conditions())["ProvisionerKeyReady"] == ("True", "KeyReady")
         await place.change(organizationName="tpu", replicas=0)
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
@@ -225,7 +226,7 @@ async def test_renamed_organization(place: ProvisionerNamespace) -> None:
         assert found.status.organization_name == "tpu"
         assert found.status.organization_id == key.organization
         assert [each.organization_id for each in found.status.retiring_keys] == [key.organization]
-        await place.roll_out(ready=0)
+        await place.roll_out_daemons(ready=0)
         await eventually(lambda: len(place.keys) == 1)
         await place.delete(PROVISIONER, "build")
         await eventually(lambda: not place.keys)
@@ -251,7 +252,7 @@ async def rotate(place: ProvisionerNamespace, operator: Operator) -> None:
     await eventually(lambda: place.keys.get("build-0002"))
     await place.condition("ProvisionerKeyReady", "KeyReady")
     await operator.wait_idle()
-    await place.roll_out()
+    await place.roll_out_daemons()
     place.plane.coderd.state.connect_daemon("build-old", "build", "busy")
 
 
@@ -261,16 +262,16 @@ async def test_old_key_waits_for_its_last_daemon(place: ProvisionerNamespace) ->
         await rotate(place, operator)
         for _ in range(3):
             place.clock.advance(minutes=5)
-            await operator.reconcile(place.key())
+            await operator.reconcile(place.key)
             assert set(place.keys) == {"build", "build-0002"}
-            assert (operator.requeue_after(place.key()) or 0) <= 10
+            assert (operator.requeue_after() or 0) <= 10
         [old] = [daemon for daemon in state.daemons.values() if daemon.name == "build-old"]
         state.set_daemon(old.id, "offline")
         place.clock.advance(seconds=10)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         assert set(place.keys) == {"build-0002"}
-        await operator.reconcile(place.key())
-        assert (operator.requeue_after(place.key()) or 0) > 60
+        await operator.reconcile(place.key)
+        assert (operator.requeue_after() or 0) > 60
 
 
 def pod(place: ProvisionerNamespace, name: str, checksum: str) -> Manifest:
@@ -296,13 +297,13 @@ async def test_old_key_goes_when_its_pods_and_their_time_are_gone(place: Provisi
     async with place.operator() as operator:
         await rotate(place, operator)
         await put_pod(place, "build-old", "an-older-key")
-        await eventually(lambda: operator.runtime.informers[POD].get(place.key("build-old")))
+        await eventually(lambda: operator.informers[POD].get(place.key_of("build-old")))
         place.clock.advance(hours=2)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         assert set(place.keys) == {"build", "build-0002"}
         await place.delete(POD, "build-old")
-        await eventually(lambda: not operator.runtime.informers[POD].get(place.key("build-old")))
-        await operator.reconcile(place.key())
+        await eventually(lambda: not operator.informers[POD].get(place.key_of("build-old")))
+        await operator.reconcile(place.key)
         assert set(place.keys) == {"build-0002"}
 
 
@@ -316,8 +317,8 @@ async def test_old_key_waits_for_the_rollout(place: ProvisionerNamespace) -> Non
         place.plane.coderd.state.daemons.clear()
         for _ in range(3):
             place.clock.advance(hours=1)
-            await place.say("demo", **place.fresh("entitled"))
-            await operator.reconcile(place.key())
+            await place.set_plane_status("demo", **place.fresh("entitled"))
+            await operator.reconcile(place.key)
         assert set(place.keys) == {"build", "build-0002"}
 
 
@@ -346,12 +347,12 @@ async def test_three_keys_may_retire(place: ProvisionerNamespace) -> None:
         await place.change(key={"secretName": "elsewhere"})  # new pods need it there, or the rollout never ends
         await eventually(lambda: moved(place, secret))
         await operator.wait_idle()
-        await place.roll_out()
-        live, seen = await place.deployment(), operator.runtime.informers[DEPLOYMENT]
+        await place.roll_out_daemons()
+        live, seen = await place.deployment(), operator.informers[DEPLOYMENT]
         await eventually(lambda: seen.get(live.key) == live)  # this wakes a pass that may not have met the daemons yet
         await operator.wait_idle()
         place.clock.advance(seconds=11)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await eventually(lambda: place.keys.get("build-0008"))
         assert place.keys["build-0008"].tags == {"env": "gpu"}
         state.daemons.clear()
@@ -426,7 +427,7 @@ async def test_two_objects_with_the_same_key_name(place: ProvisionerNamespace) -
             assert await place.stored(f"{name}-provisioner-key") == key.secret
         for _ in range(2):
             place.clock.advance(minutes=2)
-            await operator.reconcile(*(place.key(name) for name in names))
+            await operator.reconcile(*(place.key_of(name) for name in names))
     assert len(place.keys) == 3
     assert "shared" in place.keys
 
@@ -457,12 +458,12 @@ async def test_delete_all_and_apply_again(place: ProvisionerNamespace) -> None:
         await eventually(lambda: place.plane.asked("GET", "provisionerkeys") > asked)
         await operator.wait_idle()
         place.clock.advance(minutes=6)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await eventually(lambda: place.events("ProvisionerKeyLeaked"))
         place.plane.coderd.state.set(failing=False)
         left = dict(place.keys)
         await collect_garbage(place.client, await managed(place.client, CHILDREN, [place.namespace]))
-        await place.say("demo", **place.fresh("entitled"))
+        await place.set_plane_status("demo", **place.fresh("entitled"))
         await place.make()
         await place.ready(operator)
     assert left.items() <= place.keys.items()
@@ -482,7 +483,7 @@ async def test_answer_that_got_lost(place: ProvisionerNamespace) -> None:
         assert (found.status.provisioner_key_name, found.status.provisioner_key_id) == ("build", "")
         assert found.status.key_requested == place.clock() - records.GRANULARITY
         state.set(unanswered="")
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await place.ready(operator)
         [made] = place.keys.values()
     assert made.name == lost.name == "build"
@@ -507,11 +508,11 @@ async def test_a_name_that_was_taken_once_is_not_taken_for_ever(place: Provision
         state.delete_key("build-0001")
         state.set(unanswered="POST")
         place.clock.advance(minutes=2)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await place.condition("ProvisionerKeyReady", "Failed", "Unknown")
         state.set(unanswered="")
-        await place.say("demo", **place.fresh("entitled"))
-        await operator.reconcile(place.key())
+        await place.set_plane_status("demo", **place.fresh("entitled"))
+        await operator.reconcile(place.key)
         await place.ready(operator)
     assert set(place.keys) == {"build"}
 
@@ -533,7 +534,7 @@ async def test_answer_that_got_lost_and_a_key_that_is_not_ours(place: Provisione
         if why == "in use":
             state.connect_daemon("theirs", "build")
         state.set(unanswered="")
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await place.ready(operator)
         assert place.keys["build"] == theirs
         assert set(place.keys) == {"build", "build-0001"}
@@ -550,7 +551,7 @@ async def test_what_an_earlier_version_recorded(place: ProvisionerNamespace) -> 
     state.add_key("build-2")
     retiring = {"name": "build-2", "organizationName": "default", "controlPlaneRefName": "demo"}
     status = {"organizationID": "", "retiringKeys": [retiring]}
-    await place.client.merge(PROVISIONER, place.key(), {"status": status}, "status")
+    await place.client.merge(PROVISIONER, place.key, {"status": status}, "status")
     async with place.operator() as operator:
         await eventually(lambda: set(place.keys) == {"build"})
         await operator.wait_idle()
@@ -568,10 +569,10 @@ async def test_key_replaced_by_somebody(place: ProvisionerNamespace) -> None:
         place.plane.coderd.state.delete_key("build")
         theirs = place.plane.coderd.state.add_key("build")
         place.clock.advance(minutes=2)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         await place.ready(operator)
         assert set(place.keys) == {"build", "build-0002"}
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
     assert place.keys["build"].secret == theirs
 
 
@@ -579,7 +580,7 @@ async def test_key_replaced_by_somebody(place: ProvisionerNamespace) -> None:
 async def test_adoption(place: ProvisionerNamespace, fits: bool) -> None:
     """A key whose secret our Secret holds is ours; it stays if it is what the spec asks for."""
     secret = place.plane.coderd.state.add_key("build", {"env": "gpu" if fits else "cpu"})
-    await place.say("demo", operatorAccessReady=False)
+    await place.set_plane_status("demo", operatorAccessReady=False)
     made = await place.make(tags={"env": "gpu"})
     owner: dict[str, Any] = {"apiVersion": "coder.com/v1alpha1", "kind": "CoderProvisioner", "name": "build"}
     await place.put_secret(SECRET_NAME, key=secret)
@@ -587,7 +588,7 @@ async def test_adoption(place: ProvisionerNamespace, fits: bool) -> None:
     await place.client.merge(SECRET, Key(place.namespace, SECRET_NAME), {"metadata": {"ownerReferences": references}})
     async with place.operator() as operator:
         await place.condition("OperatorAccessReady", "OperatorAccessNotReady", "False")
-        await place.say("demo", operatorAccessReady=True)
+        await place.set_plane_status("demo", operatorAccessReady=True)
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
         found = await place.ready(operator)
         await eventually(lambda: len(place.keys) == 1)
@@ -624,9 +625,9 @@ async def test_interval_is_kept(place: ProvisionerNamespace) -> None:
         created = (await place.get()).status.key_created
         assert created is not None
         place.clock.time = created + timedelta(seconds=89)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         assert set(place.keys) == {"build"}
-        assert 0 < (operator.requeue_after(place.key()) or 0) <= 1
+        assert 0 < (operator.requeue_after() or 0) <= 1
         place.clock.advance(seconds=1)
-        await operator.reconcile(place.key())
+        await operator.reconcile(place.key)
         assert "build-0002" in place.keys

@@ -8,7 +8,8 @@ from coder_k8s.api import CONTROL_PLANE, PROVISIONER
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import eventually
-from tests.support.provisioners import Operator, ProvisionerNamespace
+from tests.support.operators import Operator
+from tests.support.provisioners import ProvisionerNamespace
 
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=False)
 KEY_SECRET = "build-provisioner-key"
@@ -30,7 +31,7 @@ async def remove(place: ProvisionerNamespace, operator: Operator, *kinds: Kind[A
         ]
         for name in names:
             await place.delete(kind, name)
-    await operator.reconcile(place.key())
+    await operator.reconcile(place.key)
 
 
 async def gone(place: ProvisionerNamespace) -> bool:
@@ -64,7 +65,7 @@ async def test_no_key_is_left_that_nothing_could_hold(place: ProvisionerNamespac
         assert "being terminated" in refused.message
         await operator.wait_idle()
         assert set(place.keys) == {"build"}
-        assert 30 < (operator.requeue_after(place.key()) or 0) <= 60
+        assert 30 < (operator.requeue_after() or 0) <= 60
         await remove(place, operator, PROVISIONER)
         await eventually(lambda: gone(place))
     assert not place.keys
@@ -87,4 +88,4 @@ async def test_nothing_hangs_when_there_is_no_way_to_coderd_any_more(
             await remove(place, operator, kind)
         await eventually(lambda: gone(place))
         await operator.wait_idle()
-        assert operator.requeue_after(place.key()) is None
+        assert operator.requeue_after() is None

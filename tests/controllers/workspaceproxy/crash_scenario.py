@@ -1,45 +1,43 @@
-"""A workspace proxy with two deployments of Coder to be registered at, for operators that crash."""
+"""A workspace proxy with two Coder deployments to register at, for operators that crash."""
 
-import base64
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY, CoderWorkspaceProxy
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.labels import PAUSED
 from coder_k8s.controllers.names import fnv1a32
-from coder_k8s.controllers.workspaceproxy import wiring
 from coder_k8s.controllers.workspaceproxy.objects import checksum_of
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
-from coder_k8s.kube.objects import Key, Unstructured
-from tests.support.children import Children, collect_garbage, lines, managed
-from tests.support.crash_scenarios import CrashScenario, Event, OperatorSetup, State
+from coder_k8s.kube.objects import Unstructured
+from tests.support.children import Children, collect_garbage, lines
+from tests.support.crash_scenarios import CrashScenario, Event, State
 from tests.support.crashes import is_rolled_out
-from tests.support.workspaceproxies import CREDENTIALS, NAME, PLANE, ProxyNamespace, strangers
+from tests.support.objects import value_of_secret
+from tests.support.workspaceproxies import CREDENTIALS, NAME, PLANE, SECRET_NAME, ProxyNamespace, strangers
 
 HOME, ELSEWHERE = "home.example.com", "elsewhere.example.com"
 REGISTERED = {"coderURL": f"http://{HOME}", "credentialsSecretRef": {"name": CREDENTIALS}}
 NAMES = {"displayName": "Sydney", "icon": "/1.png"}
-SECRET_NAME = f"{NAME}-proxy-token"
 
 
 class ProxyCrashScenario(CrashScenario):
     """One workspace proxy."""
 
-    late = frozenset(("Ready", "Reconciling", "Stalled", "ProxyHealthy"))
+    time_dependent = frozenset(("Ready", "Reconciling", "Stalled", "ProxyHealthy"))
 
-    def __init__(self, setup: OperatorSetup, place: ProxyNamespace, other: CoderdServer) -> None:
-        super().__init__(setup)
-        self.place = place
+    place: ProxyNamespace
+
+    def __init__(self, place: ProxyNamespace, routes: Mapping[Endpoint, Endpoint], other: CoderdServer) -> None:
+        super().__init__(place, routes)
         self.other = other
         self._changes = 0
 
     async def make(self) -> None:
         """A proxy that is registered; nothing may be left of the one before."""
-        assert (await self._children(), self.place.proxies, self.other.state.proxies) == ([], {}, {})
+        assert (await self.place.children(), self.place.proxies, self.other.state.proxies) == ([], {}, {})
         self._changes = self.place.changes()
         await self.place.make(NAME, bootstrap={**REGISTERED, **NAMES})
 
@@ -57,7 +55,7 @@ class ProxyCrashScenario(CrashScenario):
 
     async def state(self) -> State:
         proxy = await self.subject()
-        children = await self._children()
+        children = await self.place.children()
         return {
             "children": lines(children, proxy.metadata.uid if proxy else "nobody"),
             "conditions": await self.place.conditions() if proxy else {},
@@ -69,7 +67,7 @@ class ProxyCrashScenario(CrashScenario):
 
     async def sync(self) -> bool:
         if await self.subject() is None:
-            return await collect_garbage(self.place.client, await self._children())
+            return await collect_garbage(self.place.client, await self.place.children())
         states = (self.place.coderd.state, self.other.state)
         new = [(state, name) for state in states for name, proxy in state.proxies.items() if proxy.status != "ok"]
         for state, name in new:
@@ -77,14 +75,11 @@ class ProxyCrashScenario(CrashScenario):
         live: Unstructured | None = await self.place.find(DEPLOYMENT, f"wsproxy-{NAME}")
         if live is None or is_rolled_out(live):
             return bool(new)
-        await self.place.roll_out(ready=live.manifest["spec"]["replicas"])
+        await self.place.roll_out(live.manifest["spec"]["replicas"])
         return True
 
     def pass_time(self) -> None:
-        self.place.clock.time += timedelta(seconds=61)
-
-    async def _children(self) -> Children:
-        return await managed(self.place.client, wiring.CHILDREN, [self.place.namespace])
+        self.place.clock.advance(seconds=61)
 
     def _recorded(self, proxy: CoderWorkspaceProxy) -> tuple[object, ...]:
         status = proxy.status
@@ -96,7 +91,7 @@ class ProxyCrashScenario(CrashScenario):
 
     def _registered(self, coderd: CoderdServer, children: Children) -> list[tuple[object, ...]]:
         """Every proxy of a deployment, and whether a Secret of ours holds its token."""
-        held = {_token(child) for kind, child in children if kind is SECRET}
+        held = {value_of_secret(child, "token") for kind, child in children if kind is SECRET}
         return [(each.name, each.display_name, each.icon, each.token in held) for each in coderd.state.proxies.values()]
 
     async def _pods(self, proxy: CoderWorkspaceProxy) -> bool:
@@ -104,11 +99,11 @@ class ProxyCrashScenario(CrashScenario):
         reference = proxy.status.proxy_token_secret_ref
         secret: Unstructured | None = await self.place.find(SECRET, reference.name) if reference else None
         live: Unstructured | None = await self.place.find(DEPLOYMENT, f"wsproxy-{NAME}")
-        return secret is not None and live is not None and checksum_of(live) == fnv1a32(_token(secret).encode())
-
-
-def _token(secret: Unstructured) -> str:
-    return base64.b64decode((secret.manifest.get("data") or {}).get("token", "")).decode()
+        return (
+            secret is not None
+            and live is not None
+            and checksum_of(live) == fnv1a32(value_of_secret(secret, "token").encode())
+        )
 
 
 @asynccontextmanager
@@ -118,21 +113,13 @@ async def crash_scenario(place: ProxyNamespace) -> AsyncIterator[ProxyCrashScena
         other.state.install_license()
         service = f"{PLANE}.{place.namespace}.svc.cluster.local"
         ports = {HOME: place.coderd.port, ELSEWHERE: other.port, service: other.port}
-        setup = OperatorSetup(
-            kubeconfig=place.kubeconfig,
-            namespaces=[place.namespace],
-            routes={Endpoint(host, 80): Endpoint("127.0.0.1", port) for host, port in ports.items()},
-            now=place.clock,
-            build=wiring.build,
-            key=place.key,
-        )
+        routes = {Endpoint(host, 80): Endpoint("127.0.0.1", port) for host, port in ports.items()}
         await place.make_plane()
-        paused = {"metadata": {"annotations": {PAUSED: "true"}}}
-        await place.client.merge(CONTROL_PLANE, Key(place.namespace, PLANE), paused)
+        await place.set_annotations(CONTROL_PLANE, PLANE, {PAUSED: "true"})
         for name in (f"{PLANE}-operator-token", "other-session"):
             await place.put_secret(name, token=other.state.token)
         await place.put_secret("given", token="somebody:else")
-        scenario = ProxyCrashScenario(setup, place, other)
+        scenario = ProxyCrashScenario(place, routes, other)
         await scenario.take(ProxyCrashScenario.make)
         yield scenario
         assert not strangers(place.coderd, other)

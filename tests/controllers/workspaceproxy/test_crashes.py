@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
-from tests.support.crash_injector import BESIDE, CrashInjector
+from tests.support.crash_injector import IGNORED, CrashInjector
 from tests.support.crash_scenarios import crash_everywhere, kill_everywhere
 from tests.support.workspaceproxies import ProxyNamespace
 
@@ -38,9 +38,9 @@ async def test_every_crash_is_survived(scenario: ProxyCrashScenario, event: str)
 async def injector(
     scenario: ProxyCrashScenario, cluster: ClusterAccess, tmp_path: Path
 ) -> AsyncIterator[CrashInjector]:
-    setup, watched = scenario.setup, f"--watch-namespaces={scenario.setup.key.namespace}"
-    beside = (*BESIDE, "POST events")
-    async with CrashInjector(cluster, setup.kubeconfig, tmp_path, setup.routes, beside, watched).ready() as made:
+    watched, ignored = f"--watch-namespaces={scenario.place.namespace}", (*IGNORED, "POST events")
+    kubeconfig = scenario.place.kubeconfig
+    async with CrashInjector(cluster, kubeconfig, tmp_path, scenario.routes, ignored, watched).ready() as made:
         yield made
 
 

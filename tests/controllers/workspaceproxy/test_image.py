@@ -31,7 +31,7 @@ async def test_the_image_of_the_control_plane_is_followed_when_its_rollout_is_co
         await place.client.merge(CONTROL_PLANE, Key(place.namespace, PLANE), {"spec": {"image": "coder:v2.37.0"}})
         await operator.later(seconds=61)
         assert (await place.deployment()).metadata.generation == before.metadata.generation
-        await place.say_plane(image="coder:v2.37.0")
+        await place.set_plane_status(image="coder:v2.37.0")
         await rolled(place, "coder:v2.37.0")
         await place.change(image="coder:own")
         await rolled(place, "coder:own")
@@ -44,7 +44,7 @@ async def test_pods_keep_their_image_while_the_control_plane_reports_none(place:
         await place.make(controlPlaneRef={"name": PLANE})
         await place.ready(operator)
     before = await place.deployment()
-    await place.say_plane(image=None)
+    await place.set_plane_status(image=None)
     async with place.operator() as operator:
         await place.change(replicas=2)
         await place.condition("DeploymentReady", "MinimumReplicasReady", "True")
@@ -64,7 +64,7 @@ async def test_no_pod_starts_before_an_image_is_known(place: ProxyNamespace) -> 
         assert (await place.conditions())["Ready"][0] == "False"
         await place.condition("Stalled", "Progressing", "False")
         assert await place.find(DEPLOYMENT, f"wsproxy-{NAME}") is None
-        await place.say_plane(image="coder:v2.36.1")
+        await place.set_plane_status(image="coder:v2.36.1")
         await place.ready(operator)
         assert image(await place.deployment()) == "coder:v2.36.1"
 

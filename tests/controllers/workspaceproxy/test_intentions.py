@@ -7,16 +7,22 @@ import pytest
 from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.dev.coderd_server.records import Proxy as Registered
 from coder_k8s.kube.kinds import SECRET
-from tests.support.workspaceproxies import CREDENTIALS, NAME, Operator, ProxyNamespace
-
-from .test_ownership import SECRET_NAME, somebody_registers
-from .test_refusals import MEMBER
-from .test_status import quota, refused
+from tests.support.operators import Operator
+from tests.support.workspaceproxies import (
+    CREDENTIALS,
+    MEMBER,
+    NAME,
+    SECRET_NAME,
+    ProxyNamespace,
+    is_quota_exceeded,
+    register_foreign_proxy,
+    set_quota,
+)
 
 
 def user_registers(place: ProxyNamespace) -> Registered:
     """A proxy that a user registered and has not started yet."""
-    place.proxies[NAME] = made = replace(somebody_registers(place.coderd.state), url="", status="unregistered")
+    place.proxies[NAME] = made = replace(register_foreign_proxy(place.coderd.state), url="", status="unregistered")
     return made
 
 
@@ -44,16 +50,16 @@ async def assert_left_alone(place: ProxyNamespace, operator: Operator, theirs: R
 
 @pytest.mark.parametrize("deleted", [False, True], ids=["quota is raised", "object is deleted"])
 async def test_without_a_secret_no_name_is_recorded(place: ProxyNamespace, deleted: bool) -> None:
-    await quota(place, used=1)
+    await set_quota(place, used=1)
     async with place.operator() as operator:
         await place.make()
-        assert await refused(place)
+        assert await is_quota_exceeded(place)
         await operator.wait_idle()
         proxy = await place.get()
         assert (proxy.status.proxy_name, proxy.status.registration_started, proxy.metadata.finalizers) == ("", None, [])
         theirs = user_registers(place)
         if not deleted:
-            await quota(place, used=0)
+            await set_quota(place, used=0)
             await assert_left_alone(place, operator, theirs)
             return
         await place.delete(WORKSPACE_PROXY, NAME)
@@ -65,10 +71,10 @@ async def test_a_record_is_withdrawn_when_the_secret_is_refused_later(place: Pro
     async with place.operator() as operator:
         await fail_to_register(place, operator, 1)
         assert (await place.get()).status.proxy_name == NAME
-        await quota(place, used=1)
+        await set_quota(place, used=1)
         await place.delete(SECRET, SECRET_NAME)
         await operator.later(seconds=121)
-        assert await refused(place)
+        assert await is_quota_exceeded(place)
         assert (await place.get()).status.proxy_name == ""
 
 

@@ -29,6 +29,6 @@ async def test_deployment_of_an_earlier_version_is_replaced(place: ProxyNamespac
         )
         await operator.wait_idle()
         assert await place.find(DEPLOYMENT, earlier), "pods run until others do"
-        await place.roll_out(name)
+        await place.roll_out(name=name)
         await place.gone(DEPLOYMENT, earlier)
         assert await place.find(DEPLOYMENT, name)

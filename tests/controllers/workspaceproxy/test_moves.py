@@ -8,10 +8,7 @@ from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.kinds import SECRET
 from tests.support import eventually
-from tests.support.workspaceproxies import NAME, PLANE, ProxyNamespace, strangers
-
-from .test_ownership import somebody_registers
-from .test_ways import environment
+from tests.support.workspaceproxies import NAME, PLANE, ProxyNamespace, environment, register_foreign_proxy, strangers
 
 PRIMARY = "CODER_PRIMARY_ACCESS_URL"
 
@@ -37,7 +34,7 @@ async def test_pods_stay_where_their_token_is_valid(
         case "down":
             other.state.set(failing=True)
         case "name":
-            somebody_registers(other.state)
+            register_foreign_proxy(other.state)
         case "credentials":
             await place.delete(SECRET, "other")
     async with place.operator() as operator:

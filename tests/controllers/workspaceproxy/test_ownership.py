@@ -7,21 +7,19 @@ from typing import Any
 import pytest
 
 from coder_k8s.api import WORKSPACE_PROXY
-from coder_k8s.dev.coderd_server.proxies import register
 from coder_k8s.dev.coderd_server.records import Proxy as Registered
-from coder_k8s.dev.coderd_server.state import State
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.workspaceproxies import CREDENTIALS, FINALIZER, NAME, ONE, ProxyNamespace
-
-SECRET_NAME = f"{NAME}-proxy-token"
-
-
-def somebody_registers(state: State, name: str = NAME) -> Registered:
-    made = Registered("5c7e0d2b-0000-4000-8000-000000000001", name, "Theirs", "/x.png", "", "ok", state.now())
-    register(state, replace(made, url="https://theirs.example.com"))
-    return state.proxies[name.lower()]
+from tests.support.workspaceproxies import (
+    CREDENTIALS,
+    FINALIZER,
+    NAME,
+    ONE,
+    SECRET_NAME,
+    ProxyNamespace,
+    register_foreign_proxy,
+)
 
 
 async def adopt(place: ProxyNamespace, name: str = NAME) -> None:
@@ -43,7 +41,7 @@ async def record_name(place: ProxyNamespace, name: str = NAME, **ago: float) -> 
 @pytest.mark.parametrize("name", [NAME, NAME.title()])
 async def test_a_name_that_somebody_else_has(place: ProxyNamespace, name: str) -> None:
     """Nothing is made, nothing is taken, and it goes on by itself when the name is free."""
-    theirs = somebody_registers(place.coderd.state, name)
+    theirs = register_foreign_proxy(place.coderd.state, name)
     async with place.operator() as operator:
         await place.make()
         taken = await place.condition("Stalled", "NameTaken", "True")
@@ -54,7 +52,7 @@ async def test_a_name_that_somebody_else_has(place: ProxyNamespace, name: str) -
         assert await place.find(SECRET, SECRET_NAME) is None
         assert await place.find(DEPLOYMENT, f"wsproxy-{NAME}") is None
         assert (await place.get()).metadata.finalizers == []
-        await place.event("NameTaken")
+        await place.note("NameTaken")
         place.coderd.state.delete_proxy(NAME)
         await operator.later(seconds=31)
         await place.ready(operator)
@@ -67,7 +65,7 @@ async def test_a_proxy_that_somebody_put_in_place_of_ours(place: ProxyNamespace)
         await place.make()
         await place.ready(operator)
         place.coderd.state.delete_proxy(NAME)
-        theirs = somebody_registers(place.coderd.state)
+        theirs = register_foreign_proxy(place.coderd.state)
         await operator.later(seconds=61)
         await place.condition("Registered", "NameTaken", "False")
         await place.condition("Stalled", "NameTaken", "True")
@@ -86,7 +84,7 @@ async def test_a_proxy_is_taken_over_where_that_is_asked_for(place: ProxyNamespa
         if ours == "replaced":
             await place.ready(operator)
             place.coderd.state.delete_proxy(NAME)
-        theirs = somebody_registers(place.coderd.state)
+        theirs = register_foreign_proxy(place.coderd.state)
         await operator.later(seconds=61)
         await place.condition("Stalled", "NameTaken", "True")
         place.coderd.state.set_proxy(NAME, "unreachable")
@@ -94,7 +92,7 @@ async def test_a_proxy_is_taken_over_where_that_is_asked_for(place: ProxyNamespa
         proxy = await place.ready(operator)
         assert (proxy.status.registered, proxy.status.proxy_id) == (True, theirs.id)
         assert await place.token() == place.proxies[NAME].token != theirs.token
-        assert place.coderd.url in await place.event("WorkspaceProxyAdopted")
+        assert place.coderd.url in await place.note("WorkspaceProxyAdopted")
         await operator.later(seconds=61)
         assert place.changes() == 1
         await place.delete(WORKSPACE_PROXY, NAME)
@@ -104,7 +102,7 @@ async def test_a_proxy_is_taken_over_where_that_is_asked_for(place: ProxyNamespa
 
 async def test_a_proxy_that_runs_is_not_taken_over(place: ProxyNamespace) -> None:
     """A new token would disconnect its pods."""
-    theirs = somebody_registers(place.coderd.state)
+    theirs = register_foreign_proxy(place.coderd.state)
     async with place.operator() as operator:
         await place.make()
         await adopt(place)
@@ -142,7 +140,7 @@ async def test_what_another_object_has_cannot_be_taken_over(place: ProxyNamespac
 
 async def test_two_objects_that_ask_for_one_proxy_at_once(place: ProxyNamespace) -> None:
     """The older one gets it, and nothing happens to it by the other."""
-    theirs = somebody_registers(place.coderd.state)
+    theirs = register_foreign_proxy(place.coderd.state)
     place.coderd.state.set_proxy(NAME, "unreachable")
     for name in ("older", "younger"):
         await place.make(name, bootstrap={**place.bootstrap, "proxyName": NAME})
@@ -164,7 +162,7 @@ async def test_two_objects_that_ask_for_one_proxy_at_once(place: ProxyNamespace)
 @pytest.mark.parametrize("evidence", ["created before", "in use", "of another object"])
 async def test_a_recorded_name_is_no_right_to_the_proxy_of_somebody_else(place: ProxyNamespace, evidence: str) -> None:
     """After a crash nothing but the name is recorded; meanwhile somebody else has it."""
-    theirs = somebody_registers(place.coderd.state)
+    theirs = register_foreign_proxy(place.coderd.state)
     if evidence == "created before":
         place.proxies[NAME] = theirs = replace(theirs, url="")
     await place.make()
@@ -190,7 +188,7 @@ async def test_a_recorded_name_is_no_right_to_the_proxy_of_somebody_else(place: 
 async def test_a_recorded_name_finds_the_proxy_that_was_registered_by_it(place: ProxyNamespace) -> None:
     await place.make()
     await record_name(place, seconds=1)
-    place.proxies[NAME] = ours = replace(somebody_registers(place.coderd.state), url="")
+    place.proxies[NAME] = ours = replace(register_foreign_proxy(place.coderd.state), url="")
     async with place.operator() as operator:
         await place.ready(operator)
         assert (await place.get()).status.proxy_id == ours.id
@@ -238,12 +236,12 @@ async def test_two_objects_that_want_one_name(place: ProxyNamespace) -> None:
 
 async def test_a_name_without_an_id_deletes_nothing_of_somebody_else(place: ProxyNamespace) -> None:
     """An object that goes before its registration was found out about."""
-    theirs = somebody_registers(place.coderd.state)
+    theirs = register_foreign_proxy(place.coderd.state)
     await place.make()
     await record_name(place, seconds=59)
     await place.delete(WORKSPACE_PROXY, NAME)
     async with place.operator():
         await place.gone(WORKSPACE_PROXY, NAME)
-        assert "not certain" in await place.event("WorkspaceProxyLeaked")
+        assert "not certain" in await place.note("WorkspaceProxyLeaked")
     assert place.proxies == {NAME: theirs}
     assert place.coderd.state.count("DELETE", ONE) == 0

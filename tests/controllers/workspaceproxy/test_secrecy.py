@@ -7,9 +7,7 @@ import pytest
 from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.coderd.connections import Limits
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
-from tests.support.workspaceproxies import CREDENTIALS, NAME, ProxyNamespace
-
-SECRET_NAME = f"{NAME}-proxy-token"
+from tests.support.workspaceproxies import CREDENTIALS, NAME, SECRET_NAME, ProxyNamespace
 
 
 async def test_tokens_stay_in_their_secrets(place: ProxyNamespace, caplog: pytest.LogCaptureFixture) -> None:
@@ -21,7 +19,7 @@ async def test_tokens_stay_in_their_secrets(place: ProxyNamespace, caplog: pytes
         await place.ready(operator)
         secrets.add(place.proxies[NAME].token)
         await place.put_secret(SECRET_NAME, token="lost")
-        await place.event("WorkspaceProxyTokenRegenerated")
+        await place.note("WorkspaceProxyTokenRegenerated")
         await place.ready(operator)
         secrets.add(token := place.proxies[NAME].token)
         troubles = ({"failing": True}, {"cut": True}, {"latency": 3}, {"rate_limited": True}, {"database_down": True})
@@ -44,10 +42,10 @@ async def test_tokens_stay_in_their_secrets(place: ProxyNamespace, caplog: pytes
         texts.append(operator.metrics())
         await place.delete(SECRET, CREDENTIALS)
         await place.delete(WORKSPACE_PROXY, NAME)
-        await place.event("WorkspaceProxyNotDeregistered")
+        await place.note("WorkspaceProxyNotDeregistered")
         await operator.later(minutes=5)
         await place.gone(WORKSPACE_PROXY, NAME)
-        await place.event("WorkspaceProxyLeaked")
+        await place.note("WorkspaceProxyLeaked")
         texts.append(str(await place.events()))
     own = [record for record in caplog.records if not record.name.startswith("aiohttp")]
     texts += [record.getMessage() + str(record.__dict__) for record in own]

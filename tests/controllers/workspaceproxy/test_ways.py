@@ -1,7 +1,6 @@
 """The three ways to a token, and from one to another."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
@@ -11,11 +10,20 @@ from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
 from coder_k8s.kube.objects import Kind, Unstructured
 from tests.support import eventually
-from tests.support.workspaceproxies import CREDENTIALS, FINALIZER, NAME, PLANE, ProxyNamespace, strangers
+from tests.support.workspaceproxies import (
+    CREDENTIALS,
+    FINALIZER,
+    NAME,
+    PLANE,
+    SECRET_NAME,
+    ProxyNamespace,
+    container,
+    environment,
+    strangers,
+)
 
 CHECKSUM = "checksum/proxy-token"
 PRIMARY = "https://coder.example.com"
-SECRET_NAME = f"{NAME}-proxy-token"
 
 
 @pytest.fixture(autouse=True)
@@ -23,16 +31,6 @@ def no_strangers(place: ProxyNamespace) -> Iterator[None]:
     """Whichever way a proxy goes, its Coder is shown no token of another."""
     yield
     assert not strangers(place.coderd)
-
-
-def container(deployment: Unstructured) -> dict[str, Any]:
-    [found] = deployment.manifest["spec"]["template"]["spec"]["containers"]
-    assert isinstance(found, dict)
-    return found
-
-
-def environment(deployment: Unstructured) -> dict[str, Any]:
-    return {entry["name"]: entry.get("value") or entry["valueFrom"] for entry in container(deployment)["env"]}
 
 
 def checksum(deployment: Unstructured) -> str | None:
@@ -71,9 +69,9 @@ async def test_a_token_that_is_given(place: ProxyNamespace) -> None:
         assert proxy.status.proxy_token_secret_ref.name == "given"
         assert (await place.conditions())["Registered"] == ("Unknown", "NotManaged")
         await operator.wait_idle()
-        before = operator.writes()
+        before = operator.write_requests()
         await operator.later(hours=1)
-        assert operator.writes() == before
+        assert operator.write_requests() == before
         await place.put_secret("given", t="id:second")
         await rolled(place, "id:second")
     assert place.coderd.state.requests.total() == 0
@@ -105,11 +103,11 @@ async def test_a_proxy_registered_with_given_credentials(place: ProxyNamespace) 
         assert (proxy.status.registered, proxy.status.proxy_id) == (True, registered.id)
         assert (proxy.status.phase, proxy.status.ready_replicas) == ("Ready", 2)
         assert proxy.metadata.finalizers == [FINALIZER]
-        assert NAME in await place.event("WorkspaceProxyRegistered")
+        assert NAME in await place.note("WorkspaceProxyRegistered")
         await operator.wait_idle()
-        before = operator.writes()
+        before = operator.write_requests()
         await operator.later(seconds=61)
-        assert operator.writes() == before
+        assert operator.write_requests() == before
     assert (place.registrations(), place.changes()) == (1, 0)
 
 
@@ -123,7 +121,7 @@ async def test_a_proxy_of_a_control_plane(place: ProxyNamespace) -> None:
         await place.condition("Registered", "OperatorAccessNotReady", "False")
         await place.condition("Stalled", "Progressing", "False")
         assert place.coderd.state.requests.total() == 0
-        await place.say_plane(operatorAccessReady=True)
+        await place.set_plane_status(operatorAccessReady=True)
         proxy = await place.ready(operator)
         deployment = await place.deployment()
     assert container(deployment)["image"] == "coder:v2.36.1"
@@ -221,11 +219,11 @@ async def test_to_another_coder(place: ProxyNamespace, secret: str) -> None:
             assert (await place.get()).status.retiring_proxies == []
             if secret == CREDENTIALS:
                 assert NAME in place.proxies
-                assert place.coderd.url in await place.event("WorkspaceProxyLeaked")
+                assert place.coderd.url in await place.note("WorkspaceProxyLeaked")
                 assert place.coderd.state.requests.total() == asked
             else:
                 assert place.proxies == {}
-                await place.event("WorkspaceProxyDeregistered")
+                await place.note("WorkspaceProxyDeregistered")
         assert (place.coderd.state.heard, other.state.heard) == ({place.coderd.state.token}, {other.state.token})
 
 
