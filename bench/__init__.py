@@ -1,1 +1,1 @@
-"""What the operator costs, measured on a real API server: `make bench` writes docs/performance.md."""
+"""Benchmarks of the operator with a real API server. `make bench` writes docs/performance.md."""

@@ -22,18 +22,18 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 DOCS = ROOT / "docs"
 TRIAL = ROOT / "build" / "bench"
-"""Where a short run leaves its results and its page."""
+"""Directory for the results and the page of a short run."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """Something to measure, each run for itself."""
+    """A measurement with one or more runs."""
 
     figures: type[Any]
-    tell: Callable[[Sequence[Any]], Section]
+    section: Callable[[Sequence[Any]], Section]
     runs: Sequence[Callable[[], Awaitable[Any]]]
     short: Callable[[], Awaitable[Any]]
-    """One small run, to see that it works."""
+    """One small run, to test the scenario."""
 
 
 def each(run: Callable[..., Awaitable[Any]], *numbers: int) -> list[Callable[[], Awaitable[Any]]]:
@@ -42,27 +42,27 @@ def each(run: Callable[..., Awaitable[Any]], *numbers: int) -> list[Callable[[],
 
 SCENARIOS: Mapping[str, Scenario] = {
     "converge": Scenario(
-        converge.Figures, converge.tell, each(converge.run, 100, 300, 1000, 3000), partial(converge.run, 20)
+        converge.Figures, converge.section, each(converge.run, 100, 300, 1000, 3000), partial(converge.run, 20)
     ),
     "restart": Scenario(
-        restart.Figures, restart.tell, each(restart.run, 100, 300, 1000, 3000), partial(restart.run, 20)
+        restart.Figures, restart.section, each(restart.run, 100, 300, 1000, 3000), partial(restart.run, 20)
     ),
-    "repair": Scenario(repair.Figures, repair.tell, each(repair.run, 100, 300, 1000), partial(repair.run, 20, 40)),
+    "repair": Scenario(repair.Figures, repair.section, each(repair.run, 100, 300, 1000), partial(repair.run, 20, 40)),
     "idle": Scenario(
         idle.Figures,
-        idle.tell,
+        idle.section,
         each(partial(idle.run, seconds=300), 100, 300, 1000),
         partial(idle.run, 20, seconds=5),
     ),
-    "noise": Scenario(noise.Figures, noise.tell, each(noise.run, 100, 300, 1000), partial(noise.run, 20, 100, 5)),
-    "storm": Scenario(storm.Figures, storm.tell, each(storm.run, 100, 300, 1000), partial(storm.run, 20, 10)),
-    "coderd": Scenario(coderd.Figures, coderd.tell, [coderd.run], partial(coderd.run, 2, 6, 10)),
-    "startup": Scenario(startup.Figures, startup.tell, [startup.run], partial(startup.run, 2)),
+    "noise": Scenario(noise.Figures, noise.section, each(noise.run, 100, 300, 1000), partial(noise.run, 20, 100, 5)),
+    "storm": Scenario(storm.Figures, storm.section, each(storm.run, 100, 300, 1000), partial(storm.run, 20, 10)),
+    "coderd": Scenario(coderd.Figures, coderd.section, [coderd.run], partial(coderd.run, 2, 6, 10)),
+    "startup": Scenario(startup.Figures, startup.section, [startup.run], partial(startup.run, 2)),
 }
 
 
 def measure(name: str, runs: Sequence[Callable[[], Awaitable[Any]]], results: Path) -> None:
-    """Run a scenario, and after every run keep what it found so far."""
+    """Run a scenario, and save the results after each run."""
     found: list[Any] = []
     for number, run in enumerate(runs, 1):
         say(f"{name}, {number} of {len(runs)}")
@@ -72,14 +72,14 @@ def measure(name: str, runs: Sequence[Callable[[], Awaitable[Any]]], results: Pa
 
 
 def pages(results: Path) -> dict[str, str]:
-    """The page and its plots by file name, made of all results that there are."""
+    """Return the page and its plots by file name, from all available results."""
     sections, machines = [], []
     for name, scenario in SCENARIOS.items():
         file = results / f"{name}.json"
         if file.exists():
             result = msgspec.json.decode(file.read_bytes())
             machines.append(f"{result['machine']}, {result['measured']}")
-            sections.append(scenario.tell([msgspec.convert(run, scenario.figures) for run in result["runs"]]))
+            sections.append(scenario.section([msgspec.convert(run, scenario.figures) for run in result["runs"]]))
     plots = {f"performance/{name}.svg": svg for section in sections for name, svg in section.plots.items()}
     return {"performance.md": page("; ".join(dict.fromkeys(machines)), sections), **plots}
 
@@ -91,7 +91,7 @@ def write_pages(results: Path, docs: Path) -> None:
 
 
 def machine() -> str:
-    """What the figures were measured on."""
+    """Return a description of the machine."""
     processor = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     name = processor[1] if processor else platform.machine()
@@ -101,15 +101,15 @@ def machine() -> str:
 def main() -> None:
     names = ",".join(SCENARIOS)
     parser = argparse.ArgumentParser(prog="bench", description="Measure the operator and write docs/performance.md.")
-    parser.add_argument("--only", default=names, metavar="NAME,...", help=f"what to measure, of {names}")
+    parser.add_argument("--only", default=names, metavar="NAME,...", help=f"scenarios to run; available: {names}")
     parser.add_argument(
-        "--short", action="store_true", help=f"try it out with a few objects; see {TRIAL.name} in build"
+        "--short", action="store_true", help=f"run with a few objects; results are in build/{TRIAL.name}"
     )
-    parser.add_argument("--report", action="store_true", help="measure nothing: put the results there are into words")
+    parser.add_argument("--report", action="store_true", help="write the page from existing results, without measuring")
     given = parser.parse_args()
     chosen = given.only.split(",")
     if unknown := set(chosen) - set(SCENARIOS):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {names}")
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; available: {names}")
     results, docs = (TRIAL, TRIAL) if given.short else (RESULTS, DOCS)
     results.mkdir(parents=True, exist_ok=True)
     for name in [] if given.report else chosen:

@@ -1,4 +1,4 @@
-"""The least that anybody could do: `python -m bench.floor KUBECONFIG WORKERS STATUS`.
+"""A minimal baseline: `python -m bench.floor KUBECONFIG WORKERS STATUS`.
 
 For each control plane that a watch shows, it writes the objects that the operator would write, and the status of the
 file. It has the client and the concurrency of the operator, and decides nothing.

@@ -49,7 +49,7 @@ class CoderdTarget:
 
     @contextmanager
     def operator(self, *flags: str) -> Iterator[OperatorProcess]:
-        """The operator as a process, told to stop when the context ends."""
+        """Run the operator as a process until the context ends."""
         lease = f"--leader-election-namespace={NAMESPACE}"
         operator = OperatorProcess(f"operator-{next(self._number)}", self.folder, self.kubeconfig, lease, *flags)
         operator.start()
@@ -81,7 +81,7 @@ class CoderdTarget:
         """Create control planes, and return when the operator, or whoever plays it, is done with each."""
         names = [manifest["metadata"]["name"] for manifest in manifests]
         async with self.informer(CONTROL_PLANE) as cache:
-            waiting = asyncio.create_task(_told(cache, names))
+            waiting = asyncio.create_task(_reported(cache, names))
             await self.make(CONTROL_PLANE, manifests)
             await waiting
 
@@ -167,16 +167,16 @@ def say(words: str) -> None:
     sys.stderr.write(f"bench: {words}\n")
 
 
-async def _told(cache: Informer[CoderControlPlane], names: Iterable[str]) -> None:
+async def _reported(cache: Informer[CoderControlPlane], names: Iterable[str]) -> None:
     """Return when these have a status about their present spec, which the operator writes last."""
     left, done = set(names), asyncio.Event()
 
-    def look(change: Change[CoderControlPlane]) -> None:
+    def on_change(change: Change[CoderControlPlane]) -> None:
         if change.new is not None and change.new.status.observed_generation == change.new.metadata.generation:
             left.discard(change.key.name)
         if not left:
             done.set()
 
-    cache.listen(look)
+    cache.listen(on_change)
     async with asyncio.timeout(PATIENCE):
         await done.wait()

@@ -1,4 +1,4 @@
-"""The words and tables of docs/performance.md."""
+"""The text and tables of docs/performance.md."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,18 +6,18 @@ import msgspec
 
 
 class Verdict(msgspec.Struct, kw_only=True):
-    """A target beside what was found."""
+    """A target and the measured result."""
 
     name: str
     target: str
     found: str
     met: bool
     limit: str = ""
-    """What limits it, for when it is missed."""
+    """Explanation of a missed target."""
 
 
 class Section(msgspec.Struct, kw_only=True):
-    """One measurement as the reader sees it."""
+    """The section of one scenario."""
 
     title: str
     text: str
@@ -27,7 +27,7 @@ class Section(msgspec.Struct, kw_only=True):
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table; all but the first column are figures."""
+    """Return a Markdown table; all columns except the first are numbers."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
@@ -37,19 +37,19 @@ def page(machine: str, sections: Sequence[Section]) -> str:
     missed = [verdict for verdict in verdicts if not verdict.met]
     parts = [
         "# Performance",
-        "What the operator costs, measured on a real kube-apiserver and etcd on one machine, which they share with the "
-        "operator and with the program that plays the users. `make bench` measures anew and writes this page; the raw "
-        "figures are in `bench/results`. Figures of different machines do not compare: look at the "
-        "ratios within a run.",
+        "Resource usage of the operator, measured with a real kube-apiserver and etcd. They run on the same machine "
+        "as the operator and the program that simulates users. `make bench` runs the measurements and writes this "
+        "page; the raw results are in `bench/results`. Do not compare results of different machines; compare ratios "
+        "within one run.",
         f"Measured on {machine}.",
         "## Targets",
         table(
-            ["what", "target", "found", ""],
+            ["metric", "target", "measured", "result"],
             [(each.name, each.target, each.found, "met" if each.met else "**missed**") for each in verdicts],
         ),
     ]
     if missed:
-        parts += ["What limits those that were missed:", "\n".join(f"- {each.name}: {each.limit}" for each in missed)]
+        parts += ["Causes of missed targets:", "\n".join(f"- {each.name}: {each.limit}" for each in missed)]
     for section in sections:
         parts += [f"## {section.title}", section.text]
         parts += [f"![{name}](performance/{name}.svg)" for name in section.plots]

@@ -1,4 +1,4 @@
-"""coderd: what many provisioners ask of it at rest, and how long all of their keys take to be replaced."""
+"""coderd: requests of many provisioners in steady state, and the duration of rotating all their keys."""
 
 import asyncio
 import base64
@@ -23,9 +23,9 @@ from tests.support.rotations import secret_of
 PLANES = 20
 PROVISIONERS = 500
 REST = 120.0
-"""Seconds: as often as a coderd is asked."""
+"""Seconds between requests to a coderd."""
 LIMIT = 5.0
-"""Requests per minute that a control plane should cost its coderd at rest."""
+"""Maximum requests per minute to a coderd in steady state."""
 Coderds = dict[str, CoderdServer]
 
 
@@ -35,11 +35,11 @@ class Figures(msgspec.Struct, kw_only=True):
     made: float
     """Seconds until every provisioner was ready."""
     rest: float
-    """Seconds of rest."""
+    """Seconds of steady state."""
     asked: dict[str, int]
-    """What all coderds were asked in that time, by method and route."""
+    """Requests to all coderds in that time, by method and route."""
     rotated: float
-    """Seconds until every key was replaced and the last old one was deleted."""
+    """Seconds until all keys were rotated and all old keys deleted."""
     asked_to_rotate: int
 
     @property
@@ -106,7 +106,7 @@ async def _make_plane(here: CoderdTarget, name: str, coderd: CoderdServer) -> No
 
 @asynccontextmanager
 async def pods(here: CoderdTarget, coderds: Coderds, seen: Informer[CoderProvisioner]) -> AsyncIterator[None]:
-    """Lets every Deployment roll out at once; a provisioner's daemon logs in with the key that its Secret has then."""
+    """Completes every rollout immediately; the daemon of a provisioner connects with the current key in its Secret."""
     waiting: asyncio.Queue[Unstructured] = asyncio.Queue()
 
     async def work() -> None:
@@ -128,7 +128,7 @@ async def pods(here: CoderdTarget, coderds: Coderds, seen: Informer[CoderProvisi
 
 
 async def _log_in(here: CoderdTarget, coderd: CoderdServer, deployment: Unstructured) -> None:
-    """The new daemon comes, the old one goes."""
+    """Connect the new daemon and disconnect the old one."""
     secret = await here.admin.get(SECRET, Key(MANY, secret_of(deployment.manifest["spec"]["template"])))
     old = [daemon.id for daemon in coderd.state.daemons.values() if daemon.name == deployment.metadata.name]
     coderd.state.log_in(deployment.metadata.name, base64.b64decode(secret.manifest["data"]["key"]).decode())
@@ -158,7 +158,7 @@ def _asked(coderds: Coderds) -> Counter[str]:
     return total
 
 
-def tell(runs: Sequence[Figures]) -> Section:
+def section(runs: Sequence[Figures]) -> Section:
     [run] = runs
     rows = [
         (f"`{name}`", f"{count * 60 / run.rest / run.planes:.2f}")
@@ -166,19 +166,19 @@ def tell(runs: Sequence[Figures]) -> Section:
     ]
     text = "\n\n".join(
         (
-            f"{run.provisioners} provisioners on {run.planes} control planes, each with a stand-in for coderd, and "
-            f"pods that are ready at once. All were ready after {run.made:.0f} s. To replace every key took "
-            f"{run.rotated:.0f} s and {run.asked_to_rotate / run.provisioners:.1f} requests for each; old keys are "
-            "deleted when coderd was seen to have no daemon on them, which is looked at every 10 seconds.",
-            f"Requests per minute to one coderd at rest, in {run.rest:.0f} s:",
+            f"{run.provisioners} provisioners on {run.planes} control planes, each with a simulator of coderd, and "
+            f"pods that are ready immediately. All were ready after {run.made:.0f} s. Rotating all keys took "
+            f"{run.rotated:.0f} s and {run.asked_to_rotate / run.provisioners:.1f} requests per key; old keys are "
+            "deleted when coderd reports no daemon for them, which is checked every 10 seconds.",
+            f"Requests per minute to one coderd in steady state, measured for {run.rest:.0f} s:",
             table(["request", "per minute"], rows),
         )
     )
     verdict = Verdict(
-        name="requests per minute to a coderd at rest",
+        name="requests per minute to a coderd in steady state",
         target=f"≤ {LIMIT:g}",
         found=f"{run.per_minute:.1f}",
         met=run.per_minute <= LIMIT,
-        limit="entitlements, keys and daemons are asked for every 2 minutes each.",
+        limit="entitlements, keys and daemons are each requested every 2 minutes.",
     )
     return Section(title="coderd", text=text, verdicts=[verdict])

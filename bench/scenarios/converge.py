@@ -1,4 +1,4 @@
-"""Converge: many control planes at once, beside the least that anybody could do for them."""
+"""Converge: create many control planes at once, compared with a minimal baseline."""
 
 import sys
 import time
@@ -17,26 +17,26 @@ from coder_k8s.dev.processes import Process
 from coder_k8s.kube.objects import Key, Manifest
 
 WORKERS = 8
-"""As many as the operator has unless told otherwise."""
+"""The default of the operator."""
 WALL_LIMIT, CPU_LIMIT, GROWTH_LIMIT = 1.15, 5.0, 1.5
 BASE_MEMORY, MEMORY_EACH = 60.0, 0.025
 REQUESTS = len(CHILDREN) + 1
-"""What a control plane needs: each child is created, and the status is written once."""
+"""Writes per control plane: each child is created, and the status is written once."""
 
 
 class Spent(msgspec.Struct, kw_only=True):
-    """What it took to bring all of them to rest."""
+    """Cost until all control planes are in steady state."""
 
     wall: float
     """Seconds from the first create to the last status."""
     cpu: float
-    """Seconds of whoever wrote the objects."""
+    """CPU seconds of the operator or the baseline."""
     server_cpu: float
-    """Seconds of the API server."""
+    """CPU seconds of the API server."""
     requests: dict[str, int]
-    """By verb and resource, without those of the user."""
+    """Requests by verb and resource, without those of the user."""
     idle: float
-    """Megabytes before the first of them."""
+    """Megabytes before the first control plane."""
     peak: float
 
 
@@ -51,7 +51,7 @@ class Figures(msgspec.Struct, kw_only=True):
 
     @property
     def cpu(self) -> float:
-        """Milliseconds of the operator for each."""
+        """CPU milliseconds of the operator per control plane."""
         return self.operator.cpu / self.number * 1000
 
     @property
@@ -75,7 +75,7 @@ async def run(number: int) -> Figures:
 
 
 async def measure(here: CoderdTarget, writer: Process, wanted: list[Manifest]) -> Spent:
-    """What a process spends that brings new control planes to rest."""
+    """Measure the cost of a process until new control planes are in steady state."""
     server = here.cluster.apiserver.pid
     asked, before, server_before = samples.requests(here.cluster), samples.usage(writer.pid), samples.usage(server)
     began = time.monotonic()
@@ -96,14 +96,14 @@ async def measure(here: CoderdTarget, writer: Process, wanted: list[Manifest]) -
 
 
 def writes(spent: Spent) -> int:
-    """Requests that could have changed something."""
+    """Count write requests."""
     verbs = ("POST", "PUT", "PATCH", "APPLY", "DELETE")
     return sum(count for name, count in spent.requests.items() if name.split()[0] in verbs)
 
 
 @contextmanager
 def bare_loop(here: CoderdTarget, status: Manifest) -> Iterator[Process]:
-    """The floor, as a process of its own like the operator."""
+    """Run the baseline as a separate process, like the operator."""
     file, log = here.folder / "status.json", here.folder / "floor.log"
     file.write_bytes(msgspec.json.encode(status))
     command: list[str | Path] = [sys.executable, "-m", "bench.floor", here.kubeconfig, str(WORKERS), file]
@@ -117,21 +117,21 @@ def bare_loop(here: CoderdTarget, status: Manifest) -> Iterator[Process]:
 
 
 async def _status(here: CoderdTarget) -> Manifest:
-    """What the operator says of a control plane that it has just made."""
+    """Return the status that the operator writes for a new control plane."""
     manifest = await here.admin.get_manifest(CONTROL_PLANE, Key(MANY, "plane-0"))
     status: Manifest = manifest["status"]
     return status
 
 
-def tell(runs: Sequence[Figures]) -> Section:
+def section(runs: Sequence[Figures]) -> Section:
     header = [
         "control planes",
         "s",
         "per s",
-        "floor, s",
-        "of the floor",
+        "baseline, s",
+        "ratio",
         "CPU ms each",
-        "floor",
+        "baseline",
         "API server",
         "RSS MB",
     ]
@@ -153,18 +153,18 @@ def tell(runs: Sequence[Figures]) -> Section:
     asked = ", ".join(f"{name} {count / most.number:.2f}" for name, count in sorted(most.operator.requests.items()))
     text = "\n\n".join(
         (
-            "So many control planes are created at once, 16 at a time, until each has its ServiceAccount, Role, "
-            "RoleBinding, Deployment and Service, and a status that says so. The floor is a loop with the same client "
-            f"and as many workers ({WORKERS}), which writes the same objects and decides nothing.",
+            "Creates this number of control planes, 16 at a time, and waits until each has its ServiceAccount, Role, "
+            "RoleBinding, Deployment and Service, and its status. The baseline is a loop with the same client and "
+            f"number of workers ({WORKERS}) that only writes the same objects.",
             table(header, rows),
-            f"Requests per control plane with {most.number}, as the API server counts them: {asked}.",
+            f"Requests per control plane with {most.number}, as counted by the API server: {asked}.",
         )
     )
     return Section(title="Converge", text=text, verdicts=_verdicts(runs), plots=_plots(runs))
 
 
 def _growth(runs: Sequence[Figures], spent: Callable[[Figures], float]) -> float:
-    """How much more is spent on each of many than on each of few."""
+    """Return the growth of the cost per control plane from the smallest to the largest run."""
     few, many = runs[0], runs[-1]
     return spent(many) / many.number / (spent(few) / few.number)
 
@@ -179,41 +179,41 @@ def _verdicts(runs: Sequence[Figures]) -> list[Verdict]:
     share = ratio.operator.cpu / (ratio.operator.cpu + ratio.operator.server_cpu)
     return [
         Verdict(
-            name="wall time to converge, of the floor",
+            name="wall time to converge, relative to the baseline",
             target=f"≤ {WALL_LIMIT}",
             found=f"{ratio.ratio:.3f} (N = {ratio.number})",
             met=ratio.ratio <= WALL_LIMIT,
-            limit=f"the operator shares the processors with the API server and takes {share:.0%} of what both use; "
-            f"the floor takes {ratio.floor.cpu / ratio.operator.cpu:.0%} of the operator's part.",
+            limit=f"the operator shares the CPU with the API server and uses {share:.0%} of their total; "
+            f"the baseline uses {ratio.floor.cpu / ratio.operator.cpu:.0%} of the operator's CPU time.",
         ),
         Verdict(
             name="writes per control plane",
             target=f"{REQUESTS}",
             found=f"{requests.requests:.2f} (N = {requests.number})",
             met=round(requests.requests, 1) == REQUESTS,
-            limit="passes that were disturbed by a change on the way write their status again.",
+            limit="reconciles that are interrupted by a change write the status again.",
         ),
         Verdict(
             name="operator CPU per control plane",
             target=f"< {CPU_LIMIT:g} ms",
             found=f"{cpu.cpu:.1f} ms (N = {cpu.number})",
             met=cpu.cpu < CPU_LIMIT,
-            limit=f"{cpu.floor.cpu / cpu.number * 1000:.1f} ms are the HTTP client's, which the floor spends too.",
+            limit=f"{cpu.floor.cpu / cpu.number * 1000:.1f} ms are spent in the HTTP client, also by the baseline.",
         ),
         Verdict(
-            name=f"the same with {runs[-1].number}, of that with {runs[0].number}",
+            name=f"the same with {runs[-1].number}, relative to {runs[0].number}",
             target="flat (≤ 1.2)",
             found=f"{growth:.2f}",
             met=growth <= 1.2,
-            limit=f"in the same run the CPU per control plane of the floor grew by the factor {floor:.2f}, "
-            f"and that of the API server by {server:.2f}.",
+            limit=f"in the same run, CPU per control plane grew by a factor of {floor:.2f} for the baseline and "
+            f"{server:.2f} for the API server.",
         ),
         Verdict(
             name="peak memory",
             target=f"< {BASE_MEMORY:g} MB + {MEMORY_EACH * 1000:g} KB each",
             found=f"{memory.operator.peak:.0f} of {memory.memory_limit:.0f} MB (N = {memory.number})",
             met=memory.operator.peak < memory.memory_limit,
-            limit=f"{memory.operator.idle:.0f} MB are Python and its libraries before the first object.",
+            limit=f"{memory.operator.idle:.0f} MB are used by Python and its libraries before the first object.",
         ),
     ]
 
@@ -226,7 +226,7 @@ def _plots(runs: Sequence[Figures]) -> dict[str, str]:
             "s",
             {
                 "operator": [(run.number, run.operator.wall) for run in runs],
-                "floor": [(run.number, run.floor.wall) for run in runs],
+                "baseline": [(run.number, run.floor.wall) for run in runs],
             },
         ),
         "converge-cpu": chart(
@@ -236,7 +236,7 @@ def _plots(runs: Sequence[Figures]) -> dict[str, str]:
             {
                 "API server": [(run.number, run.operator.server_cpu / run.number * 1000) for run in runs],
                 "operator": [(run.number, run.cpu) for run in runs],
-                "floor": [(run.number, run.floor.cpu / run.number * 1000) for run in runs],
+                "baseline": [(run.number, run.floor.cpu / run.number * 1000) for run in runs],
                 "target": [(run.number, CPU_LIMIT) for run in runs],
             },
             dashed=["target"],

@@ -17,7 +17,7 @@ class Figures(msgspec.Struct, kw_only=True):
     number: int
     seconds: float
     writes: int
-    """Requests that could have changed something, but for the Lease."""
+    """Write requests, except for the Lease."""
     leases: int
     requests: dict[str, int]
     cpu: float
@@ -55,7 +55,7 @@ async def _leases(operator: OperatorProcess) -> int:
     return int(await operator.count("rest_client_requests_total", method="PUT"))
 
 
-def tell(runs: Sequence[Figures]) -> Section:
+def section(runs: Sequence[Figures]) -> Section:
     header = [
         "control planes",
         "seconds",
@@ -78,12 +78,12 @@ def tell(runs: Sequence[Figures]) -> Section:
         for run in runs
     ]
     wrote = sum(run.writes for run in runs)
-    text = "Nothing happens, and the operator is left alone. A watch ends and is opened anew every 5 to 10 minutes.\n\n"
+    text = "The cluster is in steady state. Each watch ends after 5 to 10 minutes and is started again.\n\n"
     verdict = Verdict(
-        name="writes at rest, but for the Lease",
+        name="writes in steady state, except for the Lease",
         target="0",
         found=str(wrote),
         met=wrote == 0,
-        limit="something changes by itself.",
+        limit="an object keeps changing.",
     )
     return Section(title="Idle", text=text + table(header, rows), verdicts=[verdict])

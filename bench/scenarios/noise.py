@@ -1,4 +1,4 @@
-"""Noise: thousands of Secrets and ConfigMaps that are nobody's business, and that change all the time."""
+"""Noise: thousands of unrelated Secrets and ConfigMaps that change all the time."""
 
 import asyncio
 import base64
@@ -93,34 +93,34 @@ def _each_change(run: Figures) -> float:
     return (run.noisy.rest_cpu - run.quiet.rest_cpu) / 60 / CHURN
 
 
-def tell(runs: Sequence[Figures]) -> Section:
-    header = ["control planes", "", "CPU from exec until made, s", "CPU at rest, ms per min", "RSS MB"]
+def section(runs: Sequence[Figures]) -> Section:
+    header = ["control planes", "", "CPU from exec until created, s", "CPU in steady state, ms per min", "RSS MB"]
     rows = [
         (run.number, name, f"{cost.cpu:.2f}", f"{cost.rest_cpu:.0f}", f"{cost.resident:.1f}")
         for run in runs
-        for name, cost in (("alone", run.quiet), (f"with {run.strangers} strangers", run.noisy))
+        for name, cost in (("alone", run.quiet), (f"with {run.strangers} unrelated objects", run.noisy))
     ]
     memory, cpu = max(runs, key=lambda run: run.memory), max(runs, key=lambda run: run.cpu)
     text = (
-        f"Half of the strangers are Secrets of {SIZE // 1000} KB, half are ConfigMaps, and {CHURN:g} of them change "
-        "per second. The operator watches the metadata of all of them, because a control plane could name any.\n\n"
+        f"Half of the unrelated objects are Secrets of {SIZE // 1000} KB, half are ConfigMaps, and {CHURN:g} of them "
+        "change per second. The operator watches the metadata of all of them, as a control plane can reference any.\n\n"
     )
     each = (memory.noisy.resident - memory.quiet.resident) * 1e6 / memory.strangers
     verdicts = [
         Verdict(
-            name="memory with strangers around, of without",
+            name="memory with unrelated objects, relative to without",
             target=f"≤ {LIMIT}",
             found=f"{memory.memory:.2f} (N = {memory.number})",
             met=memory.memory <= LIMIT,
-            limit=f"name and version of each stranger: {each:.0f} bytes.",
+            limit=f"name and version of each unrelated object: {each:.0f} bytes.",
         ),
         Verdict(
-            name="CPU with strangers around, of without",
+            name="CPU with unrelated objects, relative to without",
             target=f"≤ {LIMIT}",
             found=f"{cpu.cpu:.2f} (N = {cpu.number})",
             met=cpu.cpu <= LIMIT,
-            limit=f"the first list and every change come as JSON, which has to be read to be dropped: "
-            f"{cpu.noisy.cpu - cpu.quiet.cpu:.2f} s in all, and {_each_change(cpu):.2f} ms for a change at rest.",
+            limit="the initial list and every change are JSON, which must be decoded before it is dropped: "
+            f"{cpu.noisy.cpu - cpu.quiet.cpu:.2f} s in total, and {_each_change(cpu):.2f} ms for each change.",
         ),
     ]
     return Section(title="Noise", text=text + table(header, rows), verdicts=verdicts)

@@ -19,7 +19,7 @@ class Figures(msgspec.Struct, kw_only=True):
     ready: float
     """Seconds from exec until `/readyz` says so."""
     rest: float
-    """Seconds from exec until each was looked at."""
+    """Seconds from exec until each was reconciled."""
     cpu: float
     """Seconds until then."""
     writes: int
@@ -57,8 +57,8 @@ async def measure(here: CoderdTarget, number: int) -> Figures:
         )
 
 
-def tell(runs: Sequence[Figures]) -> Section:
-    header = ["control planes", "ready after, s", "all looked at, s", "CPU, s", "requests", "writes", "RSS MB"]
+def section(runs: Sequence[Figures]) -> Section:
+    header = ["control planes", "ready after, s", "all reconciled, s", "CPU, s", "requests", "writes", "RSS MB"]
     rows = [
         (
             run.number,
@@ -72,12 +72,12 @@ def tell(runs: Sequence[Figures]) -> Section:
         for run in runs
     ]
     most = max(runs, key=lambda run: run.writes)
-    text = "An operator starts where all is as it should be. Times count from exec.\n\n" + table(header, rows)
+    text = "Starts an operator in a cluster in steady state. Times are measured from exec.\n\n" + table(header, rows)
     verdict = Verdict(
         name="writes after a restart",
         target="0",
         found=f"{most.writes}" + (f" (N = {most.number})" if most.writes else ""),
         met=most.writes == 0,
-        limit="something is not as the operator wants it.",
+        limit="an object differs from its desired state.",
     )
     return Section(title="Restart", text=text, verdicts=[verdict])

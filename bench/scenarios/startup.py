@@ -58,7 +58,7 @@ async def run(times: int = TIMES) -> Figures:
 
 
 def _clock(times: int, *arguments: str) -> float:
-    """How long Python takes with these arguments."""
+    """Return the median duration of Python with these arguments."""
     spent = []
     for _ in range(times):
         began = time.monotonic()
@@ -67,19 +67,19 @@ def _clock(times: int, *arguments: str) -> float:
     return statistics.median(spent)
 
 
-def tell(runs: Sequence[Figures]) -> Section:
+def section(runs: Sequence[Figures]) -> Section:
     [run] = runs
     rows = [
-        ("Python, doing nothing", f"{run.python * 1000:.0f}"),
-        (f"Python, doing `{LOOP}`", f"{run.loop * 1000:.0f}"),
+        ("Python, empty program", f"{run.python * 1000:.0f}"),
+        (f"Python, `{LOOP}`", f"{run.loop * 1000:.0f}"),
         ("`coder-k8s version`", f"{run.version * 1000:.0f}"),
-        ("importing the operator", f"{run.imports * 1000:.0f}"),
+        ("import of the operator", f"{run.imports * 1000:.0f}"),
         ("`coder-k8s controller`, ready", f"{run.ready * 1000:.0f}"),
-        ("`coder-k8s controller`, leading", f"{run.leading * 1000:.0f}"),
+        ("`coder-k8s controller`, leader", f"{run.leading * 1000:.0f}"),
     ]
     text = (
-        f"Medians of several starts, from exec. The operator then holds {run.resident:.0f} MB. The loop tells what to "
-        "make of all CPU times on this page: it takes about half as long again if Python was built without "
-        "profile-guided optimisation, which distributions and official images have.\n\n"
+        f"Medians of several starts, measured from exec. After the start the operator uses {run.resident:.0f} MB. The "
+        "loop shows how to interpret the CPU times on this page: it takes about 50% longer if Python was built without "
+        "profile-guided optimization, which distributions and official images have.\n\n"
     )
     return Section(title="Start-up", text=text + table(["", "ms"], rows))

@@ -83,7 +83,7 @@ class Storm:
         self._found = Figures(
             number=number, seconds=0, reports=0, secrets=number, passes=0, deepest=0, user=[], round_trips=[]
         )
-        deployments.listen(self._look)
+        deployments.listen(self._on_change)
 
     async def blow(self, seconds: float) -> Figures:
         passes = await self._passes()
@@ -123,7 +123,7 @@ class Storm:
             await asyncio.sleep(0.5)
 
     async def _use(self) -> None:
-        """A user who changes one control plane after the other, and looks when it is done."""
+        """A user who changes one control plane after the other, and measures how long it takes."""
         while True:
             await asyncio.sleep(PAUSE)
             key, image = Key(MANY, f"plane-{self._rng.randrange(self._number)}"), f"coder:{self._rng.randrange(10**9)}"
@@ -135,7 +135,7 @@ class Storm:
             self._found.round_trips.append((written - began) * 1000)
             self._found.user.append((time.monotonic() - began) * 1000)
 
-    def _look(self, change: Change[Unstructured]) -> None:
+    def _on_change(self, change: Change[Unstructured]) -> None:
         if change.new is not None:
             [container] = change.new.manifest["spec"]["template"]["spec"]["containers"]
             if (served := self._served.pop(container["image"], None)) is not None:
@@ -150,12 +150,12 @@ def _secret(count: int, word: str) -> Manifest:
     return {"metadata": {"namespace": MANY, "name": f"settings-{count}"}, "data": {"CODER_WORD": value}}
 
 
-def tell(runs: Sequence[Figures]) -> Section:
+def section(runs: Sequence[Figures]) -> Section:
     header = [
         "control planes",
-        "reports per s",
-        "passes per change",
-        "deepest queue",
+        "status changes per s",
+        "reconciles per change",
+        "maximum queue depth",
         "user p50, ms",
         "p99, ms",
         "changes",
@@ -173,9 +173,9 @@ def tell(runs: Sequence[Figures]) -> Section:
         for run in runs
     ]
     text = (
-        "Every Secret that a control plane names changes at once. Then Deployments report status changes as fast as "
-        f"the API server takes them (wanted: {RATE:g} per second and Deployment). Meanwhile a user changes one control "
-        "plane after the other, and waits until its Deployment has the change.\n\n"
+        "Changes all Secrets that control planes reference at once. Then Deployments report status changes as fast as "
+        f"the API server accepts them (target: {RATE:g} per second and Deployment). Meanwhile, a user changes one "
+        "control plane after the other, and waits until its Deployment has the change.\n\n"
     )
     slowest = max(runs, key=lambda run: samples.percentile(run.user, 99))
     p99 = samples.percentile(slowest.user, 99)
@@ -183,26 +183,26 @@ def tell(runs: Sequence[Figures]) -> Section:
     deepest = max(runs, key=lambda run: run.deepest / run.number)
     verdicts = [
         Verdict(
-            name="a user's change in a storm, p99",
+            name="latency of a user's change in a storm, p99",
             target=f"< {LIMIT / 1000:g} s",
             found=f"{p99 / 1000:.2f} s (N = {slowest.number})",
             met=p99 < LIMIT,
-            limit="the API server, which answers everybody late: the user's own write alone takes "
-            f"{samples.percentile(slowest.round_trips, 99):.0f} ms at p99, and three or four of the operator follow.",
+            limit="the API server is slow for all clients: the user's own write takes "
+            f"{samples.percentile(slowest.round_trips, 99):.0f} ms at p99, and the operator needs three or four more.",
         ),
         Verdict(
-            name="passes per change in a storm",
+            name="reconciles per change in a storm",
             target="< 1",
             found=f"{busiest.deduplication:.2f} (N = {busiest.number})",
             met=busiest.deduplication < 1,
-            limit="passes are as fast as changes, so that none wait to be taken together.",
+            limit="reconciles are as fast as changes, so changes are not merged in the queue.",
         ),
         Verdict(
-            name="keys that wait in a storm",
+            name="queue depth in a storm",
             target="≤ control planes",
             found=f"{deepest.deepest} (N = {deepest.number})",
             met=deepest.deepest <= deepest.number,
-            limit="a key waited twice.",
+            limit="a key was in the queue twice.",
         ),
     ]
     return Section(title="Storm", text=text + table(header, rows), verdicts=verdicts)

@@ -1,4 +1,4 @@
-"""Plays the program `coder`: tells how it was called, and serves as the stand-in does."""
+"""Plays the program `coder`: tells how it was called, and serves as the simulator does."""
 
 import asyncio
 import json
@@ -9,14 +9,14 @@ from pathlib import Path
 import asyncpg
 
 from coder_k8s.dev.coderd_server import CoderdServer
-from coder_k8s.dev.database import STAND_IN_TABLES
+from coder_k8s.dev.database import SIMULATOR_TABLES
 
 
 async def main(settings: dict[str, str]) -> None:
     url, port = settings["CODER_PG_CONNECTION_URL"], int(settings["CODER_HTTP_ADDRESS"].rpartition(":")[2])
     if "MIGRATE" in os.environ:
         connection = await asyncpg.connect(url)
-        await connection.execute("\n".join(path.read_text() for path in STAND_IN_TABLES))
+        await connection.execute("\n".join(path.read_text() for path in SIMULATOR_TABLES))
         await connection.close()
     async with CoderdServer(port=port, database_url=url):
         await asyncio.Event().wait()

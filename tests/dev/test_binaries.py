@@ -224,5 +224,5 @@ def test_kubernetes_that_cannot_be_downloaded_is_named(cache: Path, monkeypatch:
 def test_version_of_kubernetes_must_be_whole(given: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBE_VERSION", given)
 
-    with pytest.raises(binaries.BinariesMissing, match=r"KUBE_VERSION must be a whole version such as 1\.30\.14"):
+    with pytest.raises(binaries.BinariesMissing, match=r"KUBE_VERSION must be a complete version such as 1\.30\.14"):
         binaries.program("etcd")

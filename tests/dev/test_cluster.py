@@ -101,7 +101,7 @@ def test_paused_apiserver_answers_when_resumed(fresh_cluster: Cluster) -> None:
 
 def test_bad_flag_fails_the_start_with_the_log_and_leaves_nothing_running(scratch: Path) -> None:
     cluster = Cluster(scratch, apiserver_args=["--no-such-flag"])
-    with pytest.raises(ProcessFailed, match=r"(?s)kube-apiserver ended with 1; .*unknown flag: --no-such-flag"):
+    with pytest.raises(ProcessFailed, match=r"(?s)kube-apiserver exited with 1; .*unknown flag: --no-such-flag"):
         cluster.start()
     assert not any(component.running for component in cluster.components)
 

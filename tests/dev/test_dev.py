@@ -105,10 +105,10 @@ def coder(folders: Path) -> str:
 def test_state_survives_and_two_run_at_once(folders: Path, coder: str) -> None:
     first = Run(folders / "one", "--check", "--stand-in", PATH=with_coder(coder))
     assert first.end() == 0, first.output
-    assert "a STAND-IN" in first.output
+    assert "SIMULATOR" in first.output
     for sample in SAMPLES:
         assert any(line.startswith(f"{sample}  Ready  True") for line in first.words), first.output
-    keys = (folders / "one" / "stand-in.json").read_text()
+    keys = (folders / "one" / "simulator.json").read_text()
 
     again = Run(folders / "one")
     called = folders / "called.json"
@@ -124,7 +124,7 @@ def test_state_survives_and_two_run_at_once(folders: Path, coder: str) -> None:
     assert other.end() == 1
     assert "CoderControlPlane coder/coder is not Ready: " in other.output
     assert "CoderProvisioner" not in other.output, "without a license there can be none"
-    assert "a STAND-IN" not in other.output
+    assert "SIMULATOR" not in other.output
     assert_called_as_server(json.loads(called.read_text()), other)
 
     taken = Run(folders / "one")
@@ -132,7 +132,7 @@ def test_state_survives_and_two_run_at_once(folders: Path, coder: str) -> None:
     assert f"another `coder-k8s dev` uses {folders / 'one'}" in taken.output
 
     assert again.end(signal.SIGKILL) == -signal.SIGKILL
-    assert json.loads((folders / "one" / "stand-in.json").read_text()) == json.loads(keys), "another key was made"
+    assert json.loads((folders / "one" / "simulator.json").read_text()) == json.loads(keys), "another key was made"
 
 
 def with_coder(coder: str) -> str:
@@ -154,7 +154,7 @@ def assert_called_as_server(called: dict[str, Any], run: Run) -> None:
 def test_a_coder_on_the_path_is_used_and_ctrl_c_ends_everything(folders: Path, coder: str) -> None:
     run = Run(folders / "two", PATH=with_coder(coder), CALLED=str(folders / "called.json"), MIGRATE="yes")
     run.wait_for("all Ready")
-    assert f"the real one, {coder}" in run.output
+    assert f"real server {coder}" in run.output
     assert run.end(signal.SIGINT) == 0
     assert "Traceback" not in run.output
 

@@ -60,6 +60,6 @@ def test_component_that_ends_fails_the_start_and_leaves_nothing_running(
     broken.chmod(0o755)
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(broken.parent))
     cluster = FullCluster(scratch / "cluster")
-    with pytest.raises(ProcessFailed, match=r"(?s)kwok ended with 4; .*no such stage"):
+    with pytest.raises(ProcessFailed, match=r"(?s)kwok exited with 4; .*no such stage"):
         cluster.start()
     assert not any(component.running for component in cluster.components)

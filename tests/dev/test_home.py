@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coder_k8s.dev.home import FolderRefused, Home, claim, default_folders
+from coder_k8s.dev.home import FolderUnusable, Home, claim, default_folders
 
 
 def test_whoever_comes_second_gets_the_next_folder(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_whoever_comes_second_gets_the_next_folder(tmp_path: Path) -> None:
 def test_a_folder_in_use_is_refused_by_its_name(tmp_path: Path) -> None:
     with (
         claim([tmp_path / "one"]),
-        pytest.raises(FolderRefused, match=str(tmp_path / "one")),
+        pytest.raises(FolderUnusable, match=str(tmp_path / "one")),
         claim([tmp_path / "one"]),
     ):
         pass
@@ -28,7 +28,7 @@ def test_a_folder_in_use_is_refused_by_its_name(tmp_path: Path) -> None:
 def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
     thesis = tmp_path / "thesis"
     thesis.write_text("years of work")
-    with pytest.raises(FolderRefused, match="holds other things"), claim([tmp_path]) as home:
+    with pytest.raises(FolderUnusable, match="contains other files"), claim([tmp_path]) as home:
         home.wipe()
     assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
 

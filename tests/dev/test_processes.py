@@ -53,7 +53,7 @@ def test_child_whose_parent_is_gone_does_not_begin() -> None:
     command = [sys.executable, "-c", LAUNCHER, someone_else, "echo", "begun"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "the parent ended" in done.stderr
+    assert "the parent exited" in done.stderr
 
 
 def test_only_the_main_thread_may_start_one(log: Path) -> None:
@@ -74,7 +74,7 @@ def test_only_the_main_thread_may_start_one(log: Path) -> None:
 def test_early_end_is_reported_with_the_log(log: Path) -> None:
     process = Process(["sh", "-c", "echo wrong flag >&2; exit 3"], log, ready=lambda: False)
     process.start()
-    with pytest.raises(ProcessFailed, match=r"(?s)sh ended with 3; .*wrong flag"):
+    with pytest.raises(ProcessFailed, match=r"(?s)sh exited with 3; .*wrong flag"):
         process.wait_ready(timeout=10)
 
 

@@ -26,9 +26,9 @@ def test_a_step_that_failed_is_marked() -> None:
 def test_a_long_step_talks_where_nothing_can_count() -> None:
     out = io.StringIO()
     progress = Progress(out, lambda: 0)
-    with progress.step("etcd", talkative=True):
+    with progress.step("etcd", verbose=True):
         pass
-    with progress.step("kubectl", talkative=True) as step:
+    with progress.step("kubectl", verbose=True) as step:
         step.say("building kubectl")
         step.say("built kubectl in 9 s")
     assert out.getvalue().splitlines() == ["building kubectl", "built kubectl in 9 s"]
@@ -37,9 +37,9 @@ def test_a_long_step_talks_where_nothing_can_count() -> None:
 def test_a_terminal_keeps_one_line_per_long_step() -> None:
     terminal = Terminal()
     progress = Progress(terminal, lambda: 0)
-    with progress.step("etcd", talkative=True):
+    with progress.step("etcd", verbose=True):
         pass
-    with progress.step("kubectl", talkative=True) as step:
+    with progress.step("kubectl", verbose=True) as step:
         step.say("building kubectl")
         step.say("built kubectl in 9 s")
     assert terminal.shown == ["+    0.0 s  kubectl      built kubectl in 9 s", ""]

@@ -22,17 +22,17 @@ def made(kind: type[CoderObject], ready: str = "", at: int = 2, **status: Any) -
 @pytest.mark.parametrize(
     ("item", "cells"),
     [
-        (made(CoderControlPlane), ("-", "Unknown", "NotSeen", "0/3", "-", "-", "")),
+        (made(CoderControlPlane), ("-", "Unknown", "NotObserved", "0/3", "-", "-", "")),
         (
             made(CoderControlPlane, "True", phase="Ready", readyReplicas=3, licenseTier="premium"),
             ("Ready", "True", "Because", "3/3", "-", "premium", ""),
         ),
-        (made(CoderControlPlane, "True", at=1), ("-", "Unknown", "NotSeen", "0/3", "-", "-", "")),
+        (made(CoderControlPlane, "True", at=1), ("-", "Unknown", "NotObserved", "0/3", "-", "-", "")),
         (
             made(CoderProvisioner, "False", phase="Ready", readyReplicas=3, daemons={"connected": 2}),
             ("Ready", "False", "Because", "3/3", "2/3", "-", "words"),
         ),
-        (made(CoderProvisioner), ("-", "Unknown", "NotSeen", "0/3", "0/3", "-", "")),
+        (made(CoderProvisioner), ("-", "Unknown", "NotObserved", "0/3", "0/3", "-", "")),
         (made(CoderWorkspaceProxy, "Unknown"), ("-", "Unknown", "Because", "0/3", "-", "-", "words")),
     ],
 )

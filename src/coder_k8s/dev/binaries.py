@@ -1,9 +1,8 @@
-"""The Go programs behind tests and the dev cluster: found, or built once from source.
+"""Finds the Go programs for tests and the dev cluster, or builds them from source.
 
-`KUBEBUILDER_ASSETS` (the envtest convention) wins where it holds a program. Anything else is built
-from a Go module beside this file into a per-user cache, one folder per version, and never again while
-that version stands. `KUBE_VERSION` (such as `1.30.14`) chooses another Kubernetes than the pinned one; its module is
-generated into the cache. A file lock keeps two callers from building at the same time.
+A program in `KUBEBUILDER_ASSETS` (the envtest convention) takes precedence. Other programs are built once per version,
+from a Go module next to this file, into a per-user cache. `KUBE_VERSION` (such as `1.30.14`) selects another version of
+Kubernetes than the pinned one; its module is generated in the cache. A file lock prevents concurrent builds.
 """
 
 import argparse
@@ -28,13 +27,13 @@ MODULES = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Source:
-    """Where a program comes from: a package, and the folder of the Go module that pins its version."""
+    """The package of a program, and the folder of the Go module that pins its version."""
 
     folder: str
     package: str
     flags: tuple[str, ...] = ()
     of_kubernetes: bool = False
-    """Whether `KUBE_VERSION` chooses its version."""
+    """Whether `KUBE_VERSION` selects the version."""
 
 
 SOURCES = {
@@ -45,7 +44,7 @@ SOURCES = {
     "kube-scheduler": Source("kube", "k8s.io/kubernetes/cmd/kube-scheduler", of_kubernetes=True),
     "kubectl": Source("kube", "k8s.io/kubernetes/cmd/kubectl", of_kubernetes=True),
     "kwok": Source("kube", "sigs.k8s.io/kwok/cmd/kwok"),
-    # Rules need no service discovery, and the clouds' libraries for it would be most of the build.
+    # Without service discovery, whose libraries would be most of the build.
     "promtool": Source("promtool", "github.com/prometheus/prometheus/cmd/promtool", ("-tags=remove_all_sd",)),
 }
 
@@ -53,28 +52,28 @@ BUILD_FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false")
 
 
 class BinariesMissing(Exception):
-    """A program is neither at hand nor can it be built; the message says what to do."""
+    """A program is missing and cannot be built; the message describes what to do."""
 
 
 def program(name: str, say: Callable[[str], None] = print) -> Path:
-    """The path of a program, built first if it must be."""
+    """Return the path of a program, and build it if it is missing."""
     if (given := _given(name)) is not None:
         return given
     built = _cache() / version(name) / name
     if not built.exists():
         with _lock():
-            if not built.exists():  # another process may have built it while we waited
+            if not built.exists():  # another process may have built it meanwhile
                 _build(name, built, say)
     return built
 
 
 def version(name: str) -> str:
-    """The version of a program that its Go module pins."""
+    """Return the version of a program in its Go module."""
     return _pinned(module(name), SOURCES[name].package)
 
 
 def module(name: str) -> Path:
-    """The folder of the Go module that a program is built in, generated first if it must be."""
+    """Return the folder of the Go module of a program, and generate it if it is missing."""
     source = SOURCES[name]
     pinned = MODULES / source.folder
     if not source.of_kubernetes or (wanted := _kube_version()) in ("", _pinned(pinned, KUBERNETES)):
@@ -88,10 +87,10 @@ def module(name: str) -> Path:
 
 
 def _kube_version() -> str:
-    """The version of Kubernetes that is asked for; empty for the pinned one."""
+    """Return the requested version of Kubernetes; empty for the pinned one."""
     given = os.environ.get("KUBE_VERSION", "")
     if given and not re.fullmatch(r"v?\d+\.\d+\.\d+", given):
-        raise BinariesMissing(f"KUBE_VERSION must be a whole version such as 1.30.14, not {given}")
+        raise BinariesMissing(f"KUBE_VERSION must be a complete version such as 1.30.14, not {given}")
     return given and "v" + given.removeprefix("v")
 
 
@@ -136,8 +135,8 @@ def _go(needed: str) -> str:
     go = shutil.which("go")
     if go is None:
         raise BinariesMissing(
-            f"{needed} is needed and not here. Either put Go on PATH (https://go.dev/doc/install), and it is"
-            " built once into the cache, or set KUBEBUILDER_ASSETS to a folder that holds it."
+            f"{needed} is missing. Put Go on PATH (https://go.dev/doc/install) to build it once into the cache,"
+            " or set KUBEBUILDER_ASSETS to a folder that contains it."
         )
     return go
 
@@ -149,7 +148,7 @@ def _build(name: str, target: Path, say: Callable[[str], None]) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_suffix(".part")
     source = SOURCES[name]
-    # A generated module still lacks the checksums of what it replaces; a committed one must stay as it is.
+    # A generated module lacks the checksums of replaced modules; a committed module must not change.
     flags = [*BUILD_FLAGS, *source.flags, *(() if folder.is_relative_to(MODULES) else ("-mod=mod",))]
     done = subprocess.run(
         [go, "build", *flags, "-ldflags", _linker_flags(source, folder), "-o", unfinished, source.package],
@@ -166,7 +165,7 @@ def _build(name: str, target: Path, say: Callable[[str], None]) -> None:
 
 
 def _linker_flags(source: Source, folder: Path) -> str:
-    """Without the stamps, `/version` of Kubernetes says v0.0.0 and clients decide wrongly by it."""
+    """Return the flags that set the version, because clients depend on `/version` of Kubernetes."""
     if source.folder != "kube":
         return "-s -w"
     kubernetes = _pinned(folder, KUBERNETES)
@@ -177,7 +176,7 @@ def _linker_flags(source: Source, folder: Path) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Make sure of the named programs, so that later callers find them at hand."""
+    """Build the named programs if they are missing."""
     parser = argparse.ArgumentParser(prog="python -m coder_k8s.dev.binaries", description=main.__doc__)
     parser.add_argument("name", nargs="+", choices=sorted(SOURCES))
     for name in parser.parse_args(arguments).name:

@@ -1,4 +1,4 @@
-"""Keys and certificates for a cluster on this machine, made in milliseconds and gone with it."""
+"""Keys and certificates for a local cluster."""
 
 import datetime
 import ipaddress
@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-BACKDATED = datetime.timedelta(hours=1)  # the clock of a container may lag behind
+BACKDATED = datetime.timedelta(hours=1)  # the clock of a container may be behind
 LIFETIME = datetime.timedelta(days=365)
 
 
@@ -25,7 +25,7 @@ class Pair:
 
 
 class Authority:
-    """A certificate authority whose files stand in one folder."""
+    """A certificate authority with its files in one folder."""
 
     def __init__(self, folder: Path, name: str, now: datetime.datetime) -> None:
         self.folder = folder
@@ -42,13 +42,13 @@ class Authority:
         self.certificate.write_bytes(certificate.public_bytes(Encoding.PEM))
 
     def serving(self, name: str, hosts: Sequence[str]) -> Pair:
-        """A certificate for a server that is reached under these names and addresses."""
+        """Issue a serving certificate for host names and addresses."""
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
         return self._issue(name, subject, ExtendedKeyUsageOID.SERVER_AUTH, names)
 
     def client(self, name: str, user: str, groups: Sequence[str] = ()) -> Pair:
-        """A certificate by which Kubernetes knows a user and the user's groups."""
+        """Issue a client certificate for a user and groups of Kubernetes."""
         attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         subject = x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, user)])
         return self._issue(name, subject, ExtendedKeyUsageOID.CLIENT_AUTH)
@@ -86,7 +86,7 @@ class Authority:
 
 
 def signing_key(folder: Path, name: str) -> Pair:
-    """A bare key pair, as the API server signs and checks service-account tokens with."""
+    """Create a key pair for the API server to sign and verify ServiceAccount tokens."""
     key = ec.generate_private_key(ec.SECP256R1())
     pair = Pair(folder / f"{name}.pub", folder / f"{name}.key")
     pair.certificate.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))

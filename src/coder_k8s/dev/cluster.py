@@ -1,8 +1,7 @@
-"""A real Kubernetes API on this machine: etcd and kube-apiserver, alive as long as we are.
+"""A real local Kubernetes API server with etcd, which stop with this process.
 
-`ClusterAccess` is what anyone needs who only uses a cluster; it follows from a folder and a port, so that it can be
-handed to another process. `Cluster` owns the programs. Each is a `Process` in `components`, started in that
-order and all waited for, so a further program is one more entry of the list.
+`ClusterAccess` connects to a running cluster; it needs only a folder and a port, so another process can use it.
+`Cluster` owns the programs. Each is a `Process` in `components`, which are started in this order.
 """
 
 import base64
@@ -28,11 +27,11 @@ ISSUER = "https://kubernetes.default.svc"
 
 
 class KubectlFailed(Exception):
-    """kubectl ended with an error; the message is what it said."""
+    """kubectl failed; the message is its error output."""
 
 
 class ClusterAccess:
-    """Where a cluster is, and the files by which its administrator gets in."""
+    """The address of a cluster, and the files with the administrator's credentials."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self.folder = folder
@@ -47,27 +46,27 @@ class ClusterAccess:
     def request(
         self, method: str, path: str, body: object = None, timeout: float = 10, content_type: str = JSON
     ) -> tuple[int, bytes]:
-        """One request as administrator: its status and body."""
+        """Send a request as administrator, and return status and body."""
         context = ssl.create_default_context(cafile=self.ca_path)
         context.load_cert_chain(self.admin_certificate, self.admin_key)
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout, context=context)
         return _request(connection, method, path, body, content_type)
 
     def ready(self) -> bool:
-        """Whether the API server says that it may be used."""
+        """Return whether the API server is ready."""
         try:
             return self.request("GET", "/readyz")[0] == http.HTTPStatus.OK
         except (OSError, http.client.HTTPException):  # not listening yet, or no certificates yet
             return False
 
     def wait_ready(self, timeout: float = 60) -> None:
-        """Block until a cluster that another process starts can be used."""
+        """Block until a cluster that another process starts is ready."""
         if not poll(self.ready, timeout):
             raise ProcessFailed(f"no cluster at {self.url} within {timeout:g} s; {tail(self.apiserver_log)}")
 
-    def kubectl(self, *args: str | Path, input: str | None = None) -> str:  # noqa: A002 - as subprocess.run has it
-        """What kubectl prints, run as administrator."""
-        # A cache of its own: the user's may remember another cluster that had this port.
+    def kubectl(self, *args: str | Path, input: str | None = None) -> str:  # noqa: A002 - as in subprocess.run
+        """Run kubectl as administrator, and return its output."""
+        # A separate cache, because the user's cache may contain another cluster with the same port.
         command = [program("kubectl"), "--kubeconfig", self.kubeconfig, "--cache-dir", self.folder / "discovery", *args]
         done = subprocess.run(command, input=input, capture_output=True, text=True, check=False)
         if done.returncode != 0:
@@ -75,7 +74,7 @@ class ClusterAccess:
         return done.stdout
 
     def write_kubeconfig(self, path: Path, user: dict[str, str], namespace: str = "default") -> Path:
-        """A kubeconfig for this cluster with these credentials, readable by nobody else."""
+        """Write a kubeconfig for this cluster with these credentials, readable only by the user."""
         path.touch(mode=0o600)
         config = {
             "apiVersion": "v1",
@@ -101,13 +100,13 @@ class Cluster(ClusterAccess):
         self.components = [self.etcd, self.apiserver]
 
     def launch(self) -> None:
-        """Write the certificates and set every component going, without waiting."""
+        """Write the certificates and start every component, without waiting."""
         self._write_certificates()
         for component in self.components:
             component.start()
 
     def start(self) -> None:
-        """Launch, and return once the cluster can be used."""
+        """Start the cluster, and return when it is ready."""
         try:
             self.start_api()
         except BaseException:
@@ -115,13 +114,13 @@ class Cluster(ClusterAccess):
             raise
 
     def start_api(self) -> None:
-        """Launch, and return once the API server answers; to stop it, also if that fails, is for the caller."""
+        """Start etcd and the API server, and wait until they are ready. The caller stops them, also after a failure."""
         self.launch()
         for component in self.components:
             component.wait_ready()
 
     def stop(self) -> None:
-        """End every component; none has anything to save that a kill would lose."""
+        """Kill every component; no data is lost."""
         for component in reversed(self.components):
             component.kill()
 
@@ -133,26 +132,26 @@ class Cluster(ClusterAccess):
         self.stop()
 
     def kill_apiserver(self) -> None:
-        """Let the API server crash; etcd keeps the data."""
+        """Kill the API server; etcd keeps the data."""
         self.apiserver.kill()
 
     def start_apiserver(self) -> None:
-        """Bring the API server back, on the same port with the same data."""
+        """Start the API server again, on the same port with the same data."""
         self.apiserver.start()
         self.apiserver.wait_ready()
 
     def pause_apiserver(self) -> None:
-        """Let the API server hang: connections stay open and nothing answers."""
+        """Suspend the API server: connections stay open but it does not respond."""
         self.apiserver.pause()
 
     def resume_apiserver(self) -> None:
         self.apiserver.resume()
 
     def compact(self) -> int:
-        """Forget all history in etcd up to now, and return the revision that is left.
+        """Compact the history in etcd, and return the remaining revision.
 
-        The API server still serves what its watch cache holds. For 410 Gone on an older resourceVersion or continue
-        token, restart the API server as well, which empties that cache, or run it with `--watch-cache=false`.
+        The API server still serves the content of its watch cache. For 410 Gone on an older resourceVersion or continue
+        token, also restart the API server, which empties that cache, or run it with `--watch-cache=false`.
         """
         anything = base64.b64encode(b"/").decode()
         revision = int(self._etcd_request("/v3/kv/range", {"key": anything})["header"]["revision"])
@@ -163,7 +162,7 @@ class Cluster(ClusterAccess):
         connection = http.client.HTTPConnection("127.0.0.1", self.etcd_port, timeout=10)
         status, answer = _request(connection, "POST", path, body)
         if status != http.HTTPStatus.OK:
-            raise ProcessFailed(f"etcd answered {status} to {path}: {answer.decode(errors='replace')}")
+            raise ProcessFailed(f"etcd responded with {status} to {path}: {answer.decode(errors='replace')}")
         return json.loads(answer)
 
     def _etcd_ready(self) -> bool:
@@ -184,7 +183,7 @@ class Cluster(ClusterAccess):
             f"--listen-peer-urls={peers}",
             f"--initial-advertise-peer-urls={peers}",
             f"--initial-cluster=default={peers}",
-            "--unsafe-no-fsync",  # the data dies with the machine at the latest
+            "--unsafe-no-fsync",  # the data does not need to survive a crash of the machine
             "--log-level=warn",
         ]
 
@@ -194,7 +193,7 @@ class Cluster(ClusterAccess):
             "--bind-address=127.0.0.1",
             f"--secure-port={self.port}",
             "--advertise-address=127.0.0.1",
-            "--endpoint-reconciler-type=none",  # a loopback address is refused in Endpoints
+            "--endpoint-reconciler-type=none",  # Endpoints reject loopback addresses
             f"--etcd-servers=http://127.0.0.1:{self.etcd_port}",
             f"--service-cluster-ip-range={SERVICE_RANGE}",
             "--authorization-mode=RBAC",

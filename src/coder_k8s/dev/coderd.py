@@ -1,4 +1,4 @@
-"""coderd for `coder-k8s dev`: the real one if it is here, else the stand-in."""
+"""A real coderd for `coder-k8s dev`."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from .processes import Process, answer
 
 
 def real_coderd(program: Path, folder: Path, port: int, database_url: str) -> Process:
-    """`coder server` on this machine, knowing nothing of a Coder that this shell may belong to."""
+    """Return the process `coder server`, without the Coder variables of the current environment."""
     url = f"http://127.0.0.1:{port}"
     settings = {
         "CODER_PG_CONNECTION_URL": database_url,

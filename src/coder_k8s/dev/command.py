@@ -1,4 +1,4 @@
-"""The command `coder-k8s dev`; what it needs is imported when it runs."""
+"""The command `coder-k8s dev`. It imports what it needs when it runs, so that other commands start fast."""
 
 import shutil
 import sys
@@ -11,39 +11,41 @@ from coder_k8s.parameters import Duration
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="End when all samples are Ready, or say which are not and exit with 1.")
-@click.option("--timeout", type=Duration(), default="3m", show_default=True, help="How long --check waits for that.")
-@click.option("--fresh", is_flag=True, help="Forget all that earlier runs left in the folder.")
+@click.option("--check", is_flag=True, help="Exit when all samples are Ready, or print which are not and exit with 1.")
+@click.option("--timeout", type=Duration(), default="3m", show_default=True, help="Maximum time that --check waits.")
+@click.option("--fresh", is_flag=True, help="Delete the state of earlier runs first.")
 @click.option(
     "--coder",
     type=click.Path(exists=True, dir_okay=False, executable=True, resolve_path=True, path_type=Path),
-    help="A `coder` to run as coderd; without it the one on PATH, else a stand-in.",
+    help="The `coder` binary to run. Defaults to the one on PATH, or a simulator of coderd if there is none.",
 )
-@click.option("--stand-in", is_flag=True, help="Use the stand-in for coderd although there is a `coder` on PATH.")
+@click.option(
+    *("--simulator", "--stand-in"), is_flag=True, help="Use the simulator of coderd even if `coder` is on PATH."
+)
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, resolve_path=True, path_type=Path),
-    help="Where everything is kept. Without it: coder-k8s/dev below $XDG_STATE_HOME or ~/.local/state.",
+    help="Directory of the state. Defaults to coder-k8s/dev in $XDG_STATE_HOME or ~/.local/state.",
 )
-def dev(check: bool, timeout: float, fresh: bool, coder: Path | None, stand_in: bool, folder: Path | None) -> None:
-    """Run the whole product on this machine, with samples of every kind.
+def dev(check: bool, timeout: float, fresh: bool, coder: Path | None, simulator: bool, folder: Path | None) -> None:
+    """Run the complete product on this machine, with a sample of each kind.
 
-    A real Kubernetes API server with its controllers and scheduler, PostgreSQL, coderd or a stand-in for it, and the
-    operator: all on free ports of the loopback address, all gone after Ctrl-C. What was in the cluster is there again
-    at the next start. The pods run nothing: kwok plays the node.
+    Starts a real Kubernetes API server with its controllers and scheduler, PostgreSQL, coderd or a simulator of it, and
+    the operator, on free ports of the loopback address. Ctrl-C stops all of them. The next run restores the content of
+    the cluster. The pods run nothing, because kwok simulates the node.
     """
-    if coder and stand_in:
-        raise click.UsageError("--coder and --stand-in exclude each other")
+    if coder and simulator:
+        raise click.UsageError("--coder and --simulator are mutually exclusive")
     if find_spec("cryptography") is None:
-        raise click.ClickException("this needs more than the operator does: pip install 'coder-k8s[dev]'")
+        raise click.ClickException("additional packages are required: run pip install 'coder-k8s[dev]'")
 
     from coder_k8s.dev import run
 
     on_path = shutil.which("coder")
-    if on_path and not stand_in:
+    if on_path and not simulator:
         coder = coder or Path(on_path)
     options = run.Options(check=check, fresh=fresh, coder=coder, folder=folder, timeout=timeout)
     try:
         sys.exit(run.run(options))
-    except run.CannotRun as trouble:
-        raise click.ClickException(str(trouble)) from None
+    except run.CannotRun as error:
+        raise click.ClickException(str(error)) from None

@@ -1,4 +1,4 @@
-"""What provisioner daemons and workspace proxies do at the stand-in for coderd, while their pods run nothing."""
+"""Simulates the provisioner daemons and workspace proxies of pods that run nothing."""
 
 import base64
 from collections import Counter
@@ -16,7 +16,7 @@ TOKEN = "CODER_PROXY_SESSION_TOKEN"  # noqa: S105 - a name, not a token
 
 
 class Containers:
-    """Lets the daemon of a pod log in with the key of its Secret, and the proxy of a pod be seen by its token."""
+    """Connects daemons with the keys, and proxies with the tokens, in the Secrets of their pods."""
 
     def __init__(self, client: Client, coderd: State) -> None:
         self._client = client
@@ -33,10 +33,10 @@ class Containers:
     def _daemon(self, name: str, key: str) -> Stop:
         daemon = self._coderd.log_in(name, key)
 
-        def leave() -> None:
+        def disconnect() -> None:
             self._coderd.daemons.pop(daemon, None)
 
-        return leave
+        return disconnect
 
     def _proxy(self, token: str) -> Stop:
         def count(change: int) -> None:
@@ -54,5 +54,5 @@ class Containers:
         try:
             found = await self._client.get(SECRET, secret)
         except errors.NotFound:
-            return ""  # a real container would wait for it; the operator sees that none is connected
+            return ""  # a real container would wait for the Secret
         return base64.b64decode((found.manifest.get("data") or {}).get(key, "")).decode()

@@ -1,4 +1,4 @@
-"""coderd's database in the PostgreSQL of `coder-k8s dev`."""
+"""The database of coderd in the PostgreSQL of `coder-k8s dev`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,12 +8,12 @@ from .postgres import Postgres
 
 USER = "coder"
 SCHEMA = Path(coderd_server.__file__).parent / "schema"
-STAND_IN_TABLES = (SCHEMA / "2.30.0.sql", SCHEMA / "2.36.1.sql")
-"""The stand-in makes no tables; a real coderd brings its own."""
+SIMULATOR_TABLES = (SCHEMA / "2.30.0.sql", SCHEMA / "2.36.1.sql")
+"""Tables for the simulator; a real coderd creates its own."""
 
 
 async def prepare(server: Postgres, name: str, password: str, tables: Sequence[Path] = ()) -> str:
-    """Have a database with these tables and its user; returns its URL."""
+    """Create a database with these tables and its user if they are missing; return its URL."""
     known = await server.fetch("SELECT 1 FROM pg_roles WHERE rolname = $1", "postgres", USER)
     await server.execute(f"{'ALTER' if known else 'CREATE'} ROLE {USER} LOGIN PASSWORD '{password}'")
     if not await server.fetch("SELECT 1 FROM pg_database WHERE datname = $1", "postgres", name):

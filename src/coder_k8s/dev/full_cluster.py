@@ -1,4 +1,4 @@
-"""A cluster in which pods become Ready: the controllers and the scheduler of Kubernetes, and a node that kwok plays."""
+"""A cluster in which pods become Ready, with controllers, scheduler, and a node that kwok simulates."""
 
 import http.client
 import json
@@ -14,14 +14,14 @@ from .processes import Process, ProcessFailed, free_port
 STAGES = Path(__file__).parent / "kwok.yaml"
 POD_RANGE = "10.244.0.0/16"
 NODE = "kwok"
-PLAYED = {"kwok.x-k8s.io/node": "fake"}
-"""The annotation of the nodes that kwok may touch."""
+NODE_ANNOTATION = {"kwok.x-k8s.io/node": "fake"}
+"""The annotation of the nodes that kwok manages."""
 
 
 class FullCluster(Cluster):
-    """`Cluster` with kube-controller-manager, kube-scheduler and kwok; its one node has room for any test.
+    """`Cluster` with kube-controller-manager, kube-scheduler and kwok; its node has unlimited capacity.
 
-    `prepare` is for custom kinds: garbage collection looks for new ones only twice a minute, and when it starts.
+    `prepare` installs CRDs before the garbage collector starts, because it discovers new kinds only twice a minute.
     """
 
     def __init__(
@@ -33,32 +33,32 @@ class FullCluster(Cluster):
     ) -> None:
         super().__init__(folder, apiserver_args, port)
         self.prepare = prepare
-        self.controller_manager = self._follower("kube-controller-manager", *self._controller_manager_options())
-        self.scheduler = self._follower("kube-scheduler")
+        self.controller_manager = self._component("kube-controller-manager", *self._controller_manager_options())
+        self.scheduler = self._component("kube-scheduler")
         self.kwok = Process(self._kwok_command(), folder / "kwok.log", self._node_ready)
-        self.followers = [self.controller_manager, self.scheduler, self.kwok]
+        self.node_components = [self.controller_manager, self.scheduler, self.kwok]
 
     def start(self) -> None:
-        """Launch, and return once a pod can be scheduled."""
-        super().start()  # without an API server that answers, the others end
+        """Start the cluster, and return when a pod can be scheduled."""
+        super().start()  # the other components exit if the API server does not respond
         try:
             self.prepare(self)
-            self.start_followers()
+            self.start_node_components()
         except BaseException:
             self.stop()
             raise
 
-    def start_followers(self) -> None:
-        """Add to an API server that answers what makes its pods Ready."""
+    def start_node_components(self) -> None:
+        """Start the components that make pods Ready. The API server must be ready."""
         self._add_node()
-        for follower in self.followers:
-            self.components.append(follower)
-            follower.start()
-        for follower in self.followers:
-            follower.wait_ready()
+        for component in self.node_components:
+            self.components.append(component)
+            component.start()
+        for component in self.node_components:
+            component.wait_ready()
 
-    def _follower(self, name: str, *options: str) -> Process:
-        """A program of Kubernetes that works on what the API server holds, and tells by TLS how it is."""
+    def _component(self, name: str, *options: str) -> Process:
+        """Return a Kubernetes component that connects to the API server and serves health checks over TLS."""
         port = free_port()
         command: list[str | Path] = [
             program(name),
@@ -84,7 +84,7 @@ class FullCluster(Cluster):
         ]
 
     def _kwok_command(self) -> list[str | Path]:
-        [(annotation, value)] = PLAYED.items()
+        [(annotation, value)] = NODE_ANNOTATION.items()
         return [
             program("kwok"),
             f"--kubeconfig={self.kubeconfig}",
@@ -108,12 +108,12 @@ class FullCluster(Cluster):
             connection.close()
 
     def _add_node(self) -> None:
-        metadata = {"name": NODE, "annotations": PLAYED, "labels": {"kubernetes.io/hostname": NODE}}
+        metadata = {"name": NODE, "annotations": NODE_ANNOTATION, "labels": {"kubernetes.io/hostname": NODE}}
         status, answer = self.request("POST", "/api/v1/nodes", {"metadata": metadata})
-        if status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):  # an earlier run may have left it
-            raise ProcessFailed(f"the API server answered {status} to a node: {answer.decode(errors='replace')}")
+        if status not in (HTTPStatus.CREATED, HTTPStatus.CONFLICT):  # the node of an earlier run may exist
+            raise ProcessFailed(f"the API server rejected the node ({status}): {answer.decode(errors='replace')}")
 
     def _node_ready(self) -> bool:
-        """Whether the node takes pods: it bears a taint until the controllers have heard from it."""
+        """Return whether the node has no taint any more, so that pods can be scheduled."""
         node = json.loads(self.request("GET", f"/api/v1/nodes/{NODE}")[1])
         return not node["spec"].get("taints")

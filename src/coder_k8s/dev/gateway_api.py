@@ -1,7 +1,7 @@
-"""The custom resource definitions of the Gateway API, as its project releases them.
+"""The CRDs of the Gateway API.
 
-They come with its Go module, so Go's own module cache keeps them. They are read out of the archive of the module: a Go
-toolchain older than the module asks for refuses the module, but still fetches and verifies its archive.
+They are part of its Go module, which Go downloads, verifies and caches. They are read from the archive of the module,
+because a Go toolchain that is too old for the module can download only the archive.
 """
 
 import json
@@ -19,11 +19,11 @@ RESOURCES = ("gatewayclasses", "gateways", "httproutes")
 
 
 class GatewayAPIMissing(Exception):
-    """The definitions are not at hand and cannot be fetched; the message says what to do."""
+    """The CRDs cannot be downloaded; the message describes what to do."""
 
 
 def manifests() -> str:
-    """The definitions of `RESOURCES` in the standard channel, as one YAML stream to apply."""
+    """Return the CRDs of `RESOURCES` in the standard channel as one YAML stream."""
     with zipfile.ZipFile(_archive()) as archive:
         files = [f"{FOLDER}gateway.networking.k8s.io_{resource}.yaml" for resource in RESOURCES]
         return "\n---\n".join(archive.read(name).decode() for name in files)
@@ -32,7 +32,9 @@ def manifests() -> str:
 def _archive() -> Path:
     go = shutil.which("go")
     if go is None:
-        raise GatewayAPIMissing(f"{MODULE} {VERSION} is fetched by Go: put go on PATH (https://go.dev/doc/install)")
+        raise GatewayAPIMissing(
+            f"{MODULE} {VERSION} is downloaded with Go: put go on PATH (https://go.dev/doc/install)"
+        )
     done = subprocess.run(
         [go, "mod", "download", "-json", f"{MODULE}@{VERSION}"],
         cwd=Path(__file__).parent,
@@ -41,7 +43,7 @@ def _archive() -> Path:
         text=True,
         check=False,
     )
-    told = json.loads(done.stdout or "{}")
-    if "Zip" not in told:
-        raise GatewayAPIMissing(f"fetching {MODULE} {VERSION} failed: {told.get('Error') or done.stderr.strip()}")
-    return Path(told["Zip"])
+    result = json.loads(done.stdout or "{}")
+    if "Zip" not in result:
+        raise GatewayAPIMissing(f"downloading {MODULE} {VERSION} failed: {result.get('Error') or done.stderr.strip()}")
+    return Path(result["Zip"])

@@ -1,4 +1,4 @@
-"""The folder of one `coder-k8s dev`: nobody else uses it meanwhile, and it remembers things from run to run."""
+"""The state directory of `coder-k8s dev`, locked while in use and kept between runs."""
 
 import fcntl
 import json
@@ -13,14 +13,14 @@ from typing import TextIO, TypeVar
 from .processes import free_port, is_free
 
 LOCK = "coder-k8s-dev.lock"
-MEMORY = "memory.json"
-MOST = 9
+STATE = "memory.json"
+MAX_FOLDERS = 9
 
 V = TypeVar("V", int, str)
 
 
-class FolderRefused(Exception):
-    """The folder cannot be used; the message says why."""
+class FolderUnusable(Exception):
+    """The folder cannot be used; the message explains why."""
 
 
 class Home:
@@ -28,47 +28,47 @@ class Home:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._memory = folder / MEMORY
-        self._remembered: dict[str, int | str] = json.loads(self._memory.read_text()) if self._memory.exists() else {}
+        self._file = folder / STATE
+        self._saved: dict[str, int | str] = json.loads(self._file.read_text()) if self._file.exists() else {}
 
     def port(self, name: str) -> int:
-        """A free port, the same as in earlier runs if it can be: addresses are part of what survives."""
-        known = self._remembered.get(name)
+        """Return a free port, the same as in earlier runs if possible, because the saved state contains addresses."""
+        known = self._saved.get(name)
         if not isinstance(known, int) or not is_free(known):
-            known = self._remember(name, free_port())
+            known = self._save(name, free_port())
         return known
 
     def password(self, name: str) -> str:
-        """A password that was made up in the first run."""
-        return str(self._remembered.get(name) or self._remember(name, secrets.token_urlsafe(24)))
+        """Return a password that is generated in the first run."""
+        return str(self._saved.get(name) or self._save(name, secrets.token_urlsafe(24)))
 
-    def _remember(self, name: str, value: V) -> V:
-        self._remembered[name] = value
-        self._memory.touch(mode=0o600)
-        self._memory.write_text(json.dumps(self._remembered))
+    def _save(self, name: str, value: V) -> V:
+        self._saved[name] = value
+        self._file.touch(mode=0o600)
+        self._file.write_text(json.dumps(self._saved))
         return value
 
     def wipe(self) -> None:
-        """Forget all that earlier runs left."""
+        """Delete the state of earlier runs."""
         for path in self.folder.iterdir():
-            if path.is_symlink():  # PostgreSQL's files may have to be elsewhere
+            if path.is_symlink():  # the files of PostgreSQL can be in another directory
                 shutil.rmtree(path.resolve(), ignore_errors=True)
                 path.unlink()
             elif path.is_dir():
                 shutil.rmtree(path)
             elif path.name != LOCK:
                 path.unlink()
-        self._remembered.clear()
+        self._saved.clear()
 
     def drop_logs(self) -> None:
-        """Let the logs begin with this run."""
+        """Delete the logs of earlier runs."""
         for path in self.folder.glob("*.log"):
             path.unlink()
 
 
 @contextmanager
 def claim(folders: Iterable[Path]) -> Iterator[Home]:
-    """Have the first folder that nobody uses, until the end of this process, whichever way it ends."""
+    """Lock the first folder that is not in use, until this process exits."""
     with ExitStack() as stack:
         tried = []
         for folder in folders:
@@ -76,14 +76,14 @@ def claim(folders: Iterable[Path]) -> Iterator[Home]:
                 yield Home(folder)
                 return
             tried.append(str(folder))
-        raise FolderRefused(f"another `coder-k8s dev` uses {', '.join(tried)}: choose another --folder")
+        raise FolderUnusable(f"another `coder-k8s dev` uses {', '.join(tried)}: choose another --folder")
 
 
 def _open(folder: Path) -> TextIO:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = folder / LOCK
     if not lock.exists() and any(folder.iterdir()):
-        raise FolderRefused(f"{folder} holds other things: choose a folder that is empty or does not exist")
+        raise FolderUnusable(f"{folder} contains other files: choose a folder that is empty or does not exist")
     return lock.open("w")
 
 
@@ -96,8 +96,8 @@ def _lock(file: TextIO) -> bool:
 
 
 def default_folders(name: str, environ: Mapping[str, str] = os.environ) -> Iterator[Path]:
-    """Where the state of users belongs: a folder of that name, and others for whoever comes while it is in use."""
+    """Yield the default folders: the first one, and others to use while it is locked."""
     base = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "coder-k8s"
     yield base / name
-    for number in range(2, MOST + 1):
+    for number in range(2, MAX_FOLDERS + 1):
         yield base / f"{name}-{number}"

@@ -1,4 +1,4 @@
-"""The operator as a process of its own, and whether it has looked at everything."""
+"""The operator as a separate process."""
 
 import os
 import re
@@ -14,7 +14,7 @@ COUNTED = re.compile(r"^controller_runtime_reconcile_total\{controller=\"(\w+)\"
 
 
 class Operator(Process):
-    """`coder-k8s controller` under its own identity, led to a port of this machine instead of coderd's Service."""
+    """Runs `coder-k8s controller` as its own ServiceAccount, connected to a local port instead of coderd's Service."""
 
     def __init__(self, kubeconfig: Path, coderd_port: int, log: Path) -> None:
         self._health, self.metrics_port = free_port(), free_port()
@@ -24,22 +24,22 @@ class Operator(Process):
             f"--kubeconfig={kubeconfig}",
             f"--coderd-connect-to={service}=127.0.0.1:{coderd_port}",
             f"--leader-election-namespace={rbac.NAMESPACE}",
-            "--no-leader-elect",  # a Lease that a killed run held would keep the next one waiting
+            "--no-leader-elect",  # otherwise the next run waits for the Lease of a killed one
             f"--health-probe-bind-address=127.0.0.1:{self._health}",
             f"--metrics-bind-address=127.0.0.1:{self.metrics_port}",
             "--log-format=console",
         ]
-        super().__init__(command, log, self._answers, env=dict(os.environ))
+        super().__init__(command, log, self._responds, env=dict(os.environ))
         self.name = "operator"
 
-    def _answers(self) -> bool:
+    def _responds(self) -> bool:
         return answer(self._health, "/readyz") is not None
 
-    def has_looked(self, controllers: int) -> bool:
-        """Whether so many of its controllers have made a pass: what is told from earlier runs may no longer be true."""
-        return len(that_looked(answer(self.metrics_port, "/metrics") or "")) >= controllers
+    def has_reconciled(self, controllers: int) -> bool:
+        """Return whether this many controllers have reconciled, because the status of earlier runs may be outdated."""
+        return len(controllers_reconciled(answer(self.metrics_port, "/metrics") or "")) >= controllers
 
 
-def that_looked(metrics: str) -> set[str]:
-    """The controllers that have made a pass, by the metrics of the operator."""
+def controllers_reconciled(metrics: str) -> set[str]:
+    """Return the controllers that have reconciled, from the metrics of the operator."""
     return {match[1] for match in COUNTED.finditer(metrics)}

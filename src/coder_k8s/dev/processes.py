@@ -1,9 +1,8 @@
-"""Child processes that never outlive us.
+"""Child processes that stop when this process exits for any reason.
 
-Linux sends a child the signal of its choice (`PR_SET_PDEATHSIG`) when the thread that started it ends, however it
-ends. The child has to ask for that itself, between fork and exec. `preexec_fn` may deadlock in a process with
-threads, so a tiny launcher asks and then becomes the program. That the *thread* counts is why a process can be
-started from the main thread alone.
+With `PR_SET_PDEATHSIG`, Linux sends a child a signal when the thread that started it exits. The child has to set this
+itself, between fork and exec. `preexec_fn` can deadlock in a process with threads, so a small launcher sets it and then
+executes the program. Because Linux uses the *thread*, a process can be started only from the main thread.
 """
 
 import http.client
@@ -24,23 +23,23 @@ import ctypes, os, signal, sys
 parent, *command = sys.argv[1:]
 PR_SET_PDEATHSIG = 1
 if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-    sys.exit("cannot tie this process to its parent")
+    sys.exit("cannot set PR_SET_PDEATHSIG")
 if os.getppid() != int(parent):
-    sys.exit("the parent ended before its child began")
+    sys.exit("the parent exited before its child started")
 os.execvp(command[0], command)
 """
 
-# Below the range from which the kernel picks source ports: a client that keeps dialling a server that is down
-# could otherwise be given that very port, connect to itself and hold it.
+# Below the range of ephemeral ports: otherwise a client that retries to connect to a stopped server could get the same
+# port as source port, connect to itself and block the port.
 PORTS = range(15000, 32000)
 
 
 class ProcessFailed(Exception):
-    """A process ended, or did not get ready in time; the message holds the end of its log."""
+    """A process exited, or was not ready in time; the message contains the end of its log."""
 
 
 class Process:
-    """A program with its log and a way to tell that it is ready."""
+    """A program with its log and a readiness check."""
 
     def __init__(
         self,
@@ -57,9 +56,9 @@ class Process:
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Begin; only from the main thread, whose end is the end of the child."""
+        """Start the program. Must be called in the main thread, because the child stops with its thread."""
         if threading.current_thread() is not threading.main_thread():
-            raise RuntimeError(f"start {self.name} from the main thread: a child dies with the thread that started it")
+            raise RuntimeError(f"start {self.name} from the main thread: a child stops with the thread that started it")
         launcher = [sys.executable, "-I", "-S", "-c", LAUNCHER, str(os.getpid())]
         with self.log.open("ab") as log:
             self._child = subprocess.Popen(
@@ -68,7 +67,7 @@ class Process:
                 stdout=log,
                 stderr=log,
                 env=self.env,
-                start_new_session=True,  # Ctrl-C is for us alone, so that we can still use the child while we stop
+                start_new_session=True,  # Ctrl-C must not stop the child before this process has cleaned up
             )
 
     @property
@@ -86,15 +85,15 @@ class Process:
         return self._child is not None and self._child.poll() is None
 
     def wait_ready(self, timeout: float = 60) -> None:
-        """Block until the program is ready; asyncio code calls this in a thread."""
+        """Block until the program is ready. Call it in a thread from asyncio code."""
         ready = poll(lambda: not self.running or self.ready(), timeout)
         if not self.running:
-            raise ProcessFailed(f"{self.name} ended with {self.child.returncode}; {tail(self.log)}")
+            raise ProcessFailed(f"{self.name} exited with {self.child.returncode}; {tail(self.log)}")
         if not ready:
             raise ProcessFailed(f"{self.name} was not ready within {timeout:g} s; {tail(self.log)}")
 
     def stop(self, grace: float = 10) -> int:
-        """Ask the program to end, insist after `grace` seconds, and return its exit code."""
+        """Send SIGTERM, send SIGKILL after `grace` seconds, and return the exit code."""
         self.child.terminate()
         try:
             return self.child.wait(grace)
@@ -103,13 +102,13 @@ class Process:
             return self.child.returncode
 
     def kill(self) -> None:
-        """End the program at once, as a crash would; a no-op when it has ended."""
+        """Send SIGKILL, if the program is running."""
         if self.running:
             self.child.kill()
             self.child.wait()
 
     def pause(self) -> None:
-        """Freeze the program: its sockets stay open and nothing answers."""
+        """Suspend the program with SIGSTOP: its sockets stay open but it does not respond."""
         self.child.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -117,7 +116,7 @@ class Process:
 
 
 def poll(check: Callable[[], bool], timeout: float, interval: float = 0.05) -> bool:
-    """Whether `check` comes true within `timeout` seconds."""
+    """Return whether `check` becomes true within `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not check():
         if time.monotonic() > deadline:
@@ -127,13 +126,13 @@ def poll(check: Callable[[], bool], timeout: float, interval: float = 0.05) -> b
 
 
 def tail(log: Path, lines: int = 20) -> str:
-    """The end of a log, worded for an error message."""
+    """Return the end of a log for an error message."""
     text = log.read_text(errors="replace").splitlines() if log.exists() else []
     return "\n".join([f"the end of {log}:", *text[-lines:]]) if text else f"{log} is empty"
 
 
 def answer(port: int, path: str) -> str | None:
-    """What a server of this machine answers, if all is well with it."""
+    """Return the body of a local server's response, or `None` if the request fails."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", path)
@@ -147,16 +146,16 @@ def answer(port: int, path: str) -> str | None:
 
 
 def free_port(choose: Callable[[range], int] = secrets.choice) -> int:
-    """A port of the loopback address on which nothing listens."""
+    """Return a free port of the loopback address."""
     while not is_free(port := choose(PORTS)):
         pass
     return port
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on a port of the loopback address."""
+    """Return whether a port of the loopback address is free."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended are in no one's way
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # ignore connections in TIME_WAIT
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:

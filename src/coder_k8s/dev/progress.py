@@ -1,4 +1,4 @@
-"""What `coder-k8s dev` says while it starts: one line per step, with the time it took."""
+"""The output of `coder-k8s dev` while it starts: one line per step, with its duration."""
 
 import shutil
 import threading
@@ -12,7 +12,7 @@ TICK = 0.2
 
 
 class Step:
-    """A step that is under way; what it says last stands in its line."""
+    """A running step; its line shows the last detail."""
 
     def __init__(self, name: str, say: Callable[[str], None]) -> None:
         self.name = name
@@ -25,7 +25,7 @@ class Step:
 
 
 class Progress:
-    """Writes a line when a step ends; on a terminal, that line counts the seconds until then."""
+    """Writes a line when a step completes; on a terminal, the line shows the elapsed seconds meanwhile."""
 
     def __init__(self, out: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self.terminal = out.isatty()
@@ -42,10 +42,10 @@ class Progress:
         print(text, file=self._out, flush=True)
 
     @contextmanager
-    def step(self, name: str, *, talkative: bool = False) -> Iterator[Step]:
-        """A step; a `talkative` one says something if it takes long, which is a line too where none can count."""
+    def step(self, name: str, *, verbose: bool = False) -> Iterator[Step]:
+        """Run a step. A `verbose` step prints its details as lines if the output is not a terminal."""
         began, ended = self._clock(), threading.Event()
-        step = Step(name, self.say if talkative and not self.terminal else lambda _: None)
+        step = Step(name, self.say if verbose and not self.terminal else lambda _: None)
 
         def line(mark: str) -> str:
             return f"{mark} {self._clock() - began:6.1f} s  {name:<12} {step.detail}".rstrip()
@@ -67,5 +67,5 @@ class Progress:
             if self.terminal:
                 counter.join()
                 self._out.write(ERASE)
-            if mark == "x" or not talkative or (self.terminal and step.detail):
+            if mark == "x" or not verbose or (self.terminal and step.detail):
                 self.say(line(mark))

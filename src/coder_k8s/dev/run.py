@@ -1,7 +1,8 @@
-"""`coder-k8s dev`: the whole product on this machine, from nothing to a table that one can watch.
+"""`coder-k8s dev`: run the complete product on this machine, and show the state of the samples.
 
-Everything that is started is a child of this process and dies with it. The first part starts one thing after the
-other and may be broken off anywhere; the second is asyncio, because the stand-in for coderd lives in this process.
+All processes are children of this process and stop with it. The first part (`start`) starts them one after the other
+and can be interrupted anywhere. The second part (`operate`) uses asyncio, because the simulator of coderd runs in this
+process.
 """
 
 import asyncio
@@ -26,11 +27,11 @@ from .binaries import BinariesMissing, program, version
 from .cluster import KubectlFailed
 from .coderd import real_coderd
 from .coderd_server import CoderdServer, make_license
-from .coderd_server.saved import Memory
+from .coderd_server.saved import StateFile
 from .containers import Containers
-from .database import STAND_IN_TABLES, prepare
+from .database import SIMULATOR_TABLES, prepare
 from .full_cluster import FullCluster
-from .home import FolderRefused, Home, claim, default_folders
+from .home import FolderUnusable, Home, claim, default_folders
 from .installation import apply, install_crds, install_operator, namespace
 from .kubelet import Kubelet
 from .operator import Operator
@@ -41,13 +42,13 @@ from .watching import Watching
 
 NAME = "coder-k8s-dev"
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok")
-CannotRun = (BinariesMissing, FolderRefused, KubectlFailed, PostgresFailed, ProcessFailed)
-"""What one message to the user explains."""
+CannotRun = (BinariesMissing, FolderUnusable, KubectlFailed, PostgresFailed, ProcessFailed)
+"""Errors that are reported to the user as one message."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for; without a folder, the usual one."""
+    """Options of the command; the folder defaults to one in the user's state directory."""
 
     check: bool
     fresh: bool
@@ -58,7 +59,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Site:
-    """What runs when the first part is over."""
+    """The processes that `start` has started."""
 
     home: Home
     cluster: FullCluster
@@ -68,18 +69,18 @@ class Site:
 
 
 def run(options: Options, out: TextIO = sys.stdout) -> int:
-    """Run until all samples are Ready, or until told to stop; returns the exit code of the process."""
+    """Run until all samples are Ready or the user stops the command; return the exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     progress = Progress(out)
     try:
         return start(options, progress, out)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        progress.say("\nstopped; nothing of it is running any more")
+        progress.say("\nstopped all processes")
         return 1 if options.check else 0
 
 
 def start(options: Options, progress: Progress, out: TextIO) -> int:
-    """The parts that are there before any object is."""
+    """Start the cluster and PostgreSQL, install the CRDs and roles, then run `operate`."""
     kind = "dev-coder" if options.coder else "dev"
     with ExitStack() as stack:
         home = stack.enter_context(claim([options.folder] if options.folder else default_folders(kind)))
@@ -99,10 +100,10 @@ def start(options: Options, progress: Progress, out: TextIO) -> int:
             step.say(f"kube-apiserver and etcd, {cluster.url}")
         with progress.step("kinds") as step:
             install_crds(cluster)
-            step.say("custom resource definitions")
+            step.say("CustomResourceDefinitions")
         with progress.step("node") as step:
-            cluster.start_followers()
-            step.say("kube-controller-manager, kube-scheduler, kwok; its pods become Ready and run nothing")
+            cluster.start_node_components()
+            step.say("kube-controller-manager, kube-scheduler, kwok; pods become Ready but run nothing")
         with progress.step("roles") as step:
             kubeconfig = home.folder / "operator.kubeconfig"
             install_operator(cluster, kubeconfig)
@@ -114,15 +115,15 @@ def start(options: Options, progress: Progress, out: TextIO) -> int:
 
 
 def find_programs(progress: Progress) -> None:
-    """Every program that is not here is built, which takes minutes, once."""
+    """Build missing programs, which takes minutes for the first run."""
     for name in PROGRAMS:
-        with progress.step(name, talkative=True) as step:
+        with progress.step(name, verbose=True) as step:
             program(name, step.say)
     progress.say(f"Kubernetes {version('kubectl')}, etcd {version('etcd')}, kwok {version('kwok')}")
 
 
 async def operate(site: Site, options: Options, progress: Progress, out: TextIO) -> int:
-    """coderd, the operator and the samples; then show how they are doing."""
+    """Start coderd and the operator, create the samples, and show their state."""
     stop_on_signals()
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(Http(load(site.cluster.kubeconfig), NAME, Metrics()))
@@ -131,13 +132,11 @@ async def operate(site: Site, options: Options, progress: Progress, out: TextIO)
             if options.coder:
                 url = await start_real_coderd(site, options.coder, port, stack)
                 step.say(
-                    f"the real one, {options.coder}, http://127.0.0.1:{port}; without a license, a control plane only"
+                    f"real server {options.coder}, http://127.0.0.1:{port}; without a license, only a control plane"
                 )
             else:
-                url = await start_stand_in(site, client, port, stack)
-                step.say(
-                    f"a STAND-IN on 127.0.0.1:{port}, not Coder itself; for that, have `coder` on PATH or give --coder"
-                )
+                url = await start_simulator(site, client, port, stack)
+                step.say(f"SIMULATOR on 127.0.0.1:{port}; to run a real server, put `coder` on PATH or set --coder")
         with progress.step("operator") as step:
             operator = Operator(site.operator_kubeconfig, port, site.home.folder / "operator.log")
             await begin(operator, site, stack)
@@ -155,7 +154,7 @@ async def operate(site: Site, options: Options, progress: Progress, out: TextIO)
 
 
 def stop_on_signals() -> None:
-    """Unwind, and with it stop everything, at the first Ctrl-C."""
+    """Cancel the current task on SIGINT or SIGTERM, which stops all processes."""
     running = asyncio.current_task()
     assert running is not None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -163,38 +162,38 @@ def stop_on_signals() -> None:
 
 
 async def start_real_coderd(site: Site, coder: Path, port: int, stack: AsyncExitStack) -> str:
-    """Returns the URL of its database, in which it makes its own tables."""
+    """Start a real coderd, and return the URL of its database."""
     url = await prepare(site.postgres, "coder", site.home.password("coder"))
     try:
         await begin(real_coderd(coder, site.home.folder, port, url), site, stack)
-    except ProcessFailed as trouble:
-        raise ProcessFailed(f"{trouble}\n(--stand-in does without {coder})") from None
+    except ProcessFailed as error:
+        raise ProcessFailed(f"{error}\n(use --simulator to run without {coder})") from None
     return url
 
 
-async def start_stand_in(site: Site, client: Client, port: int, stack: AsyncExitStack) -> str:
-    """Returns the URL of its database; what would run in pods is played as well."""
-    url = await prepare(site.postgres, "stand_in", site.home.password("coder"), STAND_IN_TABLES)
-    server = CoderdServer(port=port, database_url=url, memory=Memory(site.home.folder / "stand-in.json"))
+async def start_simulator(site: Site, client: Client, port: int, stack: AsyncExitStack) -> str:
+    """Start the simulators of coderd and of the containers, and return the URL of the database."""
+    url = await prepare(site.postgres, "simulator", site.home.password("coder"), SIMULATOR_TABLES)
+    server = CoderdServer(port=port, database_url=url, state_file=StateFile(site.home.folder / "simulator.json"))
     await stack.enter_async_context(server)
     await stack.enter_async_context(Kubelet(client, [""], Containers(client, server.state).start).run())
     return url
 
 
 async def begin(process: Process, site: Site, stack: AsyncExitStack) -> None:
-    """Start a process that is stopped in the end and ought to run until then."""
+    """Start a process, register its shutdown, and wait until it is ready."""
     process.start()
-    stack.push_async_callback(asyncio.to_thread, process.stop)  # it may have a question that is answered in this loop
+    stack.push_async_callback(asyncio.to_thread, process.stop)  # while it stops, it may call the simulator in this loop
     site.processes.append(process)
     await asyncio.to_thread(process.wait_ready)
 
 
 async def put_samples(client: Client, database_url: str, *, licensed: bool) -> list[str]:
-    """Make what is not there; what the user changed in it stays, but for the address of the database."""
+    """Create missing samples and keep changes of the user, except for the database URL; return their names."""
     await client.apply(SECRET, samples.database(database_url))
-    made: samples.Samples = [(SECRET, samples.license(make_license(datetime.now(UTC))))] if licensed else []
+    secrets: samples.Samples = [(SECRET, samples.license(make_license(datetime.now(UTC))))] if licensed else []
     wanted = samples.samples(licensed=licensed)
-    for kind, manifest in [*made, *wanted]:
+    for kind, manifest in [*secrets, *wanted]:
         with suppress(errors.AlreadyExists):
             await client.create(kind, manifest)
     return [f"{kind.name} {key_of(manifest)}" for kind, manifest in wanted]

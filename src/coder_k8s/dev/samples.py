@@ -1,4 +1,4 @@
-"""The objects that `coder-k8s dev` begins with: one of each kind, and the Secrets that they need."""
+"""The sample objects of `coder-k8s dev`: one of each kind, and the Secrets that they reference."""
 
 import base64
 
@@ -25,7 +25,7 @@ def license(jwt: str) -> Manifest:
 
 
 def samples(*, licensed: bool) -> Samples:
-    """The control plane, and what only a license lets it have."""
+    """Return the control plane and, with a license, a provisioner and a proxy."""
     url = {"secretKeyRef": {"name": DATABASE.name, "key": "url"}}
     plane: Manifest = {
         "image": IMAGE,

@@ -1,4 +1,4 @@
-"""The objects of our kinds as a table that changes in place on a terminal, and as lines elsewhere."""
+"""A table of the objects, updated in place on a terminal and appended as lines otherwise."""
 
 from collections.abc import Sequence
 from typing import NamedTuple, TextIO
@@ -7,12 +7,12 @@ from coder_k8s.api import CoderControlPlane, CoderObject, CoderProvisioner
 from coder_k8s.kube.conditions import find
 
 UP, ERASE_LINE, ERASE_BELOW = "\x1b[{}A", "\x1b[K", "\x1b[J"
-COLOURS = {"True": "\x1b[32m", "False": "\x1b[31m", "Unknown": "\x1b[33m"}
+COLORS = {"True": "\x1b[32m", "False": "\x1b[31m", "Unknown": "\x1b[33m"}
 PLAIN = "\x1b[0m"
 
 
 class Row(NamedTuple):
-    """One object, in words."""
+    """One object as strings."""
 
     kind: str
     name: str
@@ -33,20 +33,20 @@ HEADER = Row("KIND", "NAME", "PHASE", "READY", "REASON", "REPLICAS", "DAEMONS", 
 
 
 def row(item: CoderObject) -> Row:
-    """What is told of an object; what was told of an earlier generation no longer counts."""
+    """Return the row of an object. A condition of an older generation is ignored."""
     status = item.status
-    told = find(status.conditions, "Ready")
-    current = told is not None and told.observed_generation == item.metadata.generation
+    condition = find(status.conditions, "Ready")
+    current = condition is not None and condition.observed_generation == item.metadata.generation
     return Row(
         kind=type(item).__name__,
         name=str(item.key),
         phase=status.phase or "-",
-        ready=told.status if told and current else "Unknown",
-        reason=told.reason if told and current else "NotSeen",
+        ready=condition.status if condition and current else "Unknown",
+        reason=condition.reason if condition and current else "NotObserved",
         replicas=f"{status.ready_replicas}/{getattr(item.spec, 'replicas', 0)}",
         daemons=_daemons(item) if isinstance(item, CoderProvisioner) else "-",
         license=(item.status.license_tier if isinstance(item, CoderControlPlane) else "") or "-",
-        message=told.message if told and current and told.status != "True" else "",
+        message=condition.message if condition and current and condition.status != "True" else "",
     )
 
 
@@ -54,23 +54,23 @@ def _daemons(item: CoderProvisioner) -> str:
     return f"{item.status.daemons.connected if item.status.daemons else 0}/{item.spec.replicas}"
 
 
-def render(rows: Sequence[Row], width: int = 0, *, colour: bool = False) -> list[str]:
-    """The table, each line cut to a width if there is one."""
+def render(rows: Sequence[Row], width: int = 0, *, color: bool = False) -> list[str]:
+    """Return the lines of the table, cut to a width if it is not 0."""
     lines = [HEADER, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
     rendered = []
     for line in lines:
         text = "  ".join(cell.ljust(size) for cell, size in zip(line, widths, strict=True)).rstrip()
         text = text[: width or None]
-        if colour and line.ready in COLOURS:
+        if color and line.ready in COLORS:
             cell = f"  {line.ready.ljust(widths[3])}  "
-            text = text.replace(cell, f"{COLOURS[line.ready]}{cell}{PLAIN}", 1)
+            text = text.replace(cell, f"{COLORS[line.ready]}{cell}{PLAIN}", 1)
         rendered.append(text)
     return rendered
 
 
 class Screen:
-    """Shows rows and what is to be said of all of them, whenever that changed."""
+    """Shows rows and a footer when they change."""
 
     def __init__(self, out: TextIO, width: int) -> None:
         self._out = out
@@ -79,7 +79,7 @@ class Screen:
 
     def show(self, rows: Sequence[Row], footer: str) -> None:
         if self._out.isatty():
-            self._rewrite([*render(rows, self._width, colour=True), "", footer[: self._width]])
+            self._rewrite([*render(rows, self._width, color=True), "", footer[: self._width]])
         else:
             self._append([*("  ".join(filter(None, each)) for each in rows), footer])
 

@@ -1,4 +1,4 @@
-"""Whether the samples are Ready, for people to watch and for scripts to ask."""
+"""Shows whether the samples are Ready, as a table or as an exit code."""
 
 import asyncio
 import shutil
@@ -23,17 +23,17 @@ TAGS = '{"spec":{"tags":{"hardware":"tpu"}}}'
 COMMANDS = {
     CONTROL_PLANE: (
         "kubectl get coder -A",
-        f"kubectl delete service -n {samples.NAMESPACE} {samples.PLANE.name}  # it returns",
+        f"kubectl delete service -n {samples.NAMESPACE} {samples.PLANE.name}  # it is created again",
     ),
     PROVISIONER: (
-        f"kubectl patch cprov -n {samples.NAMESPACE} {samples.PROVISIONED.name} --type=merge -p '{TAGS}'  # a new key",
+        f"kubectl patch cprov -n {samples.NAMESPACE} {samples.PROVISIONED.name} --type=merge -p '{TAGS}'  # new key",
     ),
 }
-"""Worth trying, by the kind that must be among the samples."""
+"""Suggested commands, by the kind that they need."""
 
 
 class Watching:
-    """Follows all objects of our kinds, and the processes that they depend on."""
+    """Watches all objects of the three kinds, and the processes."""
 
     def __init__(
         self,
@@ -53,43 +53,43 @@ class Watching:
         self._progress = progress
         self._out = out
         self._changed = asyncio.Event()
-        self._looked = False
+        self._reconciled = False
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[Self]:
         for informer in self._informers:
             informer.listen(lambda _: self._changed.set())
-        following = [asyncio.create_task(informer.run()) for informer in self._informers]
+        watches = [asyncio.create_task(informer.run()) for informer in self._informers]
         try:
             for informer in self._informers:
                 await informer.synced.wait()
             yield self
         finally:
-            for task in following:
+            for task in watches:
                 task.cancel()
-            await asyncio.wait(following)
+            await asyncio.wait(watches)
 
     def rows(self) -> list[Row]:
         return [row(item) for informer in self._informers for item in sorted(informer, key=lambda item: item.key)]
 
     async def unready(self) -> list[str]:
-        """The samples that are not Ready and why, once the operator of this run has looked at them."""
-        if not self._looked:
+        """Return the samples that are not Ready with the reason, after this operator has reconciled them."""
+        if not self._reconciled:
             kinds = {each.split()[0] for each in self._wanted}
-            self._looked = await asyncio.to_thread(self._operator.has_looked, len(kinds))
+            self._reconciled = await asyncio.to_thread(self._operator.has_reconciled, len(kinds))
         found = {f"{each.kind} {each.name}": each for each in self.rows()}
-        told = {name: found[name] for name in self._wanted if name in found}
+        present = {name: found[name] for name in self._wanted if name in found}
         missing = [f"{name} does not exist" for name in self._wanted if name not in found]
         waiting = [
             f"{name} is not Ready: {each.reason}" + (f": {each.message}" if each.message else "")
-            for name, each in told.items()
+            for name, each in present.items()
             if not each.is_ready
         ]
-        unseen = [] if self._looked else ["the operator has not looked at every sample yet"]
-        return [*missing, *waiting] or unseen
+        pending = [] if self._reconciled else ["the operator has not reconciled every sample yet"]
+        return [*missing, *waiting] or pending
 
-    async def check(self, timeout: float) -> int:  # noqa: ASYNC109 - how long a script waits
-        """Wait until all samples are Ready; returns an exit code, and says what is missing."""
+    async def check(self, timeout: float) -> int:  # noqa: ASYNC109 - the timeout of --check
+        """Wait until all samples are Ready, print those that are not, and return the exit code."""
         deadline = self._progress.elapsed + timeout
         while (unready := await self.unready()) and self._progress.elapsed < deadline:
             await self._tick()
@@ -101,18 +101,18 @@ class Watching:
         return 0
 
     def introduce(self, kubeconfig: Path, kubectl: Path) -> None:
-        """Say what a person can do now."""
+        """Print commands to try."""
         setup = f"export KUBECONFIG={kubeconfig}"
         if shutil.which("kubectl") is None:
             setup += f" PATH=$PATH:{kubectl.parent}"
-        self._progress.say("\nworth trying in another terminal:\n")
+        self._progress.say("\nTry in another terminal:\n")
         known = {name.split()[0] for name in self._wanted}
         commands = [line for kind, lines in COMMANDS.items() if kind.name in known for line in lines]
         self._progress.say("\n".join(f"  {line}" for line in (setup, *commands)))
         self._progress.say()
 
     async def show(self) -> None:
-        """Show the table and its changes, for ever."""
+        """Show the table and its changes until the task is cancelled."""
         screen = Screen(self._out, shutil.get_terminal_size().columns)
         ready_after = 0.0
         while True:
@@ -123,7 +123,7 @@ class Watching:
             await self._tick()
 
     async def _tick(self) -> None:
-        """Wait for a change, but look after the processes in any case."""
+        """Wait for a change or a short time, and fail if a process has exited."""
         try:
             async with asyncio.timeout(TICK):
                 await self._changed.wait()
@@ -132,4 +132,4 @@ class Watching:
         self._changed.clear()
         for process in self._processes:
             if not process.running:
-                raise ProcessFailed(f"{process.name} ended with {process.child.returncode}; {tail(process.log)}")
+                raise ProcessFailed(f"{process.name} exited with {process.child.returncode}; {tail(process.log)}")

@@ -3,7 +3,7 @@ from pathlib import Path
 import aiohttp
 
 from coder_k8s.dev.coderd_server import CoderdServer
-from coder_k8s.dev.coderd_server.saved import Memory
+from coder_k8s.dev.coderd_server.saved import StateFile
 
 
 async def post(server: CoderdServer, path: str, **body: object) -> None:
@@ -17,11 +17,11 @@ async def post(server: CoderdServer, path: str, **body: object) -> None:
 
 async def test_what_was_given_out_is_good_after_a_crash(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
-    async with CoderdServer(memory=Memory(path)) as first:
+    async with CoderdServer(state_file=StateFile(path)) as first:
         await post(first, "/_control/install_license")
         await post(first, "/api/v2/organizations/default/provisionerkeys", name="gpu", tags={"hardware": "gpu"})
         await post(first, "/api/v2/workspaceproxies", name="sydney", display_name="Sydney", icon="/icon.svg")
-        async with CoderdServer(memory=Memory(path)) as second:
+        async with CoderdServer(state_file=StateFile(path)) as second:
             old, new = first.state, second.state
             assert (new.keys, new.proxies, new.licenses) == (old.keys, old.proxies, old.licenses)
             assert (new.deployment_id, new.organization_id) == (old.deployment_id, old.organization_id)

@@ -1,4 +1,4 @@
-"""Run the stand-in as a process: python -m coder_k8s.dev.coderd_server --port N."""
+"""Run the simulator as a process: python -m coder_k8s.dev.coderd_server --port N."""
 
 import argparse
 import asyncio

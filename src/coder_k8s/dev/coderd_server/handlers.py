@@ -1,4 +1,4 @@
-"""What each route of the stand-in does."""
+"""The handlers of the simulator's routes."""
 
 import json
 from datetime import timedelta
@@ -7,15 +7,15 @@ from typing import Any
 from aiohttp import web
 
 from coder_k8s.dev.coderd_server import sql_tokens, wire
-from coder_k8s.dev.coderd_server.answers import (
+from coder_k8s.dev.coderd_server.licensing import claims_of, defect
+from coder_k8s.dev.coderd_server.responses import (
     HIDDEN,
-    Refused,
-    answer,
+    ErrorResponse,
     authenticate,
     invalid_field,
+    json_response,
     require_owner,
 )
-from coder_k8s.dev.coderd_server.licensing import claims_of, defect
 from coder_k8s.dev.coderd_server.state import State
 
 STATE = web.AppKey("state", State)
@@ -26,15 +26,15 @@ async def healthz(request: web.Request) -> web.Response:
 
 
 async def build_info(request: web.Request) -> web.Response:
-    return answer(wire.build_info(request.app[STATE], f"http://{request.host}"))
+    return json_response(wire.build_info(request.app[STATE], f"http://{request.host}"))
 
 
 async def me(request: web.Request) -> web.Response:
     state = request.app[STATE]
     user = authenticate(state, request)
     if not user.sees_itself:
-        raise Refused(404, HIDDEN)
-    return answer(wire.user(state, user))
+        raise ErrorResponse(404, HIDDEN)
+    return json_response(wire.user(state, user))
 
 
 async def delete_token(request: web.Request) -> web.Response:
@@ -42,7 +42,7 @@ async def delete_token(request: web.Request) -> web.Response:
     user = authenticate(state, request)
     identifier = request.match_info["id"]
     if identifier not in state.tokens or state.tokens[identifier].user != user:
-        raise Refused(404, HIDDEN)
+        raise ErrorResponse(404, HIDDEN)
     if state.database_url is not None and identifier in state.tokens_of_database:
         await sql_tokens.delete_token(state.database_url, identifier)
     del state.tokens[identifier]
@@ -50,14 +50,14 @@ async def delete_token(request: web.Request) -> web.Response:
 
 
 async def entitlements(request: web.Request) -> web.Response:
-    return answer(wire.entitlements(request.app[STATE]))
+    return json_response(wire.entitlements(request.app[STATE]))
 
 
 async def list_licenses(request: web.Request) -> web.Response:
     state = request.app[STATE]
     user = authenticate(state, request)
     listed = [wire.license(each) for each in state.licenses if user.is_owner]
-    return answer(None if state.is_old and not listed else listed)
+    return json_response(None if state.is_old and not listed else listed)
 
 
 async def add_license(request: web.Request) -> web.Response:
@@ -67,29 +67,29 @@ async def add_license(request: web.Request) -> web.Response:
     if not jwt:
         raise invalid_field("Validation failed.", "license", 'Validation failed for tag "required" with value: ""')
     if found := defect(jwt, state.now()):
-        raise Refused(400, "Invalid license", found)
+        raise ErrorResponse(400, "Invalid license", found)
     locked_to = claims_of(jwt).get("deployment_ids", [])
     if locked_to and state.deployment_id not in locked_to:
         detail = (
             f"The provided license is locked to the following deployments: {json.dumps(locked_to)}. "
             f'Your deployment identifier is "{state.deployment_id}". Please contact sales.'
         )
-        raise Refused(400, "License cannot be used on this deployment!", detail)
+        raise ErrorResponse(400, "License cannot be used on this deployment!", detail)
     if any(each.jwt == jwt for each in state.licenses):
         detail = 'pq: duplicate key value violates unique constraint "licenses_jwt_key"'
-        raise Refused(500, "Unable to add license to database", detail)
-    return answer(wire.license(state.add_license(jwt)), 201)
+        raise ErrorResponse(500, "Unable to add license to database", detail)
+    return json_response(wire.license(state.add_license(jwt)), 201)
 
 
 async def delete_license(request: web.Request) -> web.Response:
     state = request.app[STATE]
     user = authenticate(state, request)
     if not request.match_info["id"].isdecimal():
-        raise Refused(404, "License ID must be an integer")
+        raise ErrorResponse(404, "License ID must be an integer")
     require_owner(user)
     kept = [each for each in state.licenses if each.id != int(request.match_info["id"])]
     if len(kept) == len(state.licenses):
-        raise Refused(404, "Unknown license ID")
+        raise ErrorResponse(404, "Unknown license ID")
     state.licenses = kept
     return web.Response()
 
@@ -100,14 +100,14 @@ async def refresh_entitlements(request: web.Request) -> web.Response:
     wait = int((state.refreshed_at + timedelta(minutes=1) - state.now()).total_seconds())
     if wait > 0:
         message = f"Entitlements already recently refreshed, please wait {wait} seconds to force a new refresh"
-        raise Refused(400, message, headers={"Retry-After": str(wait)})
+        raise ErrorResponse(400, message, headers={"Retry-After": str(wait)})
     state.refreshed_at = state.now()
-    return answer({"message": "Entitlements updated"})
+    return json_response({"message": "Entitlements updated"})
 
 
 async def read(request: web.Request) -> dict[str, Any]:
     try:
         body: dict[str, Any] = await request.json()
     except ValueError:
-        raise Refused(400, "Request body must be valid JSON.") from None
+        raise ErrorResponse(400, "Request body must be valid JSON.") from None
     return body

@@ -1,4 +1,4 @@
-"""Licenses of the stand-in, and what they entitle to."""
+"""Licenses of the simulator, and their entitlements."""
 
 import base64
 import binascii
@@ -43,7 +43,7 @@ PREMIUM_ONLY = ("custom_roles", "multiple_organizations")
 LIMITS = ("ai_governance_user_limit", "managed_agent_limit", "user_limit")
 """Features whose value in a license is a number."""
 NOT_CONFIGURED = ("browser_only", "external_token_encryption", "scim")
-"""Features that nobody has switched on by the options of the server."""
+"""Features that are not enabled in the options of the server."""
 SWITCHED_ON = {
     "template_rbac": "Template RBAC",
     "external_provisioner_daemons": "External Provisioner Daemons",
@@ -54,7 +54,7 @@ SWITCHED_ON = {
     "control_shared_ports": "Control Shared Ports",
     "aibridge": "AI Gateway",
 }
-"""Features that a server uses unless its license does not cover them, in the order of coderd's warnings."""
+"""Features that are enabled by default, in the order of coderd's warnings."""
 WARN_WITHIN = timedelta(days=30)
 WARN_WITHIN_TRIAL = timedelta(days=7)
 
@@ -68,7 +68,7 @@ def make_license(
     grace: timedelta = timedelta(days=30),
     **claims: Any,
 ) -> str:
-    """A license that the stand-in takes for genuine; `expires` from now the grace period begins."""
+    """Return a valid license; its grace period starts after `expires`."""
     ends = now + expires
     payload = {
         "jti": "5f0c1c9e-0000-4000-8000-000000000001",
@@ -88,17 +88,17 @@ def make_license(
 
 
 def sign(claims: dict[str, Any]) -> str:
-    """A license with these claims and the signature of the stand-in."""
+    """Return a license with these claims and the signature of the simulator."""
     return ".".join((_encode({"alg": "EdDSA", "typ": "JWT", "kid": KEY_ID}), _encode(claims), SIGNATURE))
 
 
 def claims_of(jwt: str) -> dict[str, Any]:
-    """The claims of a license, unverified."""
+    """Return the claims of a license, without verification."""
     return _decode(jwt.split(".")[1])
 
 
 def defect(jwt: str, now: datetime) -> str:
-    """What coderd finds wrong with a license, in its words; empty for one that it takes."""
+    """Return coderd's error for a license; empty if the license is valid."""
     try:
         header, payload, signature = jwt.split(".")
         claims = _decode(payload)
@@ -116,26 +116,26 @@ def defect(jwt: str, now: datetime) -> str:
 
 
 def is_genuine(jwt: str, now: datetime) -> bool:
-    """Whether a license counts: signed by the stand-in, complete, not over, not for too long."""
+    """Return whether a license is valid: signature, claims and validity period."""
     return not defect(jwt, now)
 
 
 def entitlement(claims: dict[str, Any], feature: str, now: datetime) -> str:
-    """What one license says about one feature."""
+    """Return the entitlement of a license for a feature."""
     if not is_covered(claims, feature) or not claims["nbf"] <= now.timestamp() < claims["exp"]:
         return "not_entitled"
     return "entitled" if now.timestamp() < claims["license_expires"] else "grace_period"
 
 
 def is_covered(claims: dict[str, Any], feature: str) -> bool:
-    """Whether a license names a feature, or a set with that feature."""
+    """Return whether a license includes a feature, directly or in a feature set."""
     if (claims.get("features") or {}).get(feature, 0) > 0:
         return True
     return claims["feature_set"] == "premium" or (claims["feature_set"] != "" and feature not in PREMIUM_ONLY)
 
 
 def expiry_warning(claims: dict[str, Any], now: datetime) -> str:
-    """What coderd says about a license that ends soon; empty when it does not."""
+    """Return coderd's warning for a license that expires soon; empty if it does not."""
     left = claims["license_expires"] - now.timestamp()
     within = WARN_WITHIN_TRIAL if claims.get("trial") else WARN_WITHIN
     if not 0 < left <= within.total_seconds():

@@ -1,22 +1,22 @@
-"""What the routes below an organization do: provisioner keys, daemons and jobs."""
+"""The handlers of an organization's routes: provisioner keys, daemons and jobs."""
 
 from aiohttp import web
 
 from coder_k8s.dev.coderd_server import wire
-from coder_k8s.dev.coderd_server.answers import (
-    DATABASE_DOWN,
-    HIDDEN,
-    Refused,
-    answer,
-    authenticate,
-    forbidden_write,
-    invalid_field,
-    presented_key,
-    require_feature,
-)
 from coder_k8s.dev.coderd_server.handlers import STATE, read
 from coder_k8s.dev.coderd_server.queries import is_uuid, query_ids, query_limit, query_states, query_tags
 from coder_k8s.dev.coderd_server.records import User
+from coder_k8s.dev.coderd_server.responses import (
+    DATABASE_DOWN,
+    HIDDEN,
+    ErrorResponse,
+    authenticate,
+    forbidden_write,
+    invalid_field,
+    json_response,
+    presented_key,
+    require_feature,
+)
 from coder_k8s.dev.coderd_server.state import RESERVED, State
 
 DAEMON_STATES = ("offline", "idle", "busy")
@@ -27,28 +27,28 @@ async def list_organizations(request: web.Request) -> web.Response:
     state = request.app[STATE]
     user = authenticate(state, request)
     shown = state.organizations if user.in_organization or user.is_owner else []
-    return answer([wire.organization(state, name) for name in shown])
+    return json_response([wire.organization(state, name) for name in shown])
 
 
 async def get_organization(request: web.Request) -> web.Response:
     state, _, organization = enter_organization(request)
-    return answer(wire.organization(state, state.organization_name(organization)))
+    return json_response(wire.organization(state, state.organization_name(organization)))
 
 
 async def refuse_organization(request: web.Request) -> web.Response:
     authenticate(request.app[STATE], request)
     require_feature(request.app[STATE], "multiple_organizations", "Multiple Organizations")
-    raise Refused(501, "The stand-in has one organization.")
+    raise ErrorResponse(501, "The simulator has one organization.")
 
 
 async def unknown_in_organization(request: web.Request) -> web.Response:
     enter_organization(request)
-    raise Refused(404, "Route not found.")
+    raise ErrorResponse(404, "Route not found.")
 
 
 async def list_keys(request: web.Request) -> web.Response:
     state, organization = enter_keys(request)
-    return answer([wire.key(each) for each in state.keys.values() if each.organization == organization])
+    return json_response([wire.key(each) for each in state.keys.values() if each.organization == organization])
 
 
 async def create_key(request: web.Request) -> web.Response:
@@ -65,17 +65,17 @@ async def create_key(request: web.Request) -> web.Response:
         text = f"Name cannot be reserved name '{name}'"
         raise invalid_field(text, "name", text)
     if state.place(name, organization) in state.keys:
-        raise Refused(409, f"Provisioner key with name '{name}' already exists in organization")
-    return answer({"key": state.add_key(name, body.get("tags"), organization)}, 201)
+        raise ErrorResponse(409, f"Provisioner key with name '{name}' already exists in organization")
+    return json_response({"key": state.add_key(name, body.get("tags"), organization)}, 201)
 
 
 async def delete_key(request: web.Request) -> web.Response:
     state, organization = enter_keys(request)
     name = request.match_info["name"].lower()
     if name in RESERVED:
-        raise Refused(400, f"Cannot delete reserved '{name}' provisioner key")
+        raise ErrorResponse(400, f"Cannot delete reserved '{name}' provisioner key")
     if state.place(name, organization) not in state.keys or not authenticate(state, request).is_owner:
-        raise Refused(404, HIDDEN)
+        raise ErrorResponse(404, HIDDEN)
     state.delete_key(name, organization)
     return web.Response(status=204)
 
@@ -85,7 +85,7 @@ async def key_daemons(request: web.Request) -> web.Response:
     recent = [each for each in state.daemons.values() if each.status != "offline"]
     keys = [each for each in state.keys.values() if each.organization == organization]
     unsaid = {"status": None, "key_name": None, "current_job": None, "previous_job": None}
-    return answer(
+    return json_response(
         [
             {
                 "key": wire.key(key),
@@ -100,21 +100,21 @@ async def look_up_key(request: web.Request) -> web.Response:
     state = request.app[STATE]
     secret = presented_key(request)
     if not secret:
-        raise Refused(401, "provisioner daemon key required")
+        raise ErrorResponse(401, "provisioner daemon key required")
     if len(secret) != 43:
-        raise Refused(400, "provisioner daemon key invalid", "must be 43 characters")
+        raise ErrorResponse(400, "provisioner daemon key invalid", "must be 43 characters")
     if state.switches.database_down:
-        raise Refused(500, "get provisioner daemon key", DATABASE_DOWN)
+        raise ErrorResponse(500, "get provisioner daemon key", DATABASE_DOWN)
     for key in state.keys.values():
         if key.secret == secret:
-            return answer(wire.key(key))
-    raise Refused(401, "provisioner daemon key invalid")
+            return json_response(wire.key(key))
+    raise ErrorResponse(401, "provisioner daemon key invalid")
 
 
 async def list_daemons(request: web.Request) -> web.Response:
     state, user, organization = enter_organization(request)
     if not user.reads_keys:
-        raise Refused(404, HIDDEN)
+        raise ErrorResponse(404, HIDDEN)
     wanted = query_states(request, DAEMON_STATES, "provisioner daemons", "provisioner_daemon_status")
     tags, ids = query_tags(request), query_ids(request)
     shown = [
@@ -125,13 +125,13 @@ async def list_daemons(request: web.Request) -> web.Response:
         and tags.items() <= each.tags.items()
         and (not ids or each.id in ids)
     ]
-    return answer([wire.daemon(state, each) for each in shown[: query_limit(request)]])
+    return json_response([wire.daemon(state, each) for each in shown[: query_limit(request)]])
 
 
 async def list_jobs(request: web.Request) -> web.Response:
     state, user, _ = enter_organization(request)
     if not user.is_owner:
-        raise Refused(404, HIDDEN)
+        raise ErrorResponse(404, HIDDEN)
     if "initiator" in request.query and not is_uuid(request.query["initiator"]):
         detail = 'Query param "initiator" must be a valid uuid'
         raise invalid_field("Invalid query parameters.", "initiator", detail)
@@ -140,16 +140,16 @@ async def list_jobs(request: web.Request) -> web.Response:
     shown = [
         job for job in state.jobs if (not wanted or job["status"] in wanted) and tags.items() <= job["tags"].items()
     ]
-    return answer(shown[: query_limit(request)])
+    return json_response(shown[: query_limit(request)])
 
 
 def enter_organization(request: web.Request) -> tuple[State, User, str]:
-    """The way to everything below an organization: a good token, then an organization that its user may see."""
+    """Authenticate the request, and return the organization if the user can see it."""
     state = request.app[STATE]
     user = authenticate(state, request)
     organization = state.find_organization(request.match_info["organization"])
     if organization is None or not (user.in_organization or user.is_owner):
-        raise Refused(404, HIDDEN)
+        raise ErrorResponse(404, HIDDEN)
     return state, user, organization
 
 
@@ -157,5 +157,5 @@ def enter_keys(request: web.Request) -> tuple[State, str]:
     state, user, organization = enter_organization(request)
     require_feature(state, "external_provisioner_daemons", "External Provisioner Daemons")
     if not user.reads_keys:
-        raise Refused(404, HIDDEN)
+        raise ErrorResponse(404, HIDDEN)
     return state, organization

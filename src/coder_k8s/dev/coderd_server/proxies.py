@@ -12,18 +12,18 @@ from uuid import uuid4
 from aiohttp import web
 
 from coder_k8s.dev.coderd_server import wire
-from coder_k8s.dev.coderd_server.answers import (
+from coder_k8s.dev.coderd_server.handlers import STATE, read
+from coder_k8s.dev.coderd_server.records import Proxy, User
+from coder_k8s.dev.coderd_server.responses import (
     HIDDEN,
-    Refused,
-    answer,
+    ErrorResponse,
     authenticate,
     forbidden_write,
     invalid_field,
+    json_response,
     missing_fields,
     require_feature,
 )
-from coder_k8s.dev.coderd_server.handlers import STATE, read
-from coder_k8s.dev.coderd_server.records import Proxy, User
 from coder_k8s.dev.coderd_server.state import State
 
 NAME_INDEX = 'pq: duplicate key value violates unique constraint "workspace_proxies_lower_name_idx"'
@@ -33,7 +33,7 @@ REQUIRED = ("id", "name", "display_name", "icon")
 async def list_proxies(request: web.Request) -> web.Response:
     state, user = enter_proxies(request)
     visible = state.proxies.values() if user.sees_proxies and not state.switches.omits_proxies else ()
-    return answer({"regions": [primary(request), *(wire.proxy(each) for each in visible)]})
+    return json_response({"regions": [primary(request), *(wire.proxy(each) for each in visible)]})
 
 
 async def create_proxy(request: web.Request) -> web.Response:
@@ -51,15 +51,15 @@ async def create_proxy(request: web.Request) -> web.Response:
     if not user.is_owner:
         raise forbidden_write()
     if name.lower() in state.proxies:
-        raise Refused(409, f'Workspace proxy with name "{name}" already exists.')
+        raise ErrorResponse(409, f'Workspace proxy with name "{name}" already exists.')
     display_name, icon = body.get("display_name", ""), body.get("icon", "")
     made = Proxy(str(uuid4()), name, display_name, icon, "", "unregistered", state.now())
-    return answer(register(state, made), 201)
+    return json_response(register(state, made), 201)
 
 
 async def get_proxy(request: web.Request) -> web.Response:
     state, _, found = find_proxy(request)
-    return answer(primary(request) if found.id == state.deployment_id else wire.proxy(found))
+    return json_response(primary(request) if found.id == state.deployment_id else wire.proxy(found))
 
 
 async def change_proxy(request: web.Request) -> web.Response:
@@ -68,39 +68,39 @@ async def change_proxy(request: web.Request) -> web.Response:
     if missing := [name for name in REQUIRED if not body.get(name)]:
         raise missing_fields(*missing)
     if found.id == state.deployment_id:
-        raise Refused(501, "The primary proxy of the stand-in does not change.")
+        raise ErrorResponse(501, "The primary proxy of the simulator does not change.")
     if not user.is_owner:
-        raise Refused(404, HIDDEN)
+        raise ErrorResponse(404, HIDDEN)
     holder = state.proxies.get(body["name"].lower())
     if holder is not None and holder.id != found.id and not found.deleted:
-        raise Refused(500, "An internal server error occurred.", NAME_INDEX)
+        raise ErrorResponse(500, "An internal server error occurred.", NAME_INDEX)
     changed = replace(found, name=body["name"], display_name=body["display_name"], icon=body["icon"])
     if not found.deleted:
         del state.proxies[found.name.lower()]
     if body.get("regenerate_token"):
-        return answer(register(state, changed))
+        return json_response(register(state, changed))
     store(state, changed)
-    return answer({"proxy": wire.proxy(changed), "proxy_token": ""})
+    return json_response({"proxy": wire.proxy(changed), "proxy_token": ""})
 
 
 async def delete_proxy(request: web.Request) -> web.Response:
     state, user, found = find_proxy(request)
     if found.id == state.deployment_id:
-        raise Refused(400, "Cannot delete primary proxy")
+        raise ErrorResponse(400, "Cannot delete primary proxy")
     if not user.is_owner:
-        raise Refused(404, HIDDEN)
+        raise ErrorResponse(404, HIDDEN)
     if not found.deleted:
         state.delete_proxy(found.name.lower())
-    return answer({"message": "Proxy has been deleted!"})
+    return json_response({"message": "Proxy has been deleted!"})
 
 
 async def refuse_proxy_itself(request: web.Request) -> web.Response:
     require_feature(request.app[STATE], "workspace_proxy", "Workspace Proxy")
-    raise Refused(501, "No workspace proxy runs against the stand-in.")
+    raise ErrorResponse(501, "The simulator does not support connections of workspace proxies.")
 
 
 def register(state: State, proxy: Proxy) -> dict[str, Any]:
-    """Give a proxy a new token, with which it has not been seen yet."""
+    """Issue a new token for a proxy, which is then not connected."""
     proxy = replace(proxy, token=f"{proxy.id}:{(uuid4().hex * 2)[:64]}")
     store(state, proxy)
     return {"proxy": wire.proxy(proxy), "proxy_token": proxy.token}
@@ -114,14 +114,14 @@ def store(state: State, proxy: Proxy) -> None:
 
 
 def enter_proxies(request: web.Request) -> tuple[State, User]:
-    """Workspace proxies are refused for want of a license before the token is checked."""
+    """Check the license before the token, as coderd does for workspace proxies."""
     state = request.app[STATE]
     require_feature(state, "workspace_proxy", "Workspace Proxy")
     return state, authenticate(state, request)
 
 
 def find_proxy(request: web.Request) -> tuple[State, User, Proxy]:
-    """The proxy of that ID, deleted or not, or of exactly that name."""
+    """Return the proxy with this ID, even if deleted, or with this name."""
     state, user = enter_proxies(request)
     wanted = request.match_info["name"]
     itself = Proxy(state.deployment_id, "primary", "Default", "/emojis/1f3e1.png", "", "ok", state.now())
@@ -129,7 +129,7 @@ def find_proxy(request: web.Request) -> tuple[State, User, Proxy]:
     for proxy in [*known, *(state.deleted_proxies.values() if user.sees_proxies else ())]:
         if wanted == proxy.id or (wanted == proxy.name and not proxy.deleted):
             return state, user, proxy
-    raise Refused(404, HIDDEN)
+    raise ErrorResponse(404, HIDDEN)
 
 
 def primary(request: web.Request) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""The query parameters of lists, refused as coderd refuses them."""
+"""Parses the query parameters of lists, with coderd's errors."""
 
 import json
 from uuid import UUID
 
 from aiohttp import web
 
-from coder_k8s.dev.coderd_server.answers import Refused, invalid_field
+from coder_k8s.dev.coderd_server.responses import ErrorResponse, invalid_field
 
 
 def query_limit(request: web.Request) -> int:
@@ -16,7 +16,7 @@ def query_states(request: web.Request, known: tuple[str, ...], what: str, enum: 
     wanted = set(request.query.get("status", "").split(",")) - {""}
     for status in wanted - set(known):
         detail = f'fetch object: pq: invalid input value for enum {enum}: "{status}"'
-        raise Refused(500, f"Internal error fetching {what}.", detail)
+        raise ErrorResponse(500, f"Internal error fetching {what}.", detail)
     return wanted
 
 

@@ -24,18 +24,18 @@ class User:
 
     @property
     def reads_keys(self) -> bool:
-        """Whether provisioner keys are shown; to make one takes more."""
+        """Whether the user can read provisioner keys."""
         return not {"owner", "auditor"}.isdisjoint(self.roles)
 
     @property
     def sees_proxies(self) -> bool:
-        """Every user may read workspace proxies, unless the scope of the token excludes it."""
+        """Whether the user can read workspace proxies, which depends only on the scope of the token."""
         return self.sees_itself
 
 
 @dataclass(frozen=True)
 class Token:
-    """A session token, kept as coderd keeps it."""
+    """A session token, as stored by coderd."""
 
     user: User
     hashed_secret: bytes
@@ -44,7 +44,7 @@ class Token:
 
 @dataclass(frozen=True)
 class StoredLicense:
-    """A license in the database, genuine or not."""
+    """A license in the database, valid or not."""
 
     id: int
     uuid: str
@@ -54,7 +54,7 @@ class StoredLicense:
 
 @dataclass(frozen=True)
 class Proxy:
-    """A workspace proxy; it has a URL and a version once a pod has registered itself with its token."""
+    """A workspace proxy; it has a URL and a version after a pod has connected with its token."""
 
     id: str
     name: str
@@ -73,11 +73,11 @@ class Proxy:
 
 @dataclass
 class Switches:
-    """What goes wrong: seconds before each answer, 429, 500, no database, connections cut without an answer.
+    """Simulated faults: latency, 429, 500, an unavailable database, closed connections.
 
-    `unanswered` is a method whose requests are carried out, and then cut without an answer. With `sign_in_page`,
-    somebody before coderd answers everything with 200 and a page in HTML. `redirect_to` is the access URL to which
-    coderd redirects everything, as with `CODER_REDIRECT_TO_ACCESS_URL`.
+    `unanswered` is a method whose requests are executed but get no response. With `sign_in_page`, a proxy responds to
+    every request with 200 and an HTML page. `redirect_to` is the access URL to which coderd redirects every request, as
+    with `CODER_REDIRECT_TO_ACCESS_URL`.
     """
 
     latency: float = 0

@@ -1,6 +1,6 @@
-"""What a stand-in remembers when it is started again: what it gave out must still be good then.
+"""The state of a simulator that persists across restarts, so that issued keys and tokens stay valid.
 
-Daemons log in again by themselves, tokens are in the database or go with the run, and the rest is for tests.
+Daemons reconnect by themselves. Session tokens are in the database, or are valid for one run only.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ from coder_k8s.dev.coderd_server.state import State, StoredKey
 
 
 class Saved(msgspec.Struct):
-    """The part of a state that lasts."""
+    """The persistent part of a state."""
 
     deployment_id: str
     organization_id: str
@@ -23,15 +23,15 @@ class Saved(msgspec.Struct):
     deleted_proxies: dict[str, Proxy]
 
 
-class Memory:
-    """Keeps that part in a file."""
+class StateFile:
+    """Stores the persistent part of a state in a file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._written = b""
 
-    def recall(self, state: State) -> None:
-        """Let a new state be as the last one was."""
+    def restore(self, state: State) -> None:
+        """Restore the stored state."""
         if not self._path.exists():
             return
         saved = msgspec.json.decode(self._path.read_bytes(), type=Saved)
@@ -39,7 +39,7 @@ class Memory:
             setattr(state, name, getattr(saved, name))
 
     def save(self, state: State) -> None:
-        """Write what changed, all or nothing: the process may be killed at any time."""
+        """Write changes atomically, because the process may be killed at any time."""
         content = msgspec.json.encode(Saved(*(getattr(state, name) for name in Saved.__struct_fields__)))
         if content == self._written:
             return

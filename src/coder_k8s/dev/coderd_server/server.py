@@ -1,4 +1,4 @@
-"""The stand-in as an HTTP server."""
+"""The HTTP server of the simulator."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -12,9 +12,15 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from coder_k8s.dev.coderd_server import handlers, organizations, proxies
-from coder_k8s.dev.coderd_server.answers import Refused, answer, check_rate, presented_key, presented_token
 from coder_k8s.dev.coderd_server.handlers import STATE
-from coder_k8s.dev.coderd_server.saved import Memory
+from coder_k8s.dev.coderd_server.responses import (
+    ErrorResponse,
+    check_rate,
+    json_response,
+    presented_key,
+    presented_token,
+)
+from coder_k8s.dev.coderd_server.saved import StateFile
 from coder_k8s.dev.coderd_server.sql_tokens import load_token
 from coder_k8s.dev.coderd_server.state import State, utc_now
 
@@ -39,9 +45,9 @@ CONTROLS = frozenset(
 
 
 class CoderdServer:
-    """A stand-in on a free port of loopback, for as long as its context lasts.
+    """A simulator on a free port of the loopback address, as a context manager.
 
-    Given a database with coderd's tables, it also knows the tokens in there. Given a memory, it goes on from there.
+    With a database, it also accepts the tokens in coderd's tables. With a state file, it restores and saves its state.
     """
 
     def __init__(
@@ -50,15 +56,15 @@ class CoderdServer:
         now: Callable[[], datetime] = utc_now,
         port: int = 0,
         database_url: str | None = None,
-        memory: Memory | None = None,
+        state_file: StateFile | None = None,
     ) -> None:
         self.state = State(version, now)
         self.state.database_url = database_url
         self.port = port
         app = make_app(self.state)
-        if memory is not None:
-            memory.recall(self.state)
-            app.middlewares.insert(0, remembering(memory))
+        if state_file is not None:
+            state_file.restore(self.state)
+            app.middlewares.insert(0, saving(state_file))
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
 
     @property
@@ -78,7 +84,7 @@ class CoderdServer:
 
 
 def make_app(state: State) -> web.Application:
-    """The routes of this version of coderd."""
+    """Return the application with the routes of this version of coderd."""
     app = web.Application(middlewares=[control, behave])
     app[STATE] = state
     app.on_response_prepare.append(date)
@@ -128,40 +134,40 @@ ENTERPRISE: dict[str, tuple[tuple[str, Handler], ...]] = {
 
 
 async def date(request: web.Request, response: web.StreamResponse) -> None:
-    """Say the time by the clock of coderd, which may not be that of others."""
+    """Set the `Date` header by the simulated clock of coderd."""
     response.headers["Date"] = format_datetime(request.app[STATE].now().astimezone(UTC), usegmt=True)
 
 
-def remembering(memory: Memory) -> Middleware:
-    """Answer no request whose effect could still be forgotten."""
+def saving(state_file: StateFile) -> Middleware:
+    """Save the state before each response."""
 
     @web.middleware
-    async def remember(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def save(request: web.Request, handler: Handler) -> web.StreamResponse:
         response = await handler(request)
-        memory.save(request.app[STATE])
+        state_file.save(request.app[STATE])
         return response
 
-    return remember
+    return save
 
 
 @web.middleware
 async def control(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Let another process call the methods of the state: POST /_control/NAME with the arguments as JSON."""
+    """Call a method of the state for another process: POST /_control/NAME with the arguments as JSON."""
     state = request.app[STATE]
     if request.path == "/_control/requests":
-        return answer({f"{method} {route}": count for (method, route), count in state.requests.items()})
+        return json_response({f"{method} {route}": count for (method, route), count in state.requests.items()})
     if not request.path.startswith("/_control/"):
         return await handler(request)
     name = request.path.removeprefix("/_control/")
     if name not in CONTROLS:
         raise web.HTTPNotFound
     arguments: dict[str, Any] = await request.json()
-    return answer(getattr(state, name)(**arguments))
+    return json_response(getattr(state, name)(**arguments))
 
 
 @web.middleware
 async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What coderd does around every handler, and what goes wrong when a test wants it to."""
+    """Handle errors and headers as coderd does, and simulate faults."""
     state = request.app[STATE]
     resource = request.match_info.route.resource
     route = resource.canonical if resource else request.path
@@ -174,14 +180,14 @@ async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
         await load_token(state, state.database_url, token)
     try:
         response = await respond(state, request, handler)
-    except Refused as refused:
-        response = refused.answer
+    except ErrorResponse as error:
+        response = error.response
     except web.HTTPMethodNotAllowed:
         response = web.Response(status=405)
     except web.HTTPPreconditionRequired as error:
         response = web.Response(status=428, text=error.text)
     except web.HTTPNotFound:
-        response = answer({"message": "Route not found."}, 404)
+        response = json_response({"message": "Route not found."}, 404)
     if not response.body and "Content-Type" in response.headers:
         del response.headers["Content-Type"]
     response.headers["X-Coder-Build-Version"] = state.build_version
@@ -192,8 +198,7 @@ async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def keep_encoded(request: web.Request, route: str) -> None:
-    """Let handlers see the parameters of a path as those of coderd do: still encoded, unless the path is exactly what
-    Go makes of it when it encodes what it decoded."""
+    """Pass path parameters to handlers as coderd does: encoded, unless Go encodes the decoded path in the same way."""
     path = request.raw_path.partition("?")[0]
     if quote(unquote_to_bytes(path), safe="/$&+,:;=@") == path:
         return
@@ -203,7 +208,7 @@ def keep_encoded(request: web.Request, route: str) -> None:
 
 
 async def intercept(state: State, request: web.Request) -> web.Response | None:
-    """What happens to a request on its way to coderd; a page when it does not get there."""
+    """Simulate a network fault or a proxy; return its HTML page, if any."""
     if state.switches.latency:
         await asyncio.sleep(state.switches.latency)
     if state.switches.cut:
@@ -216,7 +221,7 @@ async def intercept(state: State, request: web.Request) -> web.Response | None:
 
 
 def cut(request: web.Request) -> ConnectionResetError:
-    """End the connection of a request, as a server that dies would."""
+    """Close the connection of a request, as a crashing server does."""
     assert request.transport is not None
     request.transport.abort()
     return ConnectionResetError()
@@ -225,7 +230,7 @@ def cut(request: web.Request) -> ConnectionResetError:
 async def respond(state: State, request: web.Request, handler: Handler) -> web.Response:
     if request.path.startswith("/api/v2/"):
         if state.switches.failing:
-            raise Refused(500, "Internal error.")
+            raise ErrorResponse(500, "Internal error.")
         check_rate(state, request)
     response = await handler(request)
     if state.switches.unanswered == request.method:

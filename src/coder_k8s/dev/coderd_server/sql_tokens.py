@@ -1,4 +1,4 @@
-"""Tokens that were written into a real database with coderd's tables."""
+"""Reads tokens from a real database with coderd's tables."""
 
 import asyncpg
 
@@ -12,7 +12,7 @@ QUERY = """
 
 
 async def load_token(state: State, url: str, token: str) -> None:
-    """Learn from the database whether a token exists; a database that is down is down for every token."""
+    """Update a token from the database. If the database is unavailable, it is so for every token."""
     identifier = token.partition("-")[0]
     elsewhere = identifier in state.tokens and identifier not in state.tokens_of_database
     if elsewhere and not state.switches.database_down:

@@ -1,4 +1,4 @@
-"""What the stand-in knows, and how a test changes it."""
+"""The state of the simulator, and methods for tests to change it."""
 
 import hashlib
 from collections import Counter
@@ -52,13 +52,13 @@ class Daemon:
     seen_at: datetime
     provisioners: Sequence[str] | None = ("terraform",)
     api_version: str | None = None
-    """None is that of the server."""
+    """None means the version of the server."""
     current_job: dict[str, Any] | None = None
     previous_job: dict[str, Any] | None = None
 
 
 class State:
-    """One coderd: `version` is 2.30.0, 2.36.1 or agpl."""
+    """State of one coderd; `version` is 2.30.0, 2.36.1 or agpl."""
 
     def __init__(self, version: str, now: Callable[[], datetime]) -> None:
         self.version = version
@@ -85,7 +85,7 @@ class State:
         self.exhausted: set[tuple[str | None, str]] = set()
         self.requests: Counter[tuple[str, str]] = Counter()
         self.heard: set[str] = set()
-        """Every token and key that somebody showed, whether it is good or not."""
+        """Every token and key in a request, valid or not."""
         self.owner = User("admin", ("owner",))
         self.token = self.add_token(self.owner)
 
@@ -102,14 +102,14 @@ class State:
         return "v2.30.0" if self.is_old else "v2.36.1"
 
     def add_token(self, user: User, token: str | None = None, expires: datetime | None = None) -> str:
-        """Give a user a token."""
+        """Create a token for a user."""
         token = token or f"{uuid4().hex[:10]}-{uuid4().hex[:22]}"
         identifier, _, secret = token.partition("-")
         self.tokens[identifier] = Token(user, hashlib.sha256(secret.encode()).digest(), expires)
         return token
 
     def revoke_token(self, token: str) -> None:
-        """Make a token unknown."""
+        """Delete a token."""
         del self.tokens[token.partition("-")[0]]
 
     def set(self, **switches: Any) -> None:
@@ -117,24 +117,24 @@ class State:
         self.switches = replace(self.switches, **switches)
 
     def install_license(self, **claims: Any) -> str:
-        """Put a license straight into the database, by default one for everything."""
+        """Add a license to the database, by default with all features."""
         jwt = make_license(self.now(), **claims)
         self.add_license(jwt)
         return jwt
 
     def add_license(self, jwt: str, uuid: str | None = None) -> StoredLicense:
-        """Store a license, whatever it is."""
+        """Store a license without validation."""
         identifier = 1 + max((each.id for each in self.licenses), default=0)
         added = StoredLicense(identifier, uuid or claims_of(jwt)["jti"], jwt, self.now())
         self.licenses.append(added)
         return added
 
     def remove_licenses(self) -> None:
-        """Lose every license."""
+        """Delete all licenses."""
         self.licenses.clear()
 
     def entitlement(self, feature: str) -> str:
-        """What the licenses together say about a feature, unless a test said so in `features`."""
+        """Return the combined entitlement for a feature; `features` takes precedence."""
         if feature in self.features:
             return self.features[feature]
         now = self.now()
@@ -142,33 +142,33 @@ class State:
         return max(given, key=RANKS.index, default="not_entitled")
 
     def feature_names(self) -> list[str]:
-        """The features that this version knows."""
+        """Return the features of this version."""
         return list(FEATURES) if self.is_old else sorted((*FEATURES, "service_accounts"))
 
     def add_organization(self, name: str) -> str:
-        """Make another organization than the default one: a place for provisioner keys, and nothing more."""
+        """Create an organization, only for provisioner keys."""
         self.organizations[name.lower()] = organization = str(uuid4())
         return organization
 
     def rename_organization(self, name: str, new: str) -> None:
-        """Give an organization another name; its ID stays."""
+        """Rename an organization; its ID does not change."""
         self.organizations[new.lower()] = self.organizations.pop(name.lower())
 
     def organization_name(self, organization: str) -> str:
-        """The name of an organization, by its ID."""
+        """Return the name of an organization, by ID."""
         return next(name for name, known in self.organizations.items() if known == organization)
 
     def find_organization(self, name: str) -> str | None:
-        """The ID of an organization, by its ID or name."""
+        """Return the ID of an organization, by ID or name."""
         known = {"default": self.organization_id, **self.organizations}
         return name.lower() if name.lower() in known.values() else known.get(name.lower())
 
     def place(self, name: str, organization: str = "") -> str:
-        """Where a key is in `keys`: by its name, behind that of an organization which is not the default one."""
+        """Return the index of a key in `keys`: its name, prefixed by the organization if not the default one."""
         return name.lower() if organization in ("", self.organization_id) else f"{organization}/{name.lower()}"
 
     def add_key(self, name: str, tags: dict[str, str] | None = None, organization: str = "") -> str:
-        """Make a provisioner key; names are kept in lower case and empty tags are dropped."""
+        """Create a provisioner key; names are stored in lower case and empty tags are dropped."""
         secret = (uuid4().hex + uuid4().hex)[:43]
         kept = {key: value for key, value in (tags or {}).items() if value}
         key = StoredKey(str(uuid4()), name.lower(), organization or self.organization_id, kept, secret, self.now())
@@ -176,7 +176,7 @@ class State:
         return secret
 
     def with_reserved(self, organization: str, keys: Sequence[StoredKey]) -> list[StoredKey]:
-        """The keys of an organization, and those that coderd has for daemons without one."""
+        """Return the keys of an organization, and coderd's reserved keys."""
         if organization != self.organization_id:
             never = datetime.min.replace(tzinfo=UTC)
             return [*keys, StoredKey(RESERVED["user-auth"], "user-auth", organization, {}, "", never)]
@@ -184,16 +184,16 @@ class State:
         return [*reserved, *keys]
 
     def organization_of(self, daemon: Daemon) -> str:
-        """The organization of the key that a daemon logged in with."""
+        """Return the organization of a daemon's key."""
         return next((key.organization for key in self.keys.values() if key.id == daemon.key), self.organization_id)
 
     def delete_key(self, name: str, organization: str = "") -> None:
-        """Delete a provisioner key; the rows of its daemons go with it."""
+        """Delete a provisioner key and its daemons."""
         key = self.keys.pop(self.place(name, organization))
         self.daemons = {each.id: each for each in self.daemons.values() if each.key != key.id}
 
     def connect_daemon(self, name: str, key: str | None = None, status: str = "idle", **fields: Any) -> str:
-        """Let a daemon log in with a key, or as one of coderd's own."""
+        """Connect a daemon with a key, or as a built-in daemon."""
         stored = None if key is None else self.keys[key]
         daemon = Daemon(
             id=str(uuid4()),
@@ -208,20 +208,20 @@ class State:
         return daemon.id
 
     def log_in(self, name: str, secret: str) -> str:
-        """Let a daemon log in with what it takes for a key; empty when coderd refuses it."""
+        """Connect a daemon with a key; return an empty string if coderd rejects it."""
         place = next((place for place, key in self.keys.items() if key.secret == secret), None)
         return "" if place is None else self.connect_daemon(name, place)
 
     def set_daemon(self, daemon: str, status: str) -> None:
-        """Make a daemon idle, busy or offline."""
+        """Set a daemon to idle, busy or offline."""
         self.daemons[daemon] = replace(self.daemons[daemon], status=status)
 
     def disconnect_daemon(self, daemon: str) -> None:
-        """Forget a daemon."""
+        """Delete a daemon."""
         del self.daemons[daemon]
 
     def set_proxy(self, name: str, status: str, errors: Sequence[str] = (), warnings: Sequence[str] = ()) -> None:
-        """Let coderd find a workspace proxy ok, unreachable, unhealthy or unregistered."""
+        """Set the health of a workspace proxy: ok, unreachable, unhealthy or unregistered."""
         found = self.proxies[name]
         registered = status != "unregistered"
         self.proxies[name] = replace(
@@ -234,12 +234,12 @@ class State:
         )
 
     def delete_proxy(self, name: str) -> None:
-        """Delete a workspace proxy; coderd still knows it by its ID."""
+        """Delete a workspace proxy; coderd still returns it by ID."""
         found = self.proxies.pop(name)
         self.deleted_proxies[found.id] = replace(found, deleted=True)
 
     def count(self, method: str, route: str) -> int:
-        """How often a route was asked."""
+        """Return the number of requests for a route."""
         return self.requests[method, route]
 
 

@@ -1,4 +1,4 @@
-"""The stand-in's things in the form that coderd sends them."""
+"""Encodes objects of the simulator in coderd's JSON format."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -82,7 +82,7 @@ def entitlements(state: State) -> dict[str, Any]:
 
 
 def feature(state: State, name: str, claims: list[dict[str, Any]]) -> dict[str, Any]:
-    """What may be used of a feature, and how much of it is."""
+    """Return entitlement, limit and usage of a feature."""
     granted = state.entitlement(name)
     body: dict[str, Any] = {
         "entitlement": granted,
@@ -98,7 +98,7 @@ def feature(state: State, name: str, claims: list[dict[str, Any]]) -> dict[str, 
 
 
 def warnings(state: State, claims: list[dict[str, Any]]) -> list[str]:
-    """What coderd warns of: a license that ends soon, and features in use that no license covers."""
+    """Return coderd's warnings: licenses that expire soon, and enabled features without a license."""
     if not claims:
         return []
     soon = [warning for each in claims if (warning := expiry_warning(each, state.now()))]
@@ -150,7 +150,7 @@ def daemon(state: State, each: Daemon) -> dict[str, Any]:
 
 
 def primary_proxy(state: State, url: str) -> dict[str, Any]:
-    """coderd itself, which is always as old as the answer."""
+    """Return the primary proxy, coderd itself."""
     primary = Proxy(state.deployment_id, "primary", "Default", "/emojis/1f3e1.png", "", "ok", state.now(), url=url)
     return {**proxy(primary), "wildcard_hostname": state.wildcard_hostname, "derp_enabled": False}
 

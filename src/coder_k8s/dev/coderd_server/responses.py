@@ -1,4 +1,4 @@
-"""Answers of coderd that are not what was asked for, and who gets them."""
+"""Responses of coderd, and the authentication of requests."""
 
 import hashlib
 import hmac
@@ -20,40 +20,40 @@ DATABASE_DOWN = 'fetch object: pq: database "coder" is not currently accepting c
 INTERNAL = "An internal error occurred. Please try again or contact the system administrator."
 
 
-class Refused(Exception):
-    """Ends the handling of a request with an answer."""
+class ErrorResponse(Exception):
+    """Aborts a request with an error response."""
 
     def __init__(
         self, status: int, message: str, detail: str = "", *, headers: dict[str, str] | None = None, **more: Any
     ) -> None:
         super().__init__(message)
         body = {"message": message, **({"detail": detail} if detail else {}), **more}
-        self.answer = answer(body, status, headers)
+        self.response = json_response(body, status, headers)
 
 
-def answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """A JSON answer in coderd's form."""
+def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
+    """Return a JSON response in coderd's format."""
     kind = {"Content-Type": "application/json; charset=utf-8"}
     return web.Response(body=json.dumps(body).encode() + b"\n", status=status, headers={**kind, **(headers or {})})
 
 
-def missing_fields(*names: str) -> Refused:
-    """The refusal of a request that lacks fields which coderd requires."""
+def missing_fields(*names: str) -> ErrorResponse:
+    """Return the error for missing required fields."""
     detail = 'Validation failed for tag "required" with value: ""'
-    return Refused(400, "Validation failed.", validations=[{"field": name, "detail": detail} for name in names])
+    return ErrorResponse(400, "Validation failed.", validations=[{"field": name, "detail": detail} for name in names])
 
 
-def forbidden_write() -> Refused:
-    """The refusal of an insert into the database that the user has no right to."""
-    return Refused(500, "An internal server error occurred.", "unauthorized: rbac: forbidden")
+def forbidden_write() -> ErrorResponse:
+    """Return the error for a write that the user is not allowed to make."""
+    return ErrorResponse(500, "An internal server error occurred.", "unauthorized: rbac: forbidden")
 
 
-def invalid_field(message: str, name: str, detail: str, more: str = "") -> Refused:
-    return Refused(400, message, more, validations=[{"field": name, "detail": detail}])
+def invalid_field(message: str, name: str, detail: str, more: str = "") -> ErrorResponse:
+    return ErrorResponse(400, message, more, validations=[{"field": name, "detail": detail}])
 
 
 def presented_token(request: web.Request) -> str:
-    """The token, from any of the places where coderd looks for it."""
+    """Return the token of a request, from any header, cookie or parameter that coderd supports."""
     return (
         request.headers.get("Coder-Session-Token")
         or request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -63,12 +63,12 @@ def presented_token(request: web.Request) -> str:
 
 
 def presented_key(request: web.Request) -> str:
-    """The key of a provisioner."""
+    """Return the provisioner key of a request."""
     return request.headers.get("Coder-Provisioner-Daemon-Key", "")
 
 
 def find_user(state: State, token: str) -> User | None:
-    """The user of a token that is good, if the database can tell."""
+    """Return the user of a valid token, unless the database is unavailable."""
     identifier, _, secret = token.partition("-")
     known = state.tokens.get(identifier)
     if state.switches.database_down or known is None:
@@ -77,7 +77,7 @@ def find_user(state: State, token: str) -> User | None:
 
 
 def authenticate(state: State, request: web.Request) -> User:
-    """The user of the request, or the refusal that its token deserves."""
+    """Return the user of the request, or raise the error for its token."""
     token = presented_token(request)
     _check_shape(request, token)
     identifier, _, secret = token.partition("-")
@@ -85,7 +85,7 @@ def authenticate(state: State, request: web.Request) -> User:
         detail = f"Internal error fetching API key by id. {DATABASE_DOWN}"
         if state.is_old:
             raise _unauthorized(request, INTERNAL, detail, "The access token is invalid")
-        raise Refused(500, INTERNAL, detail)
+        raise ErrorResponse(500, INTERNAL, detail)
     known = state.tokens.get(identifier)
     if known is None:
         raise _unauthorized(request, SIGNED_OUT, "API key is invalid.")
@@ -116,16 +116,16 @@ def _check_shape(request: web.Request, token: str) -> None:
 
 def _unauthorized(
     request: web.Request, message: str, detail: str, described: str = "The access token has expired"
-) -> Refused:
+) -> ErrorResponse:
     resource = f"http://{request.host}/.well-known/oauth-protected-resource"
     challenge = (
         f'Bearer realm="coder", error="invalid_token", error_description="{described}", resource_metadata="{resource}"'
     )
-    return Refused(401, message, detail, headers={"WWW-Authenticate": challenge})
+    return ErrorResponse(401, message, detail, headers={"WWW-Authenticate": challenge})
 
 
 def check_rate(state: State, request: web.Request) -> None:
-    """Refuse what was asked too often: counted by path and address in 2.30, by path and user later."""
+    """Enforce the rate limit, by path and address in 2.30, by path and user in later versions."""
     user = None if state.is_old else find_user(state, presented_token(request))
     if not state.is_old and user is not None and "X-Coder-Bypass-Ratelimit" in request.headers:
         if user.is_owner:
@@ -135,14 +135,14 @@ def check_rate(state: State, request: web.Request) -> None:
     who = user.username if user else None
     if state.switches.rate_limited or (who, request.path) in state.exhausted:
         message = "You've been rate limited for sending more than 512 requests in 1m0s."
-        raise Refused(429, message, headers={"Retry-After": "60"})
+        raise ErrorResponse(429, message, headers={"Retry-After": "60"})
 
 
 def require_owner(user: User) -> None:
     if not user.is_owner:
-        raise Refused(403, "Forbidden.", NO_RIGHT)
+        raise ErrorResponse(403, "Forbidden.", NO_RIGHT)
 
 
 def require_feature(state: State, feature: str, title: str) -> None:
     if state.entitlement(feature) == "not_entitled":
-        raise Refused(403, f"{title} is a Premium feature. Contact sales!")
+        raise ErrorResponse(403, f"{title} is a Premium feature. Contact sales!")
