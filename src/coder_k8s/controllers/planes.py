@@ -1,30 +1,27 @@
 """The control planes that other objects name."""
 
-from coder_k8s.api import CoderControlPlane
+from typing import Any
+
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.api.shared import SecretKey
 from coder_k8s.coderd.client import Client as Coderd
-from coder_k8s.coderd.connections import Connections
 from coder_k8s.kube import errors
-from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import SERVICE
 from coder_k8s.kube.objects import Key
 
 from .children import controlled_by
-from .secrets import SecretReader
+from .context import Context
 from .urls import api_url
 
 
 class ControlPlaneResolver:
     """Finds control planes, and the operator's own way into their coderd."""
 
-    def __init__(
-        self, client: Client, planes: Cache[CoderControlPlane], secrets: SecretReader, connections: Connections
-    ) -> None:
-        self._client = client
-        self._planes = planes
-        self._secrets = secrets
-        self._connections = connections
+    def __init__(self, context: Context[Any]) -> None:
+        self._client = context.client
+        self._planes = context.runtime.informer(CONTROL_PLANE)
+        self._secrets = context.reader
+        self._connections = context.runtime.coderd
 
     def get(self, key: Key) -> CoderControlPlane | None:
         """The control plane to work with: not one that is being deleted."""

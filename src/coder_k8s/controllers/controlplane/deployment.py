@@ -10,6 +10,7 @@ from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.lists import dedupe_by_name
 from coder_k8s.controllers.names import LABEL_LIMIT, hashed
+from coder_k8s.controllers.podspec import container_fields, pod_fields
 from coder_k8s.controllers.urls import access_url, has_tls
 from coder_k8s.kube.objects import Manifest
 
@@ -60,15 +61,7 @@ def _pod(plane: CoderControlPlane, around: PodInputs) -> Manifest:
     return {
         "serviceAccountName": service_account_name(plane),
         "containers": [_container(plane, around)],
-        **_given(
-            volumes=volumes,
-            imagePullSecrets=dedupe_by_name(spec.image_pull_secrets),
-            nodeSelector=spec.node_selector,
-            tolerations=spec.tolerations,
-            affinity=spec.affinity,
-            topologySpreadConstraints=spec.topology_spread_constraints,
-            securityContext=spec.pod_security_context,
-        ),
+        **pod_fields(spec, volumes=volumes, topologySpreadConstraints=spec.topology_spread_constraints),
     }
 
 
@@ -82,11 +75,10 @@ def _container(plane: CoderControlPlane, around: PodInputs) -> Manifest:
         "args": [f"--http-address=0.0.0.0:{HTTP_PORT}", *spec.extra_args],
         "env": _env(plane, around),
         "ports": ports,
-        **_given(
+        **container_fields(
+            spec,
             envFrom=spec.env_from,
             volumeMounts=[*_tls_mounts(plane), *_ca_mounts(plane), *spec.volume_mounts],
-            resources=spec.resources,
-            securityContext=spec.security_context,
             readinessProbe=_probe(spec.readiness_probe),
             livenessProbe=_probe(spec.liveness_probe),
         ),
@@ -190,8 +182,3 @@ def _port(name: str, number: int) -> dict[str, Any]:
 
 def _variable(name: str, value: str) -> dict[str, Any]:
     return {"name": name, "value": value}
-
-
-def _given(**fields: Any) -> Manifest:
-    """What was said; the rest is left to Kubernetes' defaults."""
-    return {name: value for name, value in fields.items() if value}

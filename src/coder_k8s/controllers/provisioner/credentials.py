@@ -6,13 +6,12 @@ from datetime import datetime
 from coder_k8s.api import CoderControlPlane, CoderProvisioner, ProvisionerCondition, reasons
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
-from coder_k8s.coderd.connections import Connections
 from coder_k8s.controllers.answers import STEADY
+from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.explanations import explain
 from coder_k8s.controllers.planes import ControlPlaneResolver
 from coder_k8s.controllers.queries import INTERVAL, CoderdQueries
 from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube.objects import Key
 
@@ -25,10 +24,10 @@ USABLE = ("entitled", "grace_period")
 class Credentials:
     """A client for a control plane with a token that belongs to it, and to no other."""
 
-    def __init__(self, planes: ControlPlaneResolver, secrets: SecretReader, connections: Connections) -> None:
-        self._planes = planes
-        self._secrets = secrets
-        self._connections = connections
+    def __init__(self, context: Context[CoderProvisioner]) -> None:
+        self._planes = ControlPlaneResolver(context)
+        self._secrets = context.reader
+        self._connections = context.runtime.coderd
 
     def plane(self, provisioner: CoderProvisioner, name: str) -> CoderControlPlane | None:
         """The control plane of that name to make keys at: not one that is being deleted."""

@@ -96,10 +96,8 @@ class Recorded(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Adopt:
-    """Record a key that is there and whose secret we have."""
-
-    key: ProvisionerKey
+class Keep:
+    """Nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +122,10 @@ class Make:
 
 
 @dataclass(frozen=True)
-class Keep:
-    """Nothing to do."""
+class Adopt:
+    """Record a key that is there and whose secret we have."""
+
+    key: ProvisionerKey
 
 
 @dataclass(frozen=True)

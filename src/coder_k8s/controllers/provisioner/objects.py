@@ -7,6 +7,7 @@ from coder_k8s.controllers.labels import metadata as owned
 from coder_k8s.controllers.lists import dedupe_by_name
 from coder_k8s.controllers.names import NAME_LIMIT, derived, fnv1a32
 from coder_k8s.controllers.permissions import full_access
+from coder_k8s.controllers.podspec import container_fields, pod_fields
 from coder_k8s.controllers.secrets import encoded
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube.objects import Manifest, Unstructured
@@ -95,19 +96,11 @@ def checksum(deployment: Unstructured) -> str:
 
 def _pod(provisioner: CoderProvisioner, plane: CoderControlPlane, image: str) -> Manifest:
     spec = provisioner.spec
-    given = {
-        "imagePullSecrets": dedupe_by_name(spec.image_pull_secrets),
-        "nodeSelector": spec.node_selector,
-        "tolerations": spec.tolerations,
-        "affinity": spec.affinity,
-        "volumes": spec.volumes,
-        "securityContext": spec.pod_security_context,
-    }
     return {
         "serviceAccountName": service_account_name(provisioner),
         "terminationGracePeriodSeconds": spec.termination_grace_period_seconds,
         "containers": [_container(provisioner, plane, image)],
-        **{name: value for name, value in given.items() if value},
+        **pod_fields(spec),
     }
 
 
@@ -119,11 +112,6 @@ def _container(provisioner: CoderProvisioner, plane: CoderControlPlane, image: s
         {"name": "CODER_PROVISIONER_DAEMON_KEY", "valueFrom": {"secretKeyRef": reference}},
         *spec.extra_env,
     ]
-    given = {
-        "resources": spec.resources,
-        "volumeMounts": spec.volume_mounts,
-        "securityContext": spec.security_context,
-    }
     return {
         "name": CONTAINER,
         "image": image,
@@ -131,5 +119,5 @@ def _container(provisioner: CoderProvisioner, plane: CoderControlPlane, image: s
         "command": ["coder"],
         "args": ["provisioner", "start", *spec.extra_args],
         "env": dedupe_by_name(env),
-        **{name: value for name, value in given.items() if value},
+        **container_fields(spec),
     }

@@ -23,6 +23,7 @@ from coder_k8s.kube.objects import Key, Unstructured
 
 from . import daemons, objects, records
 from .credentials import Credentials, EntitlementGate
+from .keysecret import KeySecret
 from .metrics import ProvisionerMetrics
 from .outcomes import DAEMON_ERRORS, ENTITLED, KEY_ERRORS, explain_error
 from .retirement import Retirement
@@ -37,23 +38,17 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
 
     conditions = frozenset(ProvisionerCondition)
 
-    def __init__(
-        self,
-        context: Context[CoderProvisioner],
-        credentials: Credentials,
-        rotation: Rotation,
-        retirement: Retirement,
-        metrics: ProvisionerMetrics,
-    ) -> None:
+    def __init__(self, context: Context[CoderProvisioner]) -> None:
+        secret = KeySecret(context.children, context.secrets)
+        self._metrics = ProvisionerMetrics(context.runtime.metrics.registry)
         self._context = context
         self._children = context.children
         self._now = context.now
-        self._credentials = credentials
+        self._credentials = Credentials(context)
         self._gate = EntitlementGate(context.now, context.runtime.queries)
-        self._rotation = rotation
-        self._retirement = retirement
+        self._rotation = Rotation(context, secret, self._metrics)
+        self._retirement = Retirement(context, secret, self._credentials)
         self._queries = context.runtime.queries
-        self._metrics = metrics
         backoff = Backoff(4.0, 120.0, context.runtime.rng.random)  # with jitter 2 seconds to 2 minutes
         self._rate_limits = AnswerCache[Outcome](context.now, backoff)
         self.finalize = {FINALIZER: self._delete_keys}

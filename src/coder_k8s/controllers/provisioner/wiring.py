@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.dependents import planes_of_provisioner
-from coder_k8s.controllers.planes import ControlPlaneResolver
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.wiring import base_rules, by_reference, controller_of
 from coder_k8s.kube.controller import Controller
@@ -13,12 +12,7 @@ from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SE
 from coder_k8s.kube.objects import Key
 from coder_k8s.kube.rules import MANAGE, READ, Rule
 
-from .credentials import Credentials
-from .keysecret import KeySecret
-from .metrics import ProvisionerMetrics
 from .reconcile import ProvisionerSteps
-from .retirement import Retirement
-from .rotation import Rotation
 
 CHILDREN = (DEPLOYMENT, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET)
 
@@ -36,20 +30,8 @@ RULES = (
 def build(runtime: Runtime) -> Controller:
     """The controller of CoderProvisioner."""
     context = Context(runtime, PROVISIONER, CHILDREN, read=(POD,))
-    planes = runtime.informer(CONTROL_PLANE)
-    resolver = ControlPlaneResolver(context.client, planes, context.reader, runtime.coderd)
-    credentials = Credentials(resolver, context.reader, runtime.coderd)
-    secret = KeySecret(context.children, context.secrets)
-    metrics = ProvisionerMetrics(runtime.metrics.registry)
-    steps = ProvisionerSteps(
-        context,
-        credentials,
-        Rotation(context, secret, metrics),
-        Retirement(context, secret, credentials),
-        metrics,
-    )
-    controller = controller_of(context, steps)
-    controller.watch(planes, by_reference(context.objects, planes_of_provisioner))
+    controller = controller_of(context, ProvisionerSteps(context))
+    controller.watch(runtime.informer(CONTROL_PLANE), by_reference(context.objects, planes_of_provisioner))
     controller.watch(context.secrets, by_reference(context.objects, _secrets))
     return controller
 

@@ -7,6 +7,7 @@ from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.labels import metadata as owned
 from coder_k8s.controllers.lists import dedupe_by_name
 from coder_k8s.controllers.names import NAME_LIMIT, derived
+from coder_k8s.controllers.podspec import container_fields, pod_fields
 from coder_k8s.controllers.secrets import encoded
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube.objects import Manifest, Unstructured
@@ -94,19 +95,7 @@ def deployment(proxy: CoderWorkspaceProxy, url: str, image: str, checksum: str) 
 
 
 def _pod(proxy: CoderWorkspaceProxy, url: str, image: str) -> Manifest:
-    spec = proxy.spec
-    given = {
-        "imagePullSecrets": dedupe_by_name(spec.image_pull_secrets),
-        "nodeSelector": spec.node_selector,
-        "tolerations": spec.tolerations,
-        "affinity": spec.affinity,
-        "volumes": spec.volumes,
-        "securityContext": spec.pod_security_context,
-    }
-    return {
-        "containers": [_container(proxy, url, image)],
-        **{name: value for name, value in given.items() if value},
-    }
+    return {"containers": [_container(proxy, url, image)], **pod_fields(proxy.spec)}
 
 
 def _container(proxy: CoderWorkspaceProxy, url: str, image: str) -> Manifest:
@@ -120,11 +109,6 @@ def _container(proxy: CoderWorkspaceProxy, url: str, image: str) -> Manifest:
         },
         *spec.extra_env,
     ]
-    given = {
-        "resources": spec.resources,
-        "volumeMounts": spec.volume_mounts,
-        "securityContext": spec.security_context,
-    }
     derp_only = ["--derp-only"] if spec.derp_only else []
     return {
         "name": CONTAINER,
@@ -137,7 +121,7 @@ def _container(proxy: CoderWorkspaceProxy, url: str, image: str) -> Manifest:
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
         "readinessProbe": _probe(periodSeconds=10, failureThreshold=3),
         "livenessProbe": _probe(initialDelaySeconds=30, periodSeconds=10, failureThreshold=6),
-        **{name: value for name, value in given.items() if value},
+        **container_fields(spec),
     }
 
 

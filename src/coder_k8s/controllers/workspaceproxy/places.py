@@ -7,10 +7,9 @@ from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy, reasons
 from coder_k8s.api.workspaceproxy import ProxyBootstrap, RetiringProxy, UsedSecret, WorkspaceProxyStatus
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
-from coder_k8s.coderd.connections import Connections
+from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.planes import ControlPlaneResolver
 from coder_k8s.controllers.report import Report
-from coder_k8s.controllers.secrets import SecretReader
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube.objects import Key
 
@@ -52,10 +51,10 @@ class CoderdTarget(NamedTuple):
 class CoderdResolver:
     """Finds the way to a coderd; a token goes only to the one that it was given for."""
 
-    def __init__(self, planes: ControlPlaneResolver, secrets: SecretReader, connections: Connections) -> None:
-        self._planes = planes
-        self._secrets = secrets
-        self._connections = connections
+    def __init__(self, context: Context[CoderWorkspaceProxy]) -> None:
+        self._planes = ControlPlaneResolver(context)
+        self._secrets = context.reader
+        self._connections = context.runtime.coderd
 
     def plane(self, proxy: CoderWorkspaceProxy) -> CoderControlPlane | None:
         """The control plane that the object names, if it names one and that is there."""

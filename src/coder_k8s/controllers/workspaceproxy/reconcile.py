@@ -35,22 +35,14 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
 
     conditions = frozenset(WorkspaceProxyCondition)
 
-    def __init__(
-        self,
-        context: Context[CoderWorkspaceProxy],
-        places: CoderdResolver,
-        tokens: Tokens,
-        registrar: Registrar,
-        retirement: Retirement,
-        metrics: ProxyMetrics,
-    ) -> None:
+    def __init__(self, context: Context[CoderWorkspaceProxy]) -> None:
         self._children = context.children
         self._secrets = context.reader
-        self._places = places
-        self._tokens = tokens
-        self._registrar = registrar
-        self._retirement = retirement
-        self._metrics = metrics
+        self._places = CoderdResolver(context)
+        self._tokens = Tokens(context.children, context.secrets)
+        self._metrics = ProxyMetrics(context.runtime.metrics.registry)
+        self._registrar = Registrar(context, self._tokens, self._metrics)
+        self._retirement = Retirement(context, self._places)
         self.finalize = {FINALIZER: self._deregister}
 
     async def forget(self, key: Key) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY, CoderWorkspaceProxy
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.dependents import planes_of_proxy
-from coder_k8s.controllers.planes import ControlPlaneResolver
 from coder_k8s.controllers.pods import by_pod
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.wiring import base_rules, by_reference, controller_of
@@ -14,14 +13,9 @@ from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SERVICE
 from coder_k8s.kube.objects import Key
 from coder_k8s.kube.rules import MANAGE, READ, Rule
 
-from .metrics import ProxyMetrics
 from .objects import NAME as COMPONENT
 from .objects import secret_name
-from .places import CoderdResolver
 from .reconcile import ProxySteps
-from .registrar import Registrar
-from .retirement import Retirement
-from .tokens import Tokens
 
 CHILDREN = (DEPLOYMENT, SERVICE, SECRET)
 
@@ -38,15 +32,8 @@ RULES = (
 def build(runtime: Runtime) -> Controller:
     """The controller of CoderWorkspaceProxy."""
     context = Context(runtime, WORKSPACE_PROXY, CHILDREN, read=(POD,))
-    planes = runtime.informer(CONTROL_PLANE)
-    resolver = ControlPlaneResolver(context.client, planes, context.reader, runtime.coderd)
-    places = CoderdResolver(resolver, context.reader, runtime.coderd)
-    tokens = Tokens(context.children, context.secrets)
-    metrics = ProxyMetrics(runtime.metrics.registry)
-    registrar = Registrar(context, tokens, metrics)
-    steps = ProxySteps(context, places, tokens, registrar, Retirement(context, places), metrics)
-    controller = controller_of(context, steps)
-    controller.watch(planes, by_reference(context.objects, planes_of_proxy))
+    controller = controller_of(context, ProxySteps(context))
+    controller.watch(runtime.informer(CONTROL_PLANE), by_reference(context.objects, planes_of_proxy))
     controller.watch(context.secrets, by_reference(context.objects, _secrets))
     controller.watch(context.children.cache(POD), by_pod(context.objects, COMPONENT))
     return controller
