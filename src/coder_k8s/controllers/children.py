@@ -31,8 +31,8 @@ class Children:
     def get(self, kind: Kind[Unstructured], key: Key) -> Unstructured | None:
         return self._caches[kind].get(key)
 
-    async def look(self, kind: Kind[Unstructured], key: Key, *, expected: bool) -> Unstructured | None:
-        """A child that should be there: one that lost its labels is in no cache, and must not be taken for new."""
+    async def fetch(self, kind: Kind[Unstructured], key: Key, *, expected: bool) -> Unstructured | None:
+        """A child. The cache has only those with our labels, so one that is `expected` is also read by its name."""
         found = self.get(kind, key)
         if found is None and expected:
             with suppress(errors.NotFound):

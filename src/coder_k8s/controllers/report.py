@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
 
 @dataclass
 class Report:
-    """Collects findings, in the order of the flowchart."""
+    """Collects conditions, in the order of the steps."""
 
     before: Sequence[Condition] = ()
     """The conditions that the object has so far."""
@@ -85,11 +85,11 @@ class Report:
         self.add(condition, known.holds if known else None, reason, message, satisfied=True)
 
     def stall(self, reason: Reason, message: str) -> None:
-        """Somebody must act before this can go on."""
+        """User action is required."""
         self._culprits.append(Finding(STALLED, True, reason, message))
 
     def interrupt(self, reason: Reason, message: str) -> None:
-        """The pass ends here: nothing that it did not come to may be taken to hold."""
+        """An error ended the reconcile: the object is not Ready, whatever the conditions so far are."""
         self._open.insert(0, Finding(READY, False, reason, message))
 
     def requeue_after(self, seconds: float) -> None:
@@ -110,7 +110,7 @@ class Report:
             culprit = self._culprits[0]
             return [
                 Finding(READY, False, culprit.reason, culprit.message),
-                Finding(RECONCILING, False, reasons.STALLED, "waiting for somebody to act"),
+                Finding(RECONCILING, False, reasons.STALLED, "Blocked; see the Stalled condition"),
                 Finding(STALLED, True, culprit.reason, culprit.message),
             ]
         if self._open:

@@ -99,17 +99,17 @@ def explain(found: Rollout, cause: str = "") -> str:
     return f"{progress(found)}; {cause}" if cause and found.wanted and not found.complete else progress(found)
 
 
-def tell_pods(
+def report_pods(
     found: Rollout, condition: str, pods: Mapping[str, str], report: StatusReport[S], cause: str = ""
 ) -> None:
-    """Add the condition of a Deployment, which settles when it has rolled out, and what the status says of its pods."""
+    """Report the condition of a Deployment, satisfied when it has rolled out, and the status fields of its pods."""
     reason = reasons.MINIMUM_REPLICAS_READY if found.ready else reasons.NO_REPLICAS_READY
     report.add(condition, found.ready > 0, reason, explain(found, cause), satisfied=found.complete)
-    tell_counts(found, pods, report)
+    report_counts(found, pods, report)
 
 
-def tell_counts(found: Rollout, pods: Mapping[str, str], report: StatusReport[S]) -> None:
-    """What the status says of the pods, whatever the conditions are called."""
+def report_counts(found: Rollout, pods: Mapping[str, str], report: StatusReport[S]) -> None:
+    """Report the status fields of the pods."""
     report.scaled_to_zero = found.wanted == 0
     status = report.status
     status.replicas, status.ready_replicas = found.replicas, found.ready

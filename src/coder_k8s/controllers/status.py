@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 TRIES = 5
 REJECTED_RETRY = 60.0
 PAUSED = (
-    Finding(READY, None, reasons.PAUSED, "coder.com/paused is set: nothing is written until it is removed"),
+    Finding(READY, None, reasons.PAUSED, "Annotation coder.com/paused is set; no changes are made until it is removed"),
     Finding(RECONCILING, False, reasons.PAUSED),
     Finding(STALLED, False, reasons.PAUSED),
 )
@@ -57,10 +57,10 @@ class StatusRejected(Exception):
 
 
 class StatusWriter(Generic[T]):
-    """Writes a status if it differs, whatever others write to the object meanwhile.
+    """Writes a status if it differs, while others write to the same object.
 
-    The write holds for the resourceVersion that was seen. If that moved on, the object is read again and the same is
-    told on top of what it has now, unless a pass over a newer generation has spoken, or the object was replaced.
+    A write is valid for the resourceVersion that was seen. If the object has changed since, it is read again and the
+    same changes are written on top, unless it was replaced or a newer generation was reported.
     """
 
     def __init__(
@@ -115,22 +115,21 @@ class StatusWriter(Generic[T]):
         return {"controller": self._writer, "namespace": key.namespace, "object": key.name}
 
     async def write(self, seen: T, report: Report, owned: frozenset[str]) -> None:
-        """Tell what a pass found. Conditions of the types in `owned` that it did not speak of are taken back."""
+        """Write what a reconcile found. Conditions of the types in `owned` that it did not report are removed."""
         generation, now, findings = seen.metadata.generation, self._now(), report.conclude()
         silent = owned - {finding.type for finding in findings}
 
-        def told(status: Status) -> Status:
+        def changed(status: Status) -> Status:
             conditions = merge(status.conditions, findings, generation, now, drop=silent)
             return replace(status, observed_generation=generation, conditions=conditions, **report.fields)
 
-        await self._patch(seen, told)
+        await self._patch(seen, changed)
 
     @asynccontextmanager
     async def report_failure(self, seen: T, report: StatusReport[Any]) -> AsyncIterator[None]:
-        """Tell of a pass that the API server broke off: an object without a status would look finished.
+        """Report a reconcile that an error of the API server ended: an object without a status would look finished.
 
-        One that is known to be ready stays so, and one that waits for somebody too: trouble on this side takes nothing
-        from the first and nothing off the second, and what was told of either is not to be told again after it.
+        An object that is Ready or Stalled at this generation keeps its status, and gets no second event afterwards.
         """
         try:
             yield
@@ -144,38 +143,38 @@ class StatusWriter(Generic[T]):
     async def record(self, seen: T, status: Status) -> T:
         """Write what was assigned to a draft of the status, ahead of a step that must not be taken without it.
 
-        It holds for exactly what was seen, for that is what the step was decided by. If nothing else was said of the
-        object before, it is also said that it is not ready yet.
+        It is valid only for the object as it was seen, because the step was decided by that. A first status also says
+        that the object is not Ready.
         """
         generation, now = seen.metadata.generation, self._now()
 
-        def told(old: Status) -> Status:
+        def changed(old: Status) -> Status:
             known = find(old.conditions, READY) is not None
             conditions = old.conditions if known else merge(old.conditions, BEGUN, generation, now)
             return replace(old, conditions=conditions, **assigned(status))
 
-        written = await self._patch(seen, told, tries=1)
+        written = await self._patch(seen, changed, tries=1)
         if written is None:
             raise errors.Conflict(409, "Conflict", f"{seen.key} was replaced or changed meanwhile")
         return written
 
     async def pause(self, seen: T) -> None:
-        """Say that nothing is done about an object, and nothing else."""
+        """Report that the object is paused; nothing else changes."""
         generation, now = seen.metadata.generation, self._now()
         await self._patch(seen, lambda old: replace(old, conditions=merge(old.conditions, PAUSED, generation, now)))
 
-    async def _patch(self, seen: T, told: Callable[[Status], Status], tries: int = TRIES) -> T | None:
+    async def _patch(self, seen: T, change: Callable[[Status], Status], tries: int = TRIES) -> T | None:
         """The object with its new status; nothing when it is no longer ours to write."""
         live = seen
         for _ in range(tries):
             before = live.status
-            after = told(before)
-            change = merge_patch(_manifest(before), _manifest(after))
-            if not change:
+            after = change(before)
+            difference = merge_patch(_manifest(before), _manifest(after))
+            if not difference:
                 return live
             patch = {
                 "metadata": {"uid": live.metadata.uid, "resourceVersion": live.metadata.resource_version},
-                "status": change,
+                "status": difference,
             }
             try:
                 request = self._client.merge(self._kind, seen.key, patch, "status")
@@ -189,7 +188,7 @@ class StatusWriter(Generic[T]):
                 raise StatusRejected(refusal) from None
             except errors.Conflict:
                 live = await self._client.get(self._kind, seen.key)
-                self._cache.record_write(live, "")  # somebody else's doing, which our write on top of it would hide
+                self._cache.record_write(live, "")  # a change by others, which our write would hide
                 replaced = live.metadata.uid != seen.metadata.uid
                 if replaced or live.status.observed_generation > seen.metadata.generation:
                     return None
@@ -210,10 +209,10 @@ class StatusWriter(Generic[T]):
 
 
 def _is_known(seen: CoderObject) -> bool:
-    """Whether a pass over this generation has come to an end that lasts."""
-    told = [find(seen.status.conditions, type_) for type_ in (READY, STALLED)]
+    """Whether the object is Ready or Stalled at this generation."""
+    found = [find(seen.status.conditions, type_) for type_ in (READY, STALLED)]
     current = ("True", seen.metadata.generation)
-    return any(each is not None and (each.status, each.observed_generation) == current for each in told)
+    return any(each is not None and (each.status, each.observed_generation) == current for each in found)
 
 
 def _manifest(status: Status) -> Manifest:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from coder_k8s.api.shared import Status
 from coder_k8s.controllers.controlplane.rollout import judge
 from coder_k8s.controllers.report import Report, StatusReport
-from coder_k8s.controllers.rollout import Rollout, explain, progress, rollout, tell_counts
+from coder_k8s.controllers.rollout import Rollout, explain, progress, report_counts, rollout
 from coder_k8s.kube.objects import Unstructured
 
 IMAGE = "coder:v2"
@@ -194,7 +194,7 @@ def test_judges_it(found: Rollout, missing: tuple[str, ...], available: str, sum
 )
 def test_counts(found: Rollout, expected: tuple[str, int, int, bool]) -> None:
     report = StatusReport(Status())
-    tell_counts(found, {"b": "2", "a": "1"}, report)
+    report_counts(found, {"b": "2", "a": "1"}, report)
     said = tuple(report.fields[name] for name in ("phase", "replicas", "ready_replicas"))
     assert (*said, report.scaled_to_zero) == expected
     assert report.fields["selector"] == "a=1,b=2"

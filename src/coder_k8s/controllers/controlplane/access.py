@@ -163,7 +163,7 @@ class OperatorAccess:
         if before is not None and not made:
             names.append(before.name)
         hidden = sorted({*names} - {child.metadata.name for child in made})
-        found = [await self._children.look(SECRET, Key(namespace, name), expected=True) for name in hidden]
+        found = [await self._children.fetch(SECRET, Key(namespace, name), expected=True) for name in hidden]
         return made + [each for each in found if each and each.is_controlled_by(plane)]
 
     async def _issue(

@@ -12,7 +12,7 @@ from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.rejections import as_condition
 from coder_k8s.controllers.report import StatusReport
-from coder_k8s.controllers.rollout import Rollout, rollout, tell_counts
+from coder_k8s.controllers.rollout import Rollout, report_counts, rollout
 from coder_k8s.controllers.urls import status_url
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Manifest, Unstructured
@@ -135,7 +135,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
     async def _serve(self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> Unstructured | None:
         """The Service of that name, which may belong to another owner: whether it is ours decides what may use it."""
         await as_condition(self._children.apply(SERVICE, plane, service(plane)), report)
-        return await self._children.look(SERVICE, plane.key, expected=True)
+        return await self._children.fetch(SERVICE, plane.key, expected=True)
 
     async def _ensure_service_account(self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> None:
         """The ServiceAccount; one that exists already is the user's own, unless it was ours and was released."""
@@ -150,7 +150,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         self, plane: CoderControlPlane, environment: sources.Environment, report: StatusReport[ControlPlaneStatus]
     ) -> tuple[str, Unstructured | None]:
         """The Deployment, and the checksum of its environment to remember: the old one while the new is refused."""
-        known = await self._children.look(DEPLOYMENT, plane.key, expected=bool(plane.status.observed_generation))
+        known = await self._children.fetch(DEPLOYMENT, plane.key, expected=bool(plane.status.observed_generation))
         live = controlled_by(plane, known)
         template = live.manifest["spec"]["template"] if live else {}
         annotation = template.get("metadata", {}).get("annotations", {}).get(CHECKSUM, "")
@@ -169,7 +169,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         found, own = rollout(live, plane.spec.replicas, CONTAINER), labels(NAME, plane)
         pods = self._children.labelled(POD, own, plane.metadata.namespace)
         judge(found, report, environment.missing, failing(pods))
-        tell_counts(found, own, report)
+        report_counts(found, own, report)
         return found
 
     async def _add_finalizers(

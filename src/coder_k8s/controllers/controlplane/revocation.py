@@ -118,7 +118,7 @@ class Revocation:
         key = Key(plane.metadata.namespace, secret_name(plane))
         if key.name == _kept(plane) or self._secrets.get(key) is None:
             return []
-        found = controlled_by(plane, await self._children.look(SECRET, key, expected=True))
+        found = controlled_by(plane, await self._children.fetch(SECRET, key, expected=True))
         return [found] if found else []
 
     def _is_recorded(self, plane: CoderControlPlane) -> bool:

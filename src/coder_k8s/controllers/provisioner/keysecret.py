@@ -45,7 +45,7 @@ class KeySecret:
     async def read(self, provisioner: CoderProvisioner) -> Stored:
         """What we hold, also under the name that the Secret had before."""
         for where, field in _places(provisioner):
-            found = await self._children.look(SECRET, where, expected=self._secrets.get(where) is not None)
+            found = await self._children.fetch(SECRET, where, expected=self._secrets.get(where) is not None)
             if found is not None and found.is_controlled_by(provisioner) and (key := value(found, field)):
                 annotations = found.metadata.annotations
                 return Stored(key, annotations.get(ORIGIN, ""), annotations.get(ROTATE, ""))

@@ -16,7 +16,7 @@ from coder_k8s.controllers.queries import INTERVAL
 from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.rejections import as_condition
 from coder_k8s.controllers.report import Outcome, Report, StatusReport
-from coder_k8s.controllers.rollout import Rollout, rollout, tell_pods
+from coder_k8s.controllers.rollout import Rollout, report_pods, rollout
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Unstructured
@@ -85,7 +85,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         try:
             recorded = bool(provisioner.status.provisioner_key_id)  # if not, pods run with the last one that retires
             rolled_out = deployed and recorded and self._rollout(provisioner).complete
-            await self._settle(provisioner, rolled_out, report)
+            await self._retire_keys(provisioner, rolled_out, report)
             if self._deployment(provisioner) is not None:
                 await self._observe(provisioner, coderd, rolled_out, report)
         except coderd_errors.CoderdError as error:
@@ -139,10 +139,10 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         followed when its rollout is complete, and the one that runs is kept until then."""
         return provisioner.spec.image or plane.status.image or self._rollout(provisioner).image
 
-    async def _settle(
+    async def _retire_keys(
         self, provisioner: CoderProvisioner, rolled_out: bool, report: StatusReport[ProvisionerStatus]
     ) -> None:
-        """What follows when pods have moved on: old keys and Secrets go."""
+        """Delete old keys, and old children once the rollout is complete."""
         live = self._deployment(provisioner)
         present = objects.checksum(live) if live is not None else ""
         left = any(pod.metadata.annotations.get(objects.CHECKSUM) != present for pod in self._pods(provisioner))
@@ -201,7 +201,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         """The Deployment as it is, whatever could be done about it in this reconcile."""
         own = labels(objects.NAME, provisioner)
         cause = failing(self._children.labelled(POD, own, provisioner.metadata.namespace))
-        tell_pods(self._rollout(provisioner), DEPLOYMENT_READY, own, report, cause)
+        report_pods(self._rollout(provisioner), DEPLOYMENT_READY, own, report, cause)
 
     def _rollout(self, provisioner: CoderProvisioner) -> Rollout:
         return rollout(self._deployment(provisioner), provisioner.spec.replicas, objects.CONTAINER)

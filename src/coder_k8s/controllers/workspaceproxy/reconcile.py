@@ -13,7 +13,7 @@ from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.rejections import as_condition
 from coder_k8s.controllers.report import StatusReport
-from coder_k8s.controllers.rollout import Rollout, rollout, tell_counts, tell_pods
+from coder_k8s.controllers.rollout import Rollout, report_counts, report_pods, rollout
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE
 from coder_k8s.kube.objects import Key, Unstructured
 
@@ -119,7 +119,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         report: StatusReport[WorkspaceProxyStatus],
     ) -> Unstructured | None:
         key = Key(proxy.metadata.namespace, objects.deployment_name(proxy))
-        known = await self._children.look(DEPLOYMENT, key, expected=bool(proxy.status.observed_generation))
+        known = await self._children.fetch(DEPLOYMENT, key, expected=bool(proxy.status.observed_generation))
         live = controlled_by(proxy, known)
         checksum = fnv1a32(token.encode()) if token else proxy.status.token_checksum
         shown = checksum if _shows(live, proxy.status.token_checksum, checksum) else ""
@@ -147,10 +147,10 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         """The Deployment as it is, whatever could be done about it in this reconcile."""
         found, own = self._rollout(proxy), labels(objects.NAME, proxy)
         if report.says(reasons.IMAGE_PENDING, DEPLOYMENT_READY):
-            tell_counts(found, own, report)
+            report_counts(found, own, report)
         else:
             cause = failing(self._children.labelled(POD, own, proxy.metadata.namespace))
-            tell_pods(found, DEPLOYMENT_READY, own, report, cause)
+            report_pods(found, DEPLOYMENT_READY, own, report, cause)
 
     def _rollout(self, proxy: CoderWorkspaceProxy) -> Rollout:
         live = self._children.get(DEPLOYMENT, Key(proxy.metadata.namespace, objects.deployment_name(proxy)))

@@ -99,7 +99,7 @@ class Registrar:
 
     async def _ask(self, proxy: CoderWorkspaceProxy, place: CoderdTarget) -> tuple[CoderWorkspaceProxy, Answer]:
         try:
-            proxy, found = await self._settle(proxy, place)
+            proxy, found = await self._take_steps(proxy, place)
         except coderd_errors.CoderdError as error:
             table = ERRORS if place.credentials is None else GIVEN_CREDENTIALS_ERRORS
             return await self._failed(proxy, place, explain(error, table, user=place.user))
@@ -126,7 +126,7 @@ class Registrar:
         answer = Answer(explanation.outcome, NOT_ASKED)
         return proxy, self._answers.fail(proxy.key, await self._about(proxy, place), answer, explanation.recheck)
 
-    async def _settle(
+    async def _take_steps(
         self, proxy: CoderWorkspaceProxy, place: CoderdTarget
     ) -> tuple[CoderWorkspaceProxy, WorkspaceProxy]:
         """Take one step after the other until there is none left."""

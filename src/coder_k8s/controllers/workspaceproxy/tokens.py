@@ -33,7 +33,7 @@ class Tokens:
         for key, field in _places(proxy):
             if not self._is_ours(proxy, key):
                 continue
-            found = await self._children.look(SECRET, key, expected=True)
+            found = await self._children.fetch(SECRET, key, expected=True)
             if found is not None and (token := value(found, field)):
                 return token
         return ""
