@@ -231,6 +231,10 @@ async def test_does_not_ask_again_for_what_the_server_will_not_give(world: World
     await world.other.merge(SERVICE, Key(world.namespace, "child"), {"spec": {"externalIPs": None}})
     await world.watch_says(SERVICE)
     assert (await world.apply(SERVICE, want)).manifest["spec"]["externalIPs"] == ["192.0.2.1"]
+    before = world.requests()
+    world.applier.forget(world.owner.key)
+    await world.apply(SERVICE, want)
+    assert world.requests() != before
 
 
 async def test_an_object_that_is_going_is_left_to_go(world: World) -> None:

@@ -173,6 +173,16 @@ async def test_each_version_is_read_once() -> None:
         assert (await there.read(**IN_SECRET)).digests == {"Secret/it": whole(A="3")}, "forgotten with its object"
 
 
+async def test_sources_are_forgotten_with_their_control_plane() -> None:
+    async with reader(secret("1", A="1"), secret("1", A="1")) as there:
+        there.secrets.update("", glimpse("1"))
+        await there.read(**IN_SECRET)
+        there.sources.forget(plane().key)
+        await there.read(**IN_SECRET)
+        await there.read(**IN_SECRET)
+        assert len(there.api.requests) == 2
+
+
 async def test_several_sources() -> None:
     spec = {
         "envFrom": [{"secretRef": {"name": "it"}}, {"secretRef": {"name": "gone"}}, {"secretRef": {"name": "gone"}}],
