@@ -1,4 +1,4 @@
-"""The objects that belong to the objects of one controller."""
+"""The children of the objects of one controller."""
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -69,7 +69,7 @@ class Children:
         self._applier.forget(owner)
 
     async def dry_run(self, kind: Kind[Unstructured], want: Manifest) -> None:
-        """Raise what would refuse a write of this child; a webhook without dry run says nothing of it."""
+        """Raise the error that a write of this child would; a webhook that does not support dry run is ignored."""
         try:
             await self._client.dry_run(kind, want)
         except errors.Invalid as refusal:
@@ -77,7 +77,7 @@ class Children:
                 raise
 
     async def prune(self, kind: Kind[Unstructured], owner: Object, keep: Iterable[str]) -> None:
-        """Delete what an older spec asked for."""
+        """Delete the children that the spec no longer wants."""
         kept = set(keep)
         left = [child for child in self.owned(kind, owner) if child.metadata.name not in kept and not child.deleting]
         if left:
@@ -86,16 +86,18 @@ class Children:
             await self.delete(kind, child)
 
     async def confirm(self, owner: Object) -> None:
-        """`Conflict` if the owner has changed: nothing is deleted on the word of a spec of the past."""
+        """Raise `Conflict` if the owner has changed, so that nothing is deleted because of an outdated spec."""
         await self._client.confirm(self._owners, owner.key, owner)
 
     async def confirm_child(self, kind: Kind[Unstructured], key: Key, beside: Object | None) -> None:
-        """`Conflict` unless a child is there as we know it, or is missing as we think it is. One that lost its labels
-        is known only `beside` our cache."""
+        """Raise `Conflict` unless a child is as in the cache, or missing as there.
+
+        A child that lost its labels is not in the cache; `beside` is its metadata.
+        """
         await self._client.confirm(kind, key, self.get(kind, key) or beside)
 
     async def delete(self, kind: Kind[Any], child: Unstructured) -> None:
-        """Delete the very object that was seen; one that is gone or going needs nothing."""
+        """Delete the object that was seen, unless it is gone or being deleted."""
         if child.deleting:
             return
         try:
@@ -104,7 +106,7 @@ class Children:
             return
 
     async def release(self, kind: Kind[Unstructured], owner: Object, child: Unstructured) -> None:
-        """Let a child be, without an owner."""
+        """Remove the owner reference of a child."""
         others = [
             msgspec.to_builtins(other) for other in child.metadata.owner_references if other.uid != owner.metadata.uid
         ]

@@ -1,4 +1,4 @@
-"""The labels and annotations by which objects of this operator are known."""
+"""Labels and annotations of the operator."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from .names import derived
 
 MANAGER = "coder-k8s"
 MANAGED = f"app.kubernetes.io/managed-by={MANAGER}"
-"""Selects everything that this operator makes."""
+"""Selects all objects that this operator creates."""
 
 COMPONENT, INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 DIGEST = "coder.com/applied-digest"
@@ -20,7 +20,7 @@ ADOPT = "coder.com/adopt"
 
 
 def labels(name: str, owner: Object) -> dict[str, str]:
-    """What every child of an object carries; also how a Deployment finds its pods."""
+    """Labels of every child of an object; also the pod selector of a Deployment."""
     return {
         COMPONENT: name,
         INSTANCE: derived(owner.metadata.name),
@@ -29,7 +29,7 @@ def labels(name: str, owner: Object) -> dict[str, str]:
 
 
 def metadata(kind: Kind[Any], owner: Object, component: str, name: str) -> Manifest:
-    """The metadata of a child: labelled, and owned so that garbage collection takes it along."""
+    """The metadata of a child: labels, and a controller owner reference."""
     return {
         "name": name,
         "namespace": owner.metadata.namespace,

@@ -1,4 +1,4 @@
-"""Names that follow from other names, stable for ever."""
+"""Names derived from other names. They never change."""
 
 HASH_LENGTH = 8
 LABEL_LIMIT = 63
@@ -14,12 +14,12 @@ def fnv1a32(data: bytes) -> str:
 
 
 def hashed(*parts: str) -> str:
-    """A short hash of several words that no other words in other places share."""
+    """A short hash of several strings; their order and boundaries count."""
     return fnv1a32("\0".join(parts).encode())
 
 
 def derived(name: str, *, prefix: str = "", suffix: str = "", limit: int = LABEL_LIMIT) -> str:
-    """A name with something before or behind it; where that is too long, the name is cut and its hash follows.
+    """A name with a prefix or suffix. A result over the limit has the name cut, followed by its hash.
 
     The cut keeps what it ends with, also a `-` or `.`: objects of such names exist.
     """

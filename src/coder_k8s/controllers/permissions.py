@@ -1,4 +1,4 @@
-"""What Coder gets in a namespace to run workspaces there."""
+"""Permissions that Coder needs in a namespace to run workspaces."""
 
 from coder_k8s.kube.objects import Manifest
 

@@ -10,15 +10,15 @@ from .labels import COMPONENT, INSTANCE
 from .names import derived
 
 STARTING = ("ContainerCreating", "PodInitializing")
-"""A pod that waits for no other reason may just be young, and says less than any other."""
+"""Reasons of a pod that is just starting."""
 CRASHED = "CrashLoopBackOff"
 UNPULLED = "ImagePullBackOff"
 PULL_FAILURES = (UNPULLED, "ErrImagePull")
-"""What the kubelet reports in turn about one image, with an error whose text differs each time."""
+"""The kubelet alternates between these for one image, with an error text that differs each time."""
 
 
 def failing(pods: Iterable[Unstructured]) -> str:
-    """Why the first pod that is not ready is not, such as `ImagePullBackOff`; empty when none says.
+    """Why the first pod that is not ready is not, such as `ImagePullBackOff`; empty if no pod reports a cause.
 
     | a container, or the pod             | message                                            |
     |-------------------------------------|----------------------------------------------------|
@@ -42,7 +42,7 @@ def failing(pods: Iterable[Unstructured]) -> str:
 
 
 def by_pod(owners: Cache[Any], component: str) -> Callable[[Unstructured], Iterable[Key]]:
-    """Which of these objects a pod concerns: its own, as long as it has something to report.
+    """Which of these objects a pod belongs to, while the pod reports a cause.
 
     The other pods of a rollout are counted by its Deployment, whose changes are watched anyway.
     """

@@ -1,4 +1,4 @@
-"""Which objects are Ready, for dashboards and alerts."""
+"""The metric of objects that are Ready."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from coder_k8s.kube.informer import Informer
 
 
 class ObjectReadiness(Collector):
-    """Reads the caches whenever metrics are asked for, so that there is nothing to keep up to date."""
+    """Reads the caches whenever metrics are scraped."""
 
     _labelnames = ("kind", "namespace", "name", "reason")
 

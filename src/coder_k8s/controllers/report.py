@@ -48,7 +48,7 @@ class Report:
     retain_conditions: bool = False
     """Whether conditions that this reconcile does not report stay as they are."""
     scaled_to_zero: bool = False
-    """Whether no pods are wanted: what needs some keeps its status, and `Ready` has a reason of its own."""
+    """Whether no pods are wanted: conditions that need pods keep their status, and `Ready` has its own reason."""
     _open: list[Finding] = field(default_factory=list)
     _culprits: list[Finding] = field(default_factory=list)
 
@@ -80,7 +80,7 @@ class Report:
         self.add(type_, status, reason, message, satisfied=satisfied, stalled=stalled)
 
     def retain(self, condition: str, reason: Reason, message: str) -> None:
-        """A condition with the status that it has so far, which nothing waits for; Unknown if it has none."""
+        """Add a condition that keeps its status, Unknown if it has none, and is satisfied."""
         known = find(self.before, condition)
         self.add(condition, known.holds if known else None, reason, message, satisfied=True)
 
@@ -101,7 +101,7 @@ class Report:
         return any(finding.reason == reason for finding in self.findings if finding.type in types)
 
     def conclude(self) -> list[Finding]:
-        """All conditions: the summary first. The API server quotes what it refuses, however long that is."""
+        """All conditions, the summary first. Messages are shortened, because the API server quotes what it rejects."""
         findings = [*self._summary(), *self.findings]
         return [finding._replace(message=_shortened(finding.message)) for finding in findings]
 

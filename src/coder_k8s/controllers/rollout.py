@@ -1,4 +1,4 @@
-"""How far a Deployment is."""
+"""The progress of a Deployment."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
@@ -15,23 +15,23 @@ S = TypeVar("S", bound=Status)
 
 
 class Rollout(NamedTuple):
-    """What a Deployment says about its pods."""
+    """What a Deployment reports about its pods."""
 
     wanted: int
     replicas: int = 0
     updated: int = 0
-    """Pods of the present template."""
+    """Pods of the current template."""
     ready: int = 0
-    """Pods that are ready, those of older templates included."""
+    """Ready pods, including those of older templates."""
     complete: bool = False
     stuck: str = ""
-    """The Deployment's own words when it gave up waiting; empty otherwise."""
+    """The message of the Deployment once its progress deadline is exceeded; empty otherwise."""
     image: str = ""
-    """Image of the container of Coder in the pod template."""
+    """Image of the Coder container in the pod template."""
 
     @property
     def updated_and_ready(self) -> int:
-        """How many of the wanted pods run the present template and are ready.
+        """How many of the wanted pods run the current template and are ready.
 
         A Deployment does not count these. Old pods are taken to be ready, so that the number is never too high.
         """
@@ -40,12 +40,12 @@ class Rollout(NamedTuple):
 
     @property
     def running_image(self) -> str:
-        """The image that every pod runs; empty while there are none, or pods of an older template."""
+        """The image of all pods; empty while there are no pods, or pods of an older template."""
         return self.image if self.complete and self.wanted else ""
 
 
 def rollout(deployment: Unstructured | None, wanted: int, container: str) -> Rollout:
-    """How far the Deployment of an object is that wants so many pods; while it has none, there are no pods."""
+    """The progress of a Deployment; `wanted` is the number of pods while there is no Deployment."""
     if deployment is None:
         return Rollout(wanted)
     manifest = deployment.manifest
@@ -73,7 +73,7 @@ def rollout(deployment: Unstructured | None, wanted: int, container: str) -> Rol
 
 
 def progress(found: Rollout) -> str:
-    """How far the pods are, as the message of a condition.
+    """The progress of the pods, as the message of a condition.
 
     | pods                                | message                                             |
     |-------------------------------------|-----------------------------------------------------|
@@ -93,7 +93,7 @@ def progress(found: Rollout) -> str:
 
 
 def explain(found: Rollout, cause: str = "") -> str:
-    """How far the pods are, with the cause that one of them gives while not all are ready."""
+    """The progress of the pods, with the cause that a pod reports while not all are ready."""
     if found.stuck:
         return cause or found.stuck
     return f"{progress(found)}; {cause}" if cause and found.wanted and not found.complete else progress(found)

@@ -1,4 +1,4 @@
-"""What every controller is given by the process that it lives in."""
+"""What all controllers of a process share."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, kw_only=True)
 class Runtime:
-    """The connection to the cluster, shared by all controllers, with one informer per kind."""
+    """Connections, clock and one informer per kind."""
 
     client: Client
     coderd: Connections
@@ -42,11 +42,11 @@ class Runtime:
 
     @property
     def everywhere(self) -> bool:
-        """Whether the operator cares for the whole cluster, and may look at what is in no namespace."""
+        """Whether the operator watches the whole cluster, and may read cluster-scoped objects."""
         return "" in self.namespaces
 
     def informer(self, kind: Kind[T], *, labels: str = "", optional: bool = False) -> Informer[T]:
-        """The informer of a kind; the first who asks says what it is to hold."""
+        """The informer of a kind; `labels` and `optional` of the first call apply."""
         if kind not in self.informers:
             self.informers[kind] = Informer(
                 self.client, kind, self.namespaces, metrics=self.metrics, labels=labels, optional=optional

@@ -44,11 +44,11 @@ T = TypeVar("T", bound=CoderObject)
 
 
 class StatusRejected(Exception):
-    """The API server takes no status of this object, because of fields that may be anywhere in it, or by a webhook."""
+    """The API server or a webhook rejects the status of this object, perhaps because of its spec or metadata."""
 
     def __init__(self, refusal: errors.Invalid) -> None:
         culprits = ", ".join(sorted({field for field in refusal.fields if field != "<nil>"}))
-        # With the fields known, the server's own words add nothing but values, and a value may be a password.
+        # If the fields are known, the message of the server adds only values, and a value may be a password.
         super().__init__(
             f"The API server rejects the status of this object because of {culprits}. Correct this field."
             if culprits
@@ -102,7 +102,7 @@ class StatusWriter(Generic[T]):
         return RECHECK.total_seconds()
 
     def report_rejection(self, key: Key, rejected: StatusRejected) -> float | None:
-        """No condition can say it, so an event does, with the log and a metric."""
+        """Report it by an event, the log and a metric, because no condition can be written."""
         self._rejected.inc()
         log.warning("%s", rejected, extra=self._about(key))
         seen = self._cache.get(key)
@@ -164,7 +164,7 @@ class StatusWriter(Generic[T]):
         await self._patch(seen, lambda old: replace(old, conditions=merge(old.conditions, PAUSED, generation, now)))
 
     async def _patch(self, seen: T, change: Callable[[Status], Status], tries: int = TRIES) -> T | None:
-        """The object with its new status; nothing when it is no longer ours to write."""
+        """The object with its new status; `None` if it was deleted or replaced, or a newer generation was reported."""
         live = seen
         for _ in range(tries):
             before = live.status
@@ -198,7 +198,7 @@ class StatusWriter(Generic[T]):
         raise errors.Conflict(409, "Conflict", f"the status of {seen.key} changed while it was written, {tries} times")
 
     def _announce(self, seen: T, before: Status, after: Status) -> None:
-        """One event when an object becomes ready, or user action is required. Another message is no other event."""
+        """Record one event when an object becomes Ready or Stalled, and none when only the message changes."""
         for type_ in (READY, STALLED):
             old, new = find(before.conditions, type_), find(after.conditions, type_)
             if new is None or new.status != "True":

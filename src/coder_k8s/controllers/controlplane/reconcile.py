@@ -62,7 +62,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         await self._ensure_service_account(plane, report)
         await self._rbac.ensure(plane, report)
         checksum, live = await self._deploy(plane, environment, report)
-        backend = await self._serve(plane, report)
+        backend = await self._apply_service(plane, report)
         await as_condition(self._exposure.ensure(plane, backend, report), report, ControlPlaneCondition.EXPOSED)
         found = self._observe_rollout(plane, live, environment, report)
         if found.complete:  # pods of the last rollout need their account until they are gone
@@ -92,11 +92,11 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
     async def _reconcile_coderd(
         self, plane: CoderControlPlane, ours: bool, serving: bool, report: StatusReport[ControlPlaneStatus]
     ) -> None:
-        """What there is to settle with coderd itself, which may be slow or away: after all that Kubernetes needs.
+        """Reconcile what needs coderd. It comes last, because coderd may be slow or unavailable.
 
         `ours` says whether this object controls the Deployment and the Service.
         """
-        if report.scaled_to_zero:  # its last pods may already refuse to answer
+        if report.scaled_to_zero:  # its last pods may no longer answer
             message = "Coder does not run because replicas is 0; this was known last"
             await self._retain(plane, reasons.SCALED_TO_ZERO, message, report)
             return
@@ -107,7 +107,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         coderd = None
         if plane.spec.operator_access.disabled or ours:
             coderd = await self._access.ensure(plane, serving, report)
-        else:  # behind the Service of another owner is the coderd of another owner
+        else:  # a Service of another owner leads to another coderd
             waiting = f"waiting for a Deployment and a Service {plane.metadata.name} that belong to this object"
             report.add(ControlPlaneCondition.OPERATOR_ACCESS_READY, None, reasons.PENDING, waiting)
             report.status.operator_access_ready = False
@@ -121,8 +121,8 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
     async def _retain(
         self, plane: CoderControlPlane, reason: reasons.Reason, message: str, report: StatusReport[ControlPlaneStatus]
     ) -> None:
-        """What needs a coderd that is not asked stays as it was last known."""
-        if plane.spec.operator_access.disabled:  # which the database is enough for
+        """Keep the conditions that need coderd, which is not queried."""
+        if plane.spec.operator_access.disabled:  # which needs only the database
             await self._access.ensure(plane, False, report)
         else:
             report.retain(ControlPlaneCondition.OPERATOR_ACCESS_READY, reason, message)
@@ -132,13 +132,15 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
             report.retain(ControlPlaneCondition.LICENSE_APPLIED, reason, message)
         report.retain(ControlPlaneCondition.ENTITLEMENTS_KNOWN, reason, message)
 
-    async def _serve(self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> Unstructured | None:
-        """The Service of that name, which may belong to another owner: whether it is ours decides what may use it."""
+    async def _apply_service(
+        self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]
+    ) -> Unstructured | None:
+        """Apply the Service; returns the live one, which may belong to another owner."""
         await as_condition(self._children.apply(SERVICE, plane, service(plane)), report)
         return await self._children.fetch(SERVICE, plane.key, expected=True)
 
     async def _ensure_service_account(self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> None:
-        """The ServiceAccount; one that exists already is the user's own, unless it was ours and was released."""
+        """Apply the ServiceAccount. An existing one belongs to the user, unless the operator released it before."""
         if plane.spec.service_account.disable_create:
             for account in self._children.owned(SERVICE_ACCOUNT, plane):
                 await self._children.release(SERVICE_ACCOUNT, plane, account)
@@ -149,7 +151,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
     async def _deploy(
         self, plane: CoderControlPlane, environment: sources.Environment, report: StatusReport[ControlPlaneStatus]
     ) -> tuple[str, Unstructured | None]:
-        """The Deployment, and the checksum of its environment to remember: the old one while the new is refused."""
+        """Apply the Deployment; returns the checksum of its environment to record, and the live Deployment."""
         known = await self._children.fetch(DEPLOYMENT, plane.key, expected=bool(plane.status.observed_generation))
         live = controlled_by(plane, known)
         template = live.manifest["spec"]["template"] if live else {}
@@ -175,7 +177,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
     async def _add_finalizers(
         self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]
     ) -> CoderControlPlane:
-        """The object with the finalizers that it needs. Where one is refused, the steps that need it are left out."""
+        """The object with the finalizers that it needs. Steps that need one that is rejected are skipped."""
         wanted = {
             FINALIZER: self._rbac.allowed_elsewhere(plane),
             CONTROL_PLANE_FINALIZER: self._deletion.is_needed(plane),
@@ -198,7 +200,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
 
 
 def _injects_access_url(plane: CoderControlPlane, environment: sources.Environment, template: Manifest) -> bool:
-    """Whether the operator sets the access URL. While a source is missing nobody knows, and nothing changes."""
+    """Whether the operator sets the access URL. While a source is missing, this does not change."""
     if not plane.spec.env_use_cluster_access_url or defines(plane, ACCESS_URL) or environment.defines_access_url:
         return False
     if environment.missing and template:

@@ -1,4 +1,4 @@
-"""How the controller of CoderControlPlane is put together, and what wakes it."""
+"""The controller of CoderControlPlane: its children, watches and permissions."""
 
 from collections.abc import Iterable, Sequence
 
@@ -56,7 +56,7 @@ RULES = (
     Rule(("",), (SECRET.plural,), MANAGE),
     Rule(("",), (CONFIG_MAP_METADATA.plural,), READ),
     Rule(("",), (NAMESPACE_METADATA.plural,), READ, cluster_scoped=True),
-    # What Coder gets to run workspaces: one can only grant what one holds.
+    # The permissions that Coder needs to run workspaces: the operator can grant only what it has.
     Rule(("",), ("pods", "persistentvolumeclaims"), VERBS),
     Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), VERBS),
 )
@@ -111,7 +111,7 @@ def _watch_references(controller: Controller, context: Context[CoderControlPlane
 
 
 def _watch_dependents(controller: Controller, context: Context[CoderControlPlane], deletion: Deletion) -> None:
-    """Provisioners and proxies, which report often: a control plane cares only that they come and go."""
+    """Watch provisioners and proxies; of their changes, only creation and deletion concern a control plane."""
 
     def is_concerned(key: Key) -> bool:
         plane = context.objects.get(key)
@@ -128,7 +128,7 @@ def _watch_dependents(controller: Controller, context: Context[CoderControlPlane
 
 
 def _mentions(plane: CoderControlPlane) -> Iterable[tuple[object, ...]]:
-    """All that a control plane refers to, and by what its Roles elsewhere refer to it."""
+    """What a control plane refers to, and the labels by which its Roles elsewhere refer to it."""
     labels = identity(plane.key)
     yield PLANE, labels[PLANE_NAMESPACE], labels[PLANE]
     for source in sources(plane):

@@ -60,7 +60,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
     async def steps(self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]) -> CoderProvisioner:
         provisioner = await self._reconcile(provisioner, report)
         self._observe_rollout(provisioner, report)
-        # What coderd was not asked for keeps its last condition.
+        # What coderd was not queried for keeps its last condition.
         report.retain_conditions = report.says(reasons.RATE_LIMITED, KEY_READY)
         return provisioner
 
@@ -69,21 +69,21 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
     ) -> CoderProvisioner:
         plane = self._plane(provisioner, report)
         if plane is None:
-            return provisioner  # there is neither a URL nor an image for daemons
+            return provisioner  # there is no URL and no image for daemons
         coderd, key = None, ""
         try:
             provisioner, coderd, key = await self._manage_key(provisioner, plane, report)
         except coderd_errors.CoderdError as error:
             self._explain(provisioner, error, report, KEY_ERRORS)
         if _unusable(report):
-            return provisioner  # and daemons that run are left alone
-        # What needs no coderd does not wait for it: the key that is recorded is good until coderd says otherwise.
+            return provisioner  # running daemons are left alone
+        # What needs no coderd does not wait for it: the recorded key is valid until coderd rejects it.
         key = key or await self._rotation.recorded(provisioner, plane, report)
         deployed = bool(key) and await self._deploy(provisioner, plane, key, report)
         if coderd is None:
             return provisioner
         try:
-            recorded = bool(provisioner.status.provisioner_key_id)  # if not, pods run with the last one that retires
+            recorded = bool(provisioner.status.provisioner_key_id)  # if not, pods use the last key that retires
             rolled_out = deployed and recorded and self._rollout(provisioner).complete
             await self._retire_keys(provisioner, rolled_out, report)
             if self._deployment(provisioner) is not None:
@@ -97,7 +97,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
     async def _manage_key(
         self, provisioner: CoderProvisioner, plane: CoderControlPlane, report: StatusReport[ProvisionerStatus]
     ) -> tuple[CoderProvisioner, Coderd | None, str]:
-        """All that is done at coderd before there are pods: its client, if it may be asked more, and the key."""
+        """Manage the key in coderd. Returns the client, if coderd may get more requests, and the key."""
         if not plane.status.url:
             return provisioner, None, ""
         if (limited := self._rate_limits.get(provisioner.key, provisioner.metadata.generation)) is not None:
@@ -107,7 +107,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         coderd = await self._credentials.ensure(provisioner, plane, report)
         if coderd is None or not await self._gate.passes(plane, coderd, report):
             return provisioner, None, ""
-        # The finalizer is there before the first key is.
+        # Add the finalizer before the first key is created.
         held = await as_condition(self._context.finalizers.add(provisioner, FINALIZER), report, KEY_READY)
         if held is None:
             return provisioner, None, ""
@@ -117,7 +117,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
     async def _deploy(
         self, provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, report: StatusReport[ProvisionerStatus]
     ) -> bool:
-        """Whether the Deployment is as we want it."""
+        """Apply all children; returns whether the Deployment was applied."""
         deployed = await as_condition(self._apply(provisioner, plane, key), report)
         keep = [objects.deployment_name(provisioner)] if provisioner.spec.workspace_permissions else []
         await self._children.prune(ROLE_BINDING, provisioner, keep)
@@ -135,8 +135,8 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         return await self._children.apply(DEPLOYMENT, provisioner, objects.deployment(provisioner, plane, key, image))
 
     def _image(self, provisioner: CoderProvisioner, plane: CoderControlPlane) -> str:
-        """The image of the daemons: a newer one than coderd's is refused by it, so that of the control plane is
-        followed when its rollout is complete, and the one that runs is kept until then."""
+        """The image of the daemons. coderd rejects daemons that are newer than itself, so they follow the image of the
+        control plane after its rollout, and keep their image until then."""
         return provisioner.spec.image or plane.status.image or self._rollout(provisioner).image
 
     async def _retire_keys(
@@ -156,7 +156,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
     async def _observe(
         self, provisioner: CoderProvisioner, coderd: Coderd, rolled_out: bool, report: StatusReport[ProvisionerStatus]
     ) -> None:
-        """The daemons as coderd sees them; one that it has lost is started anew."""
+        """Report the daemons that coderd sees, and restart a pod whose daemon it has lost."""
         organization = provisioner.status.organization_id or records.organization_name(provisioner)
         seen = daemons.ours(provisioner, await self._queries.daemons(coderd, organization, INTERVAL))
         if not daemons.complete(provisioner, seen):
@@ -198,7 +198,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         return plane
 
     def _observe_rollout(self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]) -> None:
-        """The Deployment as it is, whatever could be done about it in this reconcile."""
+        """Report the live Deployment, whether or not this reconcile applied it."""
         own = labels(objects.NAME, provisioner)
         cause = failing(self._children.labelled(POD, own, provisioner.metadata.namespace))
         report_pods(self._rollout(provisioner), DEPLOYMENT_READY, own, report, cause)
@@ -232,10 +232,10 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
             report.requeue_after(explanation.seconds)
 
     async def _delete_keys(self, provisioner: CoderProvisioner) -> float | None:
-        """Delete the keys that the status says exist; coderd may be away, but not for ever."""
+        """Delete the keys in the status. The time to wait for coderd is limited."""
         return None if await self._retirement.clean_up(provisioner) else RETRY_CLEANUP
 
 
 def _unusable(report: Report) -> bool:
-    """Whether the control plane has no external provisioners, as known right now."""
+    """Whether the control plane does not support external provisioners, or has no license for them."""
     return any(report.says(reason, ENTITLED) for reason in (reasons.NOT_ENTITLED, reasons.NOT_SUPPORTED))

@@ -1,4 +1,4 @@
-"""How the controller of CoderProvisioner is put together, and what wakes it."""
+"""The controller of CoderProvisioner: its children, watches and permissions."""
 
 from collections.abc import Iterable
 

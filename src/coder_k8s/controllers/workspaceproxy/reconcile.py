@@ -58,7 +58,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
             proxy, token = await self._take(proxy, given, report)
         else:
             proxy, token = await self._register(proxy, plane, report)
-        # Pods wait by themselves for a Secret that is given; for anything else there is no point in starting them.
+        # Pods wait for a Secret that the user provides. Without any other input they are not started.
         if (token or given) and (url := objects.primary_url(proxy, plane)):
             live = await self._deploy(proxy, plane, url, token, report)
             if token and live is not None and self._rollout(proxy).complete:
@@ -72,7 +72,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
     async def _take(
         self, proxy: CoderWorkspaceProxy, given: TokenSecret, report: StatusReport[WorkspaceProxyStatus]
     ) -> tuple[CoderWorkspaceProxy, str]:
-        """The token that somebody gave; a proxy that we registered before is no longer wanted."""
+        """Use the token that the user provides; a proxy that the operator registered before retires."""
         proxy = await self._registrar.leave(proxy)
         self._metrics.forget(proxy.key)
         for outcome in NOT_MANAGED:
@@ -89,7 +89,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
     async def _register(
         self, proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, report: StatusReport[WorkspaceProxyStatus]
     ) -> tuple[CoderWorkspaceProxy, str]:
-        """A proxy of our own, and its token; coderd may be away while there is one from before."""
+        """Register a proxy; returns its token, which may be an earlier one while coderd is unavailable."""
         if self._tokens.name_taken(proxy):
             taken = f"Secret {objects.secret_name(proxy)} exists and is not ours: remove it or choose another name"
             report.add(REGISTERED, None, reasons.PENDING, "there is no place for the token")
@@ -102,7 +102,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
             report.add_outcome(NOT_ASKED)
         token = await self._tokens.stored(proxy)
         if not token or not is_for_wanted_coderd(proxy, token):
-            # Pods that run with the token of another coderd keep running until there is a token of this one.
+            # Pods with a token of another coderd keep running until there is a token of this one.
             report.add(TOKEN_SECRET_READY, False, reasons.PENDING, "waiting for the registration")
             return proxy, ""
         await self._tokens.store(proxy, token)  # under the name that the spec has for it now
@@ -144,7 +144,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         await self._children.prune(DEPLOYMENT, proxy, keep=[objects.deployment_name(proxy)])
 
     def _observe_rollout(self, proxy: CoderWorkspaceProxy, report: StatusReport[WorkspaceProxyStatus]) -> None:
-        """The Deployment as it is, whatever could be done about it in this reconcile."""
+        """Report the live Deployment, whether or not this reconcile applied it."""
         found, own = self._rollout(proxy), labels(objects.NAME, proxy)
         if report.says(reasons.IMAGE_PENDING, DEPLOYMENT_READY):
             report_counts(found, own, report)
@@ -157,7 +157,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         return rollout(controlled_by(proxy, live), proxy.spec.replicas, objects.CONTAINER)
 
     async def _deregister(self, proxy: CoderWorkspaceProxy) -> float | None:
-        """Deregister what the status says we registered; coderd may be away, but not for ever."""
+        """Deregister the proxies in the status. The time to wait for coderd is limited."""
         token = "" if proxy.status.proxy_id else await self._tokens.stored(proxy)
         return None if await self._retirement.clean_up(proxy, token) else RETRY
 
@@ -167,7 +167,7 @@ def _holds(where: SecretKey) -> str:
 
 
 def _shows(live: Unstructured | None, recorded: str, checksum: str) -> bool:
-    """Whether the pods show by which token they run, so that a new one rolls them.
+    """Whether the pod template has the checksum of the token, so that a new token rolls the pods.
 
     Pods of a Deployment that we took over do not, and restart for nothing less than a change of the token.
     """

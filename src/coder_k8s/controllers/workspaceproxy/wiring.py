@@ -1,4 +1,4 @@
-"""How the controller of CoderWorkspaceProxy is put together, and what wakes it."""
+"""The controller of CoderWorkspaceProxy: its children, watches and permissions."""
 
 from collections.abc import Iterable
 
@@ -40,7 +40,7 @@ def build(runtime: Runtime) -> Controller:
 
 
 def _secrets(proxy: CoderWorkspaceProxy) -> Iterable[Key]:
-    """The Secrets that somebody else keeps for it, and the one that may be in our way."""
+    """The Secrets that users provide, and the Secret with the name of ours, which may belong to another owner."""
     given, bootstrap = proxy.spec.proxy_session_token_secret_ref, proxy.spec.bootstrap
     names = [
         *([given.name] if given else [secret_name(proxy)]),
