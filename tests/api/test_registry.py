@@ -19,7 +19,7 @@ from coder_k8s.console.objects import Found, all_kinds, parse_target
 from coder_k8s.console.tree import build
 from coder_k8s.dev import table, watching
 from coder_k8s.kube.objects import Kind, ObjectMeta
-from coder_k8s.manifests import files, reference
+from coder_k8s.manifests import files, rbac, reference
 
 
 class MonitorCondition(StrEnum):
@@ -65,6 +65,11 @@ def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     shutil.copytree(reference.EXAMPLES, tmp_path / "examples")
     (tmp_path / "examples" / "codermonitor.yaml").write_text("kind: CoderMonitor\n")
     monkeypatch.setattr(reference, "EXAMPLES", tmp_path / "examples")
+
+
+def test_every_registered_kind_has_a_controller_that_writes_its_status() -> None:
+    allowed = {name for rules in rbac.declared().values() for rule in rules for name in rule.resources}
+    assert {f"{resource.kind.plural}/status" for resource in RESOURCES} <= allowed
 
 
 @pytest.mark.usefixtures("registered")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from coder_k8s.api import CONTROL_PLANE, CoderObject, CommonCondition
+from coder_k8s.api import CONTROL_PLANE, CoderObject, CommonCondition, reasons
 from coder_k8s.controllers.labels import paused
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.objects import Kind
@@ -21,7 +21,7 @@ from .objects import Found, Pod, PodCondition, Target
 FORMAT_VERSION = 1
 """Version of the JSON format; incremented for incompatible changes."""
 
-INTENDED = {"NotConfigured", "Disabled", "NotManaged", "ScaledToZero"}
+INTENDED = {reasons.NOT_CONFIGURED, reasons.DISABLED, reasons.NOT_MANAGED, reasons.SCALED_TO_ZERO}
 """Reasons of conditions that are not True because the spec says so."""
 
 
