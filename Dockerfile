@@ -37,7 +37,7 @@ LABEL org.opencontainers.image.title="coder-k8s" \
       org.opencontainers.image.source="https://github.com/coder/coder-k8s" \
       org.opencontainers.image.revision="${REVISION}"
 
-# Nothing here installs anything any more. The base has no bytecode, and a read-only file system cannot take any later.
+# Remove pip, and compile: the base image has no bytecode, and the file system is read-only at run time.
 RUN pip uninstall --yes pip \
     && stdlib="$(python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" \
     && rm -rf "$stdlib/ensurepip" "$stdlib/idlelib" "$stdlib/turtledemo" \

@@ -1,4 +1,4 @@
-# One command, `make test`, does everything on a fresh machine with python3, make and Go.
+# `make test` sets up and checks everything; it needs python3, make and Go.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -7,52 +7,52 @@ STAMP  := $(VENV)/.installed
 .PHONY: help venv dev test lint unit campaign bench binaries generate check-generated docs lock format clean
 .DEFAULT_GOAL := help
 
-help: ## what can be made
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
-test: lint check-generated docs binaries unit ## set up, lint, check types, generated files and docs, run all tests
+test: lint check-generated docs binaries unit ## set up, lint, check types, generated files and docs, and run all tests
 
-venv: $(STAMP) ## set up .venv
+venv: $(STAMP) ## create the virtual environment in .venv
 
-dev: $(STAMP) ## run the whole product on this machine, with samples (ARGS=--fresh forgets earlier runs)
+dev: $(STAMP) ## run the complete product on this machine, with samples (ARGS=--fresh deletes earlier state)
 	@$(BIN)/coder-k8s dev $(ARGS)
 
-lint: $(STAMP) ## style, types and layers
+lint: $(STAMP) ## check style, types and layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-unit: $(STAMP) ## the tests alone (ARGS="-k name" chooses)
+unit: $(STAMP) ## run the tests (ARGS="-k name" selects)
 	$(BIN)/pytest -n 3 --dist worksteal $(ARGS)
 
-campaign: binaries unit ## all tests, then every crash, mutation and storm with their figures; takes an hour
+campaign: binaries unit ## run all tests, then all crash, mutation and fault tests with their figures; takes an hour
 	$(BIN)/pytest -n 4 --dist worksteal -m campaign -rP $(ARGS)
 
-binaries: $(STAMP) ## build the Go programs that the tests run, once
+binaries: $(STAMP) ## build the Go programs that the tests need
 	$(BIN)/python -m coder_k8s.dev.binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok \
 	  helm promtool
 
-bench: binaries ## measure the operator and write docs/performance.md (ARGS="--only converge"); takes 45 minutes
+bench: binaries ## run the benchmarks and write docs/performance.md (ARGS="--only converge"); takes 45 minutes
 	$(BIN)/python -m bench $(ARGS)
 
-generate: $(STAMP) ## write CRDs, RBAC and the API reference anew
+generate: $(STAMP) ## generate CRDs, roles, chart files, alerts and reference pages
 	$(BIN)/python -m coder_k8s.manifests
 
-check-generated: $(STAMP) ## fail when a generated file is stale
+check-generated: $(STAMP) ## fail if a generated file is stale
 	$(BIN)/python -m coder_k8s.manifests --check
 
-docs: $(VENV)/docs/.installed ## build the documentation into build/docs; a link that leads nowhere fails it
+docs: $(VENV)/docs/.installed ## build the documentation into build/docs; fails for dead links
 	@NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --quiet
 
-format: $(STAMP) ## let ruff rewrite what it can
+format: $(STAMP) ## format the code with ruff
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-index-url \
 	  --python-version 3.11
 
-lock: $(STAMP) ## resolve the dependencies anew
+lock: $(STAMP) ## update the locked dependencies
 	$(BIN)/pip install --quiet uv
 	$(COMPILE) pyproject.toml -o requirements/runtime.txt
 	$(COMPILE) --group pyproject.toml:build -o requirements/build.txt
@@ -67,27 +67,27 @@ $(STAMP): requirements/test.txt pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# What builds the documentation stands apart from what is tested.
+# The documentation tools have their own environment.
 $(VENV)/docs/.installed: requirements/docs.txt | $(STAMP)
 	$(PYTHON) -m venv $(VENV)/docs
 	$(VENV)/docs/bin/pip install --quiet --require-hashes -r requirements/docs.txt
 	@touch $@
 
 .PHONY: audit sbom
-audit: $(VENV)/audit/.installed ## look for known weaknesses in all that is locked; fails as well when nobody can be asked
+audit: $(VENV)/audit/.installed ## check all locked dependencies for known vulnerabilities; fails if the service does not respond
 	$(VENV)/audit/bin/pip-audit --strict --require-hashes --disable-pip \
 	  $(addprefix --requirement=,$(wildcard requirements/*.txt))
 
-sbom: $(VENV)/audit/.installed ## write what the operator is made of to build/sbom.json, in CycloneDX
+sbom: $(VENV)/audit/.installed ## write the components of the operator to build/sbom.json (CycloneDX)
 	@mkdir -p build
 	$(VENV)/audit/bin/cyclonedx-py requirements requirements/runtime.txt --pyproject pyproject.toml \
 	  --output-reproducible --output-file build/sbom.json
 
-# These two look at the operator from outside, and are no part of it.
+# The audit tools have their own environment.
 $(VENV)/audit/.installed: requirements/audit.txt | $(STAMP)
 	$(PYTHON) -m venv $(VENV)/audit
 	$(VENV)/audit/bin/pip install --quiet --require-hashes -r requirements/audit.txt
 	@touch $@
 
-clean: ## remove the virtual environment and caches of this folder
+clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""A hook of mkdocs: the reference pages of the kinds, which `make generate` writes, go into the navigation."""
+"""Adds the reference pages of the kinds to the navigation, as a hook of mkdocs."""
 
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,7 @@
-"""Draw what a command shows on a terminal, as SVG: `python docs/picture.py assets/status.svg coder-k8s status`.
+"""Draw the terminal output of a command as SVG: `python docs/picture.py assets/status.svg coder-k8s status`.
 
-The command runs for real, on a terminal of its own. With `--until`, the picture is taken as soon as that text is on the
-screen, and the command is told to stop. Nothing in the picture is typed by hand.
+The command runs in a pseudo-terminal. With `--until`, the picture is taken when that text appears, and the command is
+stopped.
 """
 
 import argparse
@@ -22,20 +22,20 @@ from xml.sax.saxutils import escape
 COLUMNS, ROWS = 130, 60
 SIZE, ADVANCE, LEADING, MARGIN = 13, 7.83, 19, 18
 FONTS = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
-COLOURS = {"31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "34": "#79c0ff", "35": "#d2a8ff", "36": "#76e3ea"}
+COLORS = {"31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "34": "#79c0ff", "35": "#d2a8ff", "36": "#76e3ea"}
 PHRASE = re.compile(r"\S+(?: \S+)*")
 SEQUENCE = re.compile(r"\x1b\[(?P<arguments>[0-9;?]*)(?P<kind>[A-Za-z])|(?P<text>[^\x1b])", re.DOTALL)
 
 
 class Cell(NamedTuple):
-    """A character and how it looks."""
+    """A character and its style."""
 
     text: str = " "
     style: tuple[str, ...] = ()
 
 
 class Screen:
-    """As much of a terminal as our own commands use: lines, colours, and the way back up to draw anew."""
+    """A minimal terminal: lines, colors, and cursor movements."""
 
     def __init__(self) -> None:
         self.lines: list[list[Cell]] = [[]]
@@ -77,10 +77,10 @@ class Screen:
 
 
 def run(command: list[str], until: str) -> Screen:
-    """What the command has on its screen at the end, or when a text is there."""
+    """Return the screen of a command when it exits, or when a text appears."""
     parent, child = pty.openpty()
     fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a command inherits it if it is ignored, as by nohup
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # do not let the command inherit SIG_IGN
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
     process = subprocess.Popen(command, stdin=child, stdout=child, stderr=child, env=environment)  # noqa: S603
     os.close(child)
@@ -103,7 +103,7 @@ def _read(terminal: int) -> Iterator[str]:
     try:
         while data := os.read(terminal, 65536):
             yield data.decode(errors="replace")
-    except OSError:  # how Linux says that nobody holds the other end any more
+    except OSError:  # Linux reports a closed terminal as an error
         return
 
 
@@ -132,7 +132,7 @@ def draw(screen: Screen, prompt: str) -> str:
 
 
 def _spans(line: list[Cell]) -> str:
-    """Words that look alike; what stands in a column is placed by itself, whatever font there is."""
+    """Return spans of words with equal style. Each column has its own position, independent of the font."""
     spans, begin = [], 0
     for end in range(1, len(line) + 1):
         if end == len(line) or line[end].style != line[begin].style:
@@ -143,17 +143,17 @@ def _spans(line: list[Cell]) -> str:
 
 
 def _span(text: str, column: int, style: tuple[str, ...]) -> str:
-    colour = next((COLOURS[code] for code in style if code in COLOURS), "")
-    looks = [f'fill="{colour}"'] if colour else ['fill="#8b949e"'] if "2" in style else []
-    looks += ['font-weight="bold"'] if "1" in style else []
+    color = next((COLORS[code] for code in style if code in COLORS), "")
+    attributes = [f'fill="{color}"'] if color else ['fill="#8b949e"'] if "2" in style else []
+    attributes += ['font-weight="bold"'] if "1" in style else []
     place = f'x="{MARGIN + ADVANCE * column:.1f}" textLength="{ADVANCE * len(text):.1f}"'
-    return f"<tspan {' '.join([place, *looks])}>{escape(text)}</tspan>"
+    return f"<tspan {' '.join([place, *attributes])}>{escape(text)}</tspan>"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--until", default="", help="take the picture when this is on the screen")
-    parser.add_argument("--prompt", help="what stands after the $, if not the command itself")
+    parser.add_argument("--until", default="", help="take the picture when this text appears")
+    parser.add_argument("--prompt", help="text after the prompt; defaults to the command")
     parser.add_argument("picture", type=Path)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args()

@@ -8,7 +8,7 @@ from coder_k8s.dev.coderd_server.server import CoderdServer
 
 
 async def main() -> None:
-    parser = argparse.ArgumentParser(description="A stand-in for coderd, steered under /_control/.")
+    parser = argparse.ArgumentParser(description="A simulator of coderd, controlled under /_control/.")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--version", choices=("2.30.0", "2.36.1", "agpl"), default="2.36.1")
     parser.add_argument("--token", help="a token of an owner, of the form 10-22 characters")

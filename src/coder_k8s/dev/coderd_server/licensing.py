@@ -7,7 +7,7 @@ import math
 from datetime import datetime, timedelta
 from typing import Any
 
-KEY_ID = "stand-in"
+KEY_ID = "simulator"
 SIGNATURE = "c3RhbmQtaW4"
 LONGEST = timedelta(days=5 * 366)
 
@@ -76,7 +76,7 @@ def make_license(
         "nbf": int(now.timestamp()),
         "license_expires": int(ends.timestamp()),
         "exp": int((ends + grace).timestamp()),
-        "account_id": "stand-in",
+        "account_id": "simulator",
         "account_type": "salesforce",
         "feature_set": feature_set,
         "features": {},
