@@ -189,7 +189,7 @@ async def test_it_waits_for_kinds_that_are_not_installed(launch: Start, fresh_cl
     assert (await operator.get("health", "/healthz"))[0] == 200
     status, said = await checks(operator, "/readyz")
     assert status == 503
-    assert "the API server does not know codercontrolplanes.coder.com" in said["cache codercontrolplanes.coder.com"]
+    assert "the API server does not serve codercontrolplanes.coder.com" in said["cache codercontrolplanes.coder.com"]
     install_crds(fresh_cluster)
     await eventually(operator.leads, timeout=20)
     assert await operator.is_ready()

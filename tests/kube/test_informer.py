@@ -1,4 +1,4 @@
-"""Whatever happens between us and a real API server, the cache ends up equal to a fresh list."""
+"""After any fault between the informer and a real API server, the cache equals a fresh list."""
 
 import asyncio
 import base64
@@ -39,9 +39,9 @@ async def proxy(cluster: ClusterAccess) -> AsyncIterator[Proxy]:
 
 @pytest.fixture
 async def client(cluster: ClusterAccess) -> AsyncIterator[Client]:
-    """Straight to the API server, as somebody else."""
+    """Another client, connected directly to the API server."""
     async with Http(load(cluster.kubeconfig), "test", Metrics()) as http:
-        yield Client(http, "somebody")
+        yield Client(http, "another")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ async def informer_of(proxy: Proxy) -> AsyncIterator[MakeInformer]:
         yield make
 
 
-async def test_lists_once_and_then_follows_every_event(
+async def test_lists_once_and_then_handles_every_event(
     client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
 ) -> None:
     first = await client.create(CONFIG_MAP, config_map(namespace, "first"))
@@ -72,14 +72,14 @@ async def test_lists_once_and_then_follows_every_event(
     assert len(proxy.lists) == 1
 
 
-async def test_our_own_write_is_told_once_and_says_who_made_it(
+async def test_a_write_is_notified_once_with_its_writer(
     client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
 ) -> None:
     informer = informer_of(CONFIG_MAP, namespace)
     changes = record_changes(informer)
     async with synced(informer):
         proxy.blocked = True
-        proxy.reset()  # so that the echo comes after the answer
+        proxy.reset()  # so that the watch event arrives after the response
         ours = await client.create(CONFIG_MAP, config_map(namespace, "ours"))
         informer.record_write(ours, "planes")
         assert informer.get(ours.key) == ours
@@ -89,7 +89,7 @@ async def test_our_own_write_is_told_once_and_says_who_made_it(
     assert changes == [Change(ours.key, None, ours, "planes"), Change(theirs.key, None, theirs)]
 
 
-async def test_a_bookmark_moves_the_position_when_nothing_happens(
+async def test_a_bookmark_updates_the_last_sync_version(
     client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
 ) -> None:
     informer = informer_of(CONFIG_MAP, namespace, watch_timeout=3, jitter=lambda: 0.0)
@@ -104,11 +104,9 @@ async def test_a_bookmark_moves_the_position_when_nothing_happens(
     assert len(proxy.lists) == 1
 
 
-async def test_a_broken_connection_is_taken_up_where_it_ended(
-    client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
-) -> None:
+async def test_a_broken_watch_resumes(client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str) -> None:
     informer = informer_of(CONFIG_MAP, namespace)
-    doomed = await client.create(CONFIG_MAP, config_map(namespace, "doomed"))
+    deleted = await client.create(CONFIG_MAP, config_map(namespace, "deleted"))
     async with synced(informer):
         for number in range(5):
             await client.create(CONFIG_MAP, config_map(namespace, f"before-{number}"))
@@ -116,30 +114,28 @@ async def test_a_broken_connection_is_taken_up_where_it_ended(
             await client.create(CONFIG_MAP, config_map(namespace, f"after-{number}"))
         proxy.blocked = True
         proxy.reset()
-        await client.delete(CONFIG_MAP, doomed)
+        await client.delete(CONFIG_MAP, deleted)
         proxy.blocked = False
         await caught_up(informer, client, namespace)
         assert len(informer) == 10
     assert len(proxy.lists) == 1
 
 
-async def test_a_silent_watch_is_given_up_in_time(
-    client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
-) -> None:
+async def test_an_idle_watch_times_out(client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str) -> None:
     watch_idle_timeout = 0.6
     informer = informer_of(CONFIG_MAP, namespace, watch_idle_timeout=watch_idle_timeout)
     async with synced(informer):
         await eventually(lambda: proxy.watches)
         proxy.freeze()
         frozen = time.monotonic()
-        await client.create(CONFIG_MAP, config_map(namespace, "unheard"))
-        await eventually(lambda: informer.get(Key(namespace, "unheard")), timeout=5)
+        await client.create(CONFIG_MAP, config_map(namespace, "missed"))
+        await eventually(lambda: informer.get(Key(namespace, "missed")), timeout=5)
         assert time.monotonic() - frozen < watch_idle_timeout + 2
         await caught_up(informer, client, namespace)
     assert len(proxy.lists) == 1
 
 
-async def test_several_namespaces_and_no_other(
+async def test_several_namespaces(
     client: Client, cluster: ClusterAccess, proxy: Proxy, informer_of: MakeInformer, namespace: str
 ) -> None:
     second, third = f"{namespace}-2", f"{namespace}-3"
@@ -157,7 +153,7 @@ async def test_several_namespaces_and_no_other(
         assert {item.key.namespace for item in informer} == {namespace, second}
 
 
-async def test_what_no_longer_matches_the_selector_is_gone(
+async def test_an_object_that_no_longer_matches_the_selector_is_removed(
     client: Client, informer_of: MakeInformer, namespace: str
 ) -> None:
     manifest = config_map(namespace, "one")
@@ -171,7 +167,7 @@ async def test_what_no_longer_matches_the_selector_is_gone(
         await eventually(lambda: informer.get(one.key) is None)
 
 
-async def test_secrets_are_followed_without_their_content(
+async def test_secrets_are_watched_without_their_data(
     client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
 ) -> None:
     secret = {"metadata": {"name": "one", "namespace": namespace}, "stringData": {"password": "tell-nobody"}}
@@ -187,7 +183,7 @@ async def test_secrets_are_followed_without_their_content(
 
 
 class Strict(Object):
-    """Reads nothing but good news."""
+    """A ConfigMap that decodes only with valid data."""
 
     data: dict[str, bool] = msgspec.field(default_factory=dict)
 
@@ -195,28 +191,28 @@ class Strict(Object):
 STRICT: Kind[Strict] = Kind("", "v1", "ConfigMap", "configmaps", Strict)
 
 
-async def test_an_object_that_cannot_be_read_does_not_stop_the_others(
+async def test_an_undecodable_object_does_not_affect_others(
     client: Client, informer_of: MakeInformer, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await client.create(CONFIG_MAP, config_map(namespace, "unreadable", news="bad"))
-    turning = await client.create(CONFIG_MAP, config_map(namespace, "turning"))
+    await client.create(CONFIG_MAP, config_map(namespace, "undecodable", valid="no"))
+    changed = await client.create(CONFIG_MAP, config_map(namespace, "changed"))
     informer = informer_of(STRICT, namespace)
     async with synced(informer):
-        assert [item.key for item in informer] == [turning.key]
-        worse = await client.merge(CONFIG_MAP, turning.key, {"data": {"news": "bad"}})
-        await eventually(lambda: not newer(worse.metadata.resource_version, informer.last_sync_version(namespace)))
-        assert informer.get(turning.key), "it is still there, as it was when it could be read"
-        better = await client.merge(CONFIG_MAP, turning.key, {"data": {"news": None}})
+        assert [item.key for item in informer] == [changed.key]
+        invalid = await client.merge(CONFIG_MAP, changed.key, {"data": {"valid": "no"}})
+        await eventually(lambda: not newer(invalid.metadata.resource_version, informer.last_sync_version(namespace)))
+        assert informer.get(changed.key), "the cache keeps its last valid state"
+        valid = await client.merge(CONFIG_MAP, changed.key, {"data": {"valid": None}})
         await eventually(
-            lambda: [item.metadata.resource_version for item in informer] == [better.metadata.resource_version]
+            lambda: [item.metadata.resource_version for item in informer] == [valid.metadata.resource_version]
         )
-        await client.delete(CONFIG_MAP, turning, unchanged=False)
+        await client.delete(CONFIG_MAP, changed, unchanged=False)
         await client.create(CONFIG_MAP, config_map(namespace, "last"))
         await eventually(lambda: [item.key.name for item in informer] == ["last"])
-    assert f"cannot read ConfigMap {namespace}/unreadable" in caplog.text
+    assert f"cannot decode ConfigMap {namespace}/undecodable" in caplog.text
 
 
-def thing_kind(group: str) -> Kind[Unstructured]:
+def custom_kind(group: str) -> Kind[Unstructured]:
     return Kind(group, "v1", "Thing", "things", Unstructured)
 
 
@@ -237,10 +233,10 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @pytest.mark.parametrize("optional", [True, False])
-async def test_a_kind_is_waited_for_and_may_go_again(
+async def test_a_kind_that_is_installed_and_removed_later(
     client: Client, cluster: ClusterAccess, informer_of: MakeInformer, namespace: str, optional: bool
 ) -> None:
-    kind = thing_kind(f"{namespace}.example")
+    kind = custom_kind(f"{namespace}.example")
     informer = informer_of(kind, namespace, optional=optional)
     changes = record_changes(informer)
     async with running(informer), asyncio.timeout(30):
@@ -253,8 +249,8 @@ async def test_a_kind_is_waited_for_and_may_go_again(
 
         assert cluster.request("POST", CRDS, crd(kind.group))[0] == 201
         await eventually(lambda: informer.synced.is_set() and informer.last_sync_version(namespace), timeout=20)
-        thing = await client.create(kind, {"metadata": {"name": "one", "namespace": namespace}})
-        await eventually(lambda: informer.get(thing.key))
+        created = await client.create(kind, {"metadata": {"name": "one", "namespace": namespace}})
+        await eventually(lambda: informer.get(created.key))
         await caught_up(informer, client, namespace)
         assert informer.error == ""
 

@@ -1,4 +1,4 @@
-"""Answers that a real API server seldom gives: the informer loses nothing, forgets nothing and never ends."""
+"""The informer survives responses that a real API server rarely sends."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,10 +21,10 @@ GONE = watch(event("ERROR", status(410, "Expired", "too old resource version")))
 
 
 @asynccontextmanager
-async def following(
+async def running_informer(
     api: Api, *namespaces: str, **options: Any
 ) -> AsyncIterator[tuple[Informer[Unstructured], list[Change[Unstructured]]]]:
-    """An informer of ConfigMaps that runs, and what it tells."""
+    """Run an informer of ConfigMaps; yield it and its changes."""
     async with api, informers(api.config) as make:
         informer = make(CONFIG_MAP, *(namespaces or ("default",)), **options)
         changes = record_changes(informer)
@@ -75,12 +75,12 @@ BAD_WATCHES: dict[str, Answer] = {
 }
 
 
-@pytest.mark.parametrize("trouble", BAD_WATCHES.values(), ids=BAD_WATCHES)
-async def test_a_watch_goes_on_from_where_trouble_began(trouble: Answer) -> None:
+@pytest.mark.parametrize("error", BAD_WATCHES.values(), ids=BAD_WATCHES)
+async def test_a_watch_resumes_after_an_error(error: Answer) -> None:
     beginning = watch(event("ADDED", config_map("a", 6)), ending="end")
     rest = watch(event("ADDED", config_map("b", 7)), event("DELETED", config_map("old", 8)))
-    api = Api(listing(5, config_map("old", 3)), beginning, trouble, trouble, rest)
-    async with following(api, watch_idle_timeout=0.3) as (informer, changes):
+    api = Api(listing(5, config_map("old", 3)), beginning, error, error, rest)
+    async with running_informer(api, watch_idle_timeout=0.3) as (informer, changes):
         await eventually(lambda: names(informer) == {"a": "6", "b": "7"})
         assert informer.error == ""
     assert [change.key.name for change in changes] == ["old", "a", "b", "old"]
@@ -88,25 +88,25 @@ async def test_a_watch_goes_on_from_where_trouble_began(trouble: Answer) -> None
     assert set(watched_from(api)[1:]) == {"6"}
 
 
-@pytest.mark.parametrize("trouble", BAD_LISTS.values(), ids=BAD_LISTS)
-async def test_a_list_is_asked_for_until_it_is_complete(trouble: Answer) -> None:
+@pytest.mark.parametrize("error", BAD_LISTS.values(), ids=BAD_LISTS)
+async def test_a_list_is_retried_until_it_is_complete(error: Answer) -> None:
     first_page = listing(5, config_map("a", 3), proceed="more")
-    api = Api(trouble, first_page, trouble, first_page, listing(5, config_map("b", 4)), watch())
-    async with following(api) as (informer, changes):
+    api = Api(error, first_page, error, first_page, listing(5, config_map("b", 4)), watch())
+    async with running_informer(api) as (informer, changes):
         await asyncio.wait_for(informer.synced.wait(), 5)
         assert names(informer) == {"a": "3", "b": "4"}
         assert informer.error == ""
     assert [(change.key.name, change.from_list) for change in changes] == [("a", True), ("b", True)]
 
 
-GONES = pytest.mark.parametrize("gone", [GONE, refuse(410, "Expired", "too old")], ids=["event", "answer"])
+GONES = pytest.mark.parametrize("gone", [GONE, refuse(410, "Expired", "too old")], ids=["event", "response"])
 
 
 @GONES
-async def test_after_gone_a_list_tells_what_changed_and_nothing_else(gone: Answer) -> None:
+async def test_a_relist_after_gone_notifies_only_changes(gone: Answer) -> None:
     before = listing(5, config_map("same", 1), config_map("changed", 2), config_map("deleted", 3))
     after = listing(9, config_map("same", 1), config_map("changed", 8), config_map("new", 7))
-    async with following(Api(before, gone, after, watch())) as (informer, changes):
+    async with running_informer(Api(before, gone, after, watch())) as (informer, changes):
         await eventually(lambda: informer.last_sync_version("default") == "9")
         assert names(informer) == {"same": "1", "changed": "8", "new": "7"}
     assert sorted((change.key.name, change.new is not None) for change in changes[3:]) == [
@@ -117,7 +117,7 @@ async def test_after_gone_a_list_tells_what_changed_and_nothing_else(gone: Answe
 
 
 @pytest.mark.parametrize("before", [[], [listing(5, config_map("a", 3)), GONE]], ids=["the first", "after gone"])
-async def test_a_list_that_is_older_than_our_own_write_does_not_undo_it(before: list[Answer]) -> None:
+async def test_a_list_that_is_older_than_a_write_does_not_undo_it(before: list[Answer]) -> None:
     release = asyncio.Event()
 
     async def late(request: Any) -> Any:
@@ -125,7 +125,7 @@ async def test_a_list_that_is_older_than_our_own_write_does_not_undo_it(before: 
         return await listing(9, config_map("a", 3))(request)
 
     api = Api(*before, late, watch())
-    async with following(api) as (informer, _):
+    async with running_informer(api) as (informer, _):
         await eventually(lambda: len(api.requests) == len(before) + 1)
         for manifest in config_map("a", 10), config_map("ours", 11):
             informer.record_write(Unstructured.decode(msgspec.json.encode(manifest)), "us")
@@ -134,16 +134,16 @@ async def test_a_list_that_is_older_than_our_own_write_does_not_undo_it(before: 
         assert names(informer) == {"a": "10", "ours": "11"}
 
 
-async def test_when_the_past_comes_back_nothing_of_the_future_is_left() -> None:
+async def test_a_restored_backup_replaces_newer_objects() -> None:
     api = Api(listing(50, config_map("a", 40), config_map("b", 41)), GONE, listing(9, config_map("a", 4)), watch())
-    async with following(api) as (informer, _):
+    async with running_informer(api) as (informer, _):
         await eventually(lambda: informer.last_sync_version("default") == "9")
         assert names(informer) == {"a": "4"}
 
 
-async def test_a_kind_that_is_removed_after_gone_leaves_nothing_behind() -> None:
+async def test_a_removed_kind_clears_the_cache() -> None:
     api = Api(listing(5, config_map("a", 3)), GONE, refuse(404, "NotFound"))
-    async with following(api) as (informer, changes):
+    async with running_informer(api) as (informer, changes):
         await eventually(lambda: informer.synced.is_set() and not names(informer))
     assert [(change.key, change.new is None) for change in changes] == [
         (Key("default", "a"), False),
@@ -152,20 +152,20 @@ async def test_a_kind_that_is_removed_after_gone_leaves_nothing_behind() -> None
 
 
 @pytest.mark.parametrize(("after", "watch_idle_timeout", "wait"), [(0.3, 5.0, 0.3), (3600, 0.3, 0.3)])
-async def test_a_throttled_watch_comes_back_when_told_but_not_blind_for_ever(
+async def test_a_throttled_watch_retries_after_the_delay_up_to_the_idle_timeout(
     after: float, watch_idle_timeout: float, wait: float
 ) -> None:
     api = Api(listing(5), refuse(429, after=after), watch(event("ADDED", config_map("a", 6))))
-    async with following(api, watch_idle_timeout=watch_idle_timeout) as (informer, _):
+    async with running_informer(api, watch_idle_timeout=watch_idle_timeout) as (informer, _):
         await eventually(lambda: names(informer) == {"a": "6"}, timeout=3)
     _, refused, again = api.requests[:3]
     assert again.at - refused.at >= wait
 
 
-async def test_an_event_that_cannot_be_understood_is_no_sign_of_life() -> None:
+async def test_an_invalid_event_is_not_activity() -> None:
     now = [0.0]
     api = Api(listing(5), watch(event("ADDED", {"no": "metadata"})))
-    async with following(api, clock=lambda: now[0]) as (informer, _):
+    async with running_informer(api, clock=lambda: now[0]) as (informer, _):
         await informer.synced.wait()
         now[0] = 100.0
         await eventually(lambda: len(watched_from(api)) > 2)
@@ -188,14 +188,16 @@ def slow(seconds: float, answer: Answer) -> Answer:
         (slow(2.0, watch(ending="cut")), 2.0, False),
         (watch(ending="hang"), 0.1, False),
     ],
-    ids=["after a while", "at once", "at once when it had begun", "never"],
+    ids=["after the minimum lifetime", "at once", "at once after the headers", "never"],
 )
-async def test_a_watch_with_nothing_to_tell_was_alive_if_it_was_cut(
+async def test_an_interrupted_watch_without_events_was_active_after_the_minimum_lifetime(
     answer: Answer, min_watch_lifetime: float, alive: bool
 ) -> None:
     now = [0.0]
     api = Api(listing(5), answer)
-    async with following(api, clock=lambda: now[0], watch_idle_timeout=5.0, min_watch_lifetime=min_watch_lifetime) as (
+    async with running_informer(
+        api, clock=lambda: now[0], watch_idle_timeout=5.0, min_watch_lifetime=min_watch_lifetime
+    ) as (
         informer,
         _,
     ):
@@ -205,15 +207,15 @@ async def test_a_watch_with_nothing_to_tell_was_alive_if_it_was_cut(
         assert informer.idle_seconds() == (0.0 if alive else 100.0)
 
 
-async def test_the_trouble_of_one_namespace_is_not_hidden_by_another() -> None:
+async def test_the_error_of_one_namespace_is_reported() -> None:
     async def answer(request: Any) -> Any:
         if "/namespaces/closed/" in request.path:
-            return await refuse(403, "Forbidden", "not yours")(request)
+            return await refuse(403, "Forbidden", "no permission")(request)
         if "watch" in request.query:
             return await watch(event("ADDED", config_map("a", 6)))(request)
         return await listing(5)(request)
 
     api = Api(answer)
-    async with following(api, "default", "closed") as (informer, _):
-        await eventually(lambda: names(informer) == {"a": "6"} and informer.error == "not yours")
+    async with running_informer(api, "default", "closed") as (informer, _):
+        await eventually(lambda: names(informer) == {"a": "6"} and informer.error == "no permission")
         assert not informer.synced.is_set()

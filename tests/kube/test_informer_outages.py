@@ -1,4 +1,4 @@
-"""An API server that dies, forgets or has much to say: the cache ends up equal to a fresh list."""
+"""After a crash or a compaction of the API server, the cache equals a fresh list."""
 
 import asyncio
 import base64
@@ -32,41 +32,41 @@ from tests.support.proxy import Proxy
 
 
 @pytest.fixture(scope="module")
-def victim() -> Iterator[Cluster]:
-    """A cluster to kill and compact."""
+def own_cluster() -> Iterator[Cluster]:
+    """A cluster that the test kills and compacts."""
     with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder)) as cluster:
         yield cluster
 
 
 @pytest.fixture
-def place(victim: Cluster) -> str:
-    """A namespace of the victim."""
+def place(own_cluster: Cluster) -> str:
+    """A namespace of that cluster."""
     name = f"test-{uuid.uuid4().hex[:12]}"
-    assert victim.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
+    assert own_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == 201
     return name
 
 
 @asynccontextmanager
-async def visiting(victim: Cluster) -> AsyncIterator[tuple[Client, Proxy, MakeInformer]]:
-    config = load(victim.kubeconfig)
+async def connected(own_cluster: Cluster) -> AsyncIterator[tuple[Client, Proxy, MakeInformer]]:
+    config = load(own_cluster.kubeconfig)
     async with Http(config, "test", Metrics()) as http, Proxy(config) as proxy, informers(proxy.config) as make:
-        yield Client(http, "somebody"), proxy, make
+        yield Client(http, "another"), proxy, make
 
 
-async def restart(victim: Cluster) -> None:
-    victim.kill_apiserver()
-    victim.apiserver.start()
-    await asyncio.to_thread(victim.apiserver.wait_ready)
+async def restart(own_cluster: Cluster) -> None:
+    own_cluster.kill_apiserver()
+    own_cluster.apiserver.start()
+    await asyncio.to_thread(own_cluster.apiserver.wait_ready)
 
 
-async def test_an_api_server_that_crashes_and_comes_back(victim: Cluster, place: str) -> None:
-    async with visiting(victim) as (client, _, make):
+async def test_an_api_server_that_restarts(own_cluster: Cluster, place: str) -> None:
+    async with connected(own_cluster) as (client, _, make):
         one = await client.create(CONFIG_MAP, config_map(place, "one"))
         informer = make(CONFIG_MAP, place)
         changes = record_changes(informer)
         async with running(informer), asyncio.timeout(60):
             await informer.synced.wait()
-            await restart(victim)
+            await restart(own_cluster)
             await client.merge(CONFIG_MAP, one.key, {"data": {"colour": "red"}})
             await client.create(CONFIG_MAP, config_map(place, "two"))
             await eventually(lambda: len(informer) == 2)
@@ -74,8 +74,8 @@ async def test_an_api_server_that_crashes_and_comes_back(victim: Cluster, place:
         assert [change.key.name for change in changes] == ["one", "one", "two"]
 
 
-async def test_what_was_deleted_before_a_compaction_is_noticed(victim: Cluster, place: str) -> None:
-    async with visiting(victim) as (client, proxy, make):
+async def test_deletions_before_a_compaction_are_found(own_cluster: Cluster, place: str) -> None:
+    async with connected(own_cluster) as (client, proxy, make):
         for name in "kept", "changed", "deleted":
             await client.create(CONFIG_MAP, config_map(place, name))
         informer = make(CONFIG_MAP, place)
@@ -87,8 +87,8 @@ async def test_what_was_deleted_before_a_compaction_is_noticed(victim: Cluster, 
             await client.delete(CONFIG_MAP, await client.get(CONFIG_MAP, Key(place, "deleted")))
             await client.merge(CONFIG_MAP, Key(place, "changed"), {"data": {"colour": "red"}})
             await client.create(CONFIG_MAP, config_map(place, "new"))
-            victim.compact()
-            await restart(victim)
+            own_cluster.compact()
+            await restart(own_cluster)
             del changes[:]
             proxy.blocked = False
             await caught_up(informer, client, place)
@@ -98,10 +98,10 @@ async def test_what_was_deleted_before_a_compaction_is_noticed(victim: Cluster, 
         assert len(changes) == 3
 
 
-async def test_five_thousand_objects_come_in_pages_of_one_moment(victim: Cluster, place: str) -> None:
+async def test_a_list_of_five_thousand_objects_is_consistent(own_cluster: Cluster, place: str) -> None:
     names = [f"many-{number:04}" for number in range(5000)]
-    put_into_etcd(victim, [config_map(place, name) for name in names])
-    async with visiting(victim) as (client, proxy, make):
+    put_into_etcd(own_cluster, [config_map(place, name) for name in names])
+    async with connected(own_cluster) as (client, proxy, make):
         pages = []
         async for page in client.list(CONFIG_MAP, place):
             pages.append(page)
@@ -117,8 +117,8 @@ async def test_five_thousand_objects_come_in_pages_of_one_moment(victim: Cluster
             await caught_up(informer, client, place)
 
 
-def put_into_etcd(victim: Cluster, manifests: list[Manifest]) -> None:
-    """Create ConfigMaps a hundred at a time, which the API server cannot."""
+def put_into_etcd(own_cluster: Cluster, manifests: list[Manifest]) -> None:
+    """Create ConfigMaps in etcd, a hundred per transaction."""
 
     def put(manifest: Manifest) -> Manifest:
         metadata = {**manifest["metadata"], "uid": str(uuid.uuid4()), "creationTimestamp": "2026-01-01T00:00:00Z"}
@@ -127,7 +127,9 @@ def put_into_etcd(victim: Cluster, manifests: list[Manifest]) -> None:
         return {"requestPut": {"key": encoded(key.encode()), "value": encoded(msgspec.json.encode(stored))}}
 
     for start in range(0, len(manifests), 100):
-        victim._etcd_request("/v3/kv/txn", {"success": [put(manifest) for manifest in manifests[start : start + 100]]})
+        own_cluster._etcd_request(
+            "/v3/kv/txn", {"success": [put(manifest) for manifest in manifests[start : start + 100]]}
+        )
 
 
 def encoded(content: bytes) -> str:

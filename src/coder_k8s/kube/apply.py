@@ -1,4 +1,4 @@
-"""Brings owned objects to what we want, writing only when something is missing."""
+"""Applies the desired state of owned objects, and writes only if it differs from the live state."""
 
 import hashlib
 from collections.abc import Awaitable, Callable
@@ -15,101 +15,106 @@ from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured, ke
 
 
 class OwnedByOther(Exception):
-    """An object of the wanted name belongs to somebody else."""
+    """An object of the desired name exists and has another owner."""
 
     def __init__(self, kind: Kind[Any], live: Unstructured) -> None:
         owner = live.controller
-        belongs = f"belongs to {owner.kind} {owner.name}" if owner else "has no owner"
-        super().__init__(f"{kind.name} {live.key} exists and {belongs}")
+        ownership = f"belongs to {owner.kind} {owner.name}" if owner else "has no owner"
+        super().__init__(f"{kind.name} {live.key} exists and {ownership}")
         self.kind = kind
         self.live = live
 
 
 class Applier:
-    """Writes children of one controller.
+    """Creates and applies the children of one controller.
 
-    Every child carries a digest of the manifest that it was made from, as a label: an annotation would count as a new
-    generation of a Deployment, and look like a rollout when we take one over. So a live object that contains the
-    manifest, digest included, is as we want it: nobody changed it, and we do not want less than last time. Then there
-    is no write. Else it is a create where there is nothing yet, and a server-side apply otherwise, which costs the
-    server more than a create even when it changes nothing.
+    Every child has a label with the digest of its manifest. (An annotation would start a new generation of an adopted
+    Deployment, which looks like a rollout.) If the live object contains the manifest and the digest, no field was
+    changed and none was removed from the desired state, so nothing is written. A missing object is created, because
+    a server-side apply is more expensive. Any other object is applied.
     """
 
     def __init__(self, client: Client, writer: str, label: str) -> None:
         self._client = client
         self._writer = writer
         self._label = label
-        self._refusals: dict[Key, dict[tuple[Kind[Unstructured], Key], tuple[str, str]]] = {}
-        """By owner and child: the digest of what was written, and the resourceVersion of what the server made of it."""
+        self._changed_by_server: dict[Key, dict[tuple[Kind[Unstructured], Key], tuple[str, str]]] = {}
+        """By owner and child: digest and resourceVersion of an applied manifest that the server stored differently."""
 
     async def apply(
         self,
         kind: Kind[Unstructured],
         cache: Cache[Unstructured],
-        want: Manifest,
+        desired: Manifest,
         owner: Object,
         ours: Callable[[Unstructured], bool] | None = None,
     ) -> Unstructured:
-        """The live object, brought to `want`; `ours` tells our objects from others, by default by their controller."""
-        key, want = key_of(want), self._stamp(want)
+        """Apply the desired manifest and return the live object.
+
+        Raise `OwnedByOther` if `ours` rejects the live object. By default its controller must be the owner.
+        """
+        key, desired = key_of(desired), self._add_digest(desired)
         live = cache.get(key)
         if live is None:
             try:
-                return await self._write(kind, cache, want, owner.key, self._client.create(kind, want))
+                return await self._write(kind, cache, desired, owner.key, self._client.create(kind, desired))
             except errors.AlreadyExists:
-                live = await self._client.get(kind, key)  # the cache has yet to hear of it
+                live = await self._client.get(kind, key)  # the cache does not have it yet
         if not (ours(live) if ours else live.is_controlled_by(owner)):
             raise OwnedByOther(kind, live)
-        if live.deleting or self._is_applied(kind, live, want, owner.key):
+        if live.deleting or self._is_applied(kind, live, desired, owner.key):
             return live
         if managed_fields.needs_upgrade(live.metadata, self._client.field_manager):
-            await self._take_over(kind, live)
-        want["metadata"]["uid"] = live.metadata.uid  # `Conflict` when a namesake has taken its place
-        return await self._write(kind, cache, want, owner.key, self._client.apply(kind, want))
+            await self._upgrade_managed_fields(kind, live)
+        desired["metadata"]["uid"] = live.metadata.uid  # raises `Conflict` if the object was replaced
+        return await self._write(kind, cache, desired, owner.key, self._client.apply(kind, desired))
 
     def forget(self, owner: Key) -> None:
-        """Drop what is known about the children of an object that is gone."""
-        self._refusals.pop(owner, None)
+        """Remove the state of the children of a deleted object."""
+        self._changed_by_server.pop(owner, None)
 
-    def _is_applied(self, kind: Kind[Unstructured], live: Unstructured, want: Manifest, owner: Key) -> bool:
-        """Whether nothing is to be written: all of it is there, or is what the server made of the same write."""
-        written = (want["metadata"]["labels"][self._label], live.metadata.resource_version)
-        return self._refusals.get(owner, {}).get((kind, live.key)) == written or contains(live.manifest, want)
+    def _is_applied(self, kind: Kind[Unstructured], live: Unstructured, desired: Manifest, owner: Key) -> bool:
+        """Return whether the live object contains the manifest, or is what the server stored for the same manifest."""
+        written = (desired["metadata"]["labels"][self._label], live.metadata.resource_version)
+        stored = self._changed_by_server.get(owner, {}).get((kind, live.key))
+        return stored == written or contains(live.manifest, desired)
 
     async def _write(
         self,
         kind: Kind[Unstructured],
         cache: Cache[Unstructured],
-        want: Manifest,
+        desired: Manifest,
         owner: Key,
         request: Awaitable[Unstructured],
     ) -> Unstructured:
-        """A webhook or an unforeseen normal form may answer with something else: asking again would change nothing."""
-        live = await cache.write(key_of(want), self._writer, request)
-        known = self._refusals.get(owner, {})
-        known.pop((kind, live.key), None)
-        if not contains(live.manifest, want):
-            known[kind, live.key] = (want["metadata"]["labels"][self._label], live.metadata.resource_version)
-            self._refusals[owner] = known
+        """Send a write. Record it if a webhook or the server changed the object, because a repeat has no effect."""
+        live = await cache.write(key_of(desired), self._writer, request)
+        changed = self._changed_by_server.get(owner, {})
+        changed.pop((kind, live.key), None)
+        if not contains(live.manifest, desired):
+            changed[kind, live.key] = (desired["metadata"]["labels"][self._label], live.metadata.resource_version)
+            self._changed_by_server[owner] = changed
         return live
 
-    def _stamp(self, want: Manifest) -> Manifest:
-        metadata = want["metadata"]
-        labels = {**metadata.get("labels", {}), self._label: _digest(want)}
-        return {**want, "metadata": {**metadata, "labels": labels}}
+    def _add_digest(self, desired: Manifest) -> Manifest:
+        metadata = desired["metadata"]
+        labels = {**metadata.get("labels", {}), self._label: _digest(desired)}
+        return {**desired, "metadata": {**metadata, "labels": labels}}
 
-    async def _take_over(self, kind: Kind[Unstructured], live: Unstructured) -> None:
+    async def _upgrade_managed_fields(self, kind: Kind[Unstructured], live: Unstructured) -> None:
         manager = self._client.field_manager
         if patch := managed_fields.upgrade_operation(live.metadata, manager):
-            with suppress(errors.Conflict, errors.Invalid):  # it changed since
+            with suppress(errors.Conflict, errors.Invalid):  # the object has changed
                 await self._client.patch(kind, live.key, patch)
                 return
         manifest = await self._client.get_manifest(kind, live.key)
         if manifest["metadata"]["uid"] != live.metadata.uid:
-            raise errors.Conflict(409, "Conflict", f"{kind.name} {live.key} was replaced by another of its name")
+            raise errors.Conflict(
+                409, "Conflict", f"{kind.name} {live.key} was replaced by another object of the same name"
+            )
         if patch := managed_fields.upgrade_entries(manifest, manager):
             await self._client.patch(kind, live.key, patch)
 
 
-def _digest(want: Manifest) -> str:
-    return hashlib.sha256(msgspec.json.encode(want, order="deterministic")).hexdigest()[:16]
+def _digest(desired: Manifest) -> str:
+    return hashlib.sha256(msgspec.json.encode(desired, order="deterministic")).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""A cache that a watch keeps current."""
+"""A cache that is kept current by a list and a watch."""
 
 import asyncio
 import logging
@@ -41,13 +41,13 @@ class WatchOptions:
 
 
 class Informer(Cache[T]):
-    """Lists a kind once, then watches it for ever, in one or several namespaces.
+    """Lists a kind, then watches it, in one or several namespaces.
 
-    A watch ends for many reasons and always goes on from its position; only `Gone` means that the server forgot that
-    position, and then only a list finds what was deleted meanwhile. The server sends a bookmark every minute, so a
-    watch that says nothing for longer is dead, whatever TCP believes. Somebody in between may cut it sooner, as some
-    load balancers do: what a watch has missed it is told at once, so one that lived for a while was alive. A kind that
-    is not installed is waited for; an `optional` one counts as synced and empty until it appears.
+    After an error the watch resumes from the last sync version. After `Gone` a relist finds the objects that were
+    deleted meanwhile. The server sends a bookmark every minute, so a watch that is idle for `watch_idle_timeout` is
+    dead. A load balancer may interrupt a watch earlier, before the first bookmark. The server sends missed events at
+    once, so a watch that lasted `min_watch_lifetime` worked. The informer waits for a kind that is not installed; an
+    `optional` one counts as synced and empty until then.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class Informer(Cache[T]):
 
     @property
     def error(self) -> str:
-        """Why one of its watches does not work; empty when all do."""
+        """The error of one of its watches; empty if all work."""
         return next(iter(self._errors.values()), "")
 
     def idle_seconds(self) -> float:
-        """Seconds since the last sign of life of the quietest of its watches."""
+        """Return the seconds since the last activity of the watch that is idle for the longest time."""
         return self._clock() - min(self._last_activity.values())
 
     async def run(self) -> NoReturn:
@@ -94,26 +94,26 @@ class Informer(Cache[T]):
         raise AssertionError("a watch returned")
 
     async def _list_and_watch(self, namespace: str) -> NoReturn:
-        complete, failures = False, 0
+        listed, failures = False, 0
         while True:
-            last_activity, wait = self._last_activity[namespace], 0.0
+            last_activity, retry_after = self._last_activity[namespace], 0.0
             try:
-                if not complete:
+                if not listed:
                     await self._list(namespace)
-                    complete = True
+                    listed = True
                 await self._watch(namespace)
             except errors.NotFound:
                 await self._handle_missing_kind(namespace)
-                complete = False
+                listed = False
                 continue
             except errors.Gone:
-                complete = False
-                self._report(namespace, "the position of the watch is no longer kept")
-            except errors.KubeError as trouble:
-                wait = trouble.after if isinstance(trouble, errors.Throttled) else 0.0
-                self._report(namespace, str(trouble))
+                listed = False
+                self._set_error(namespace, "the resourceVersion of the watch is too old")
+            except errors.KubeError as error:
+                retry_after = error.after if isinstance(error, errors.Throttled) else 0.0
+                self._set_error(namespace, str(error))
             failures = 1 if self._last_activity[namespace] != last_activity else failures + 1
-            await asyncio.sleep(max(self._backoff.delay(failures), min(wait, self._options.watch_idle_timeout)))
+            await asyncio.sleep(max(self._backoff.delay(failures), min(retry_after, self._options.watch_idle_timeout)))
 
     async def _list(self, namespace: str) -> None:
         items: list[T] = []
@@ -141,8 +141,8 @@ class Informer(Cache[T]):
                     self._handle_event(namespace, event)
                     self._last_activity[namespace] = self._clock()
                     self._errors.pop(namespace, None)
-        except errors.StreamInterrupted as cut:
-            if cut.duration >= self._options.min_watch_lifetime:
+        except errors.StreamInterrupted as interrupted:
+            if interrupted.duration >= self._options.min_watch_lifetime:
                 self._last_activity[namespace] = self._clock()
             raise
 
@@ -155,12 +155,12 @@ class Informer(Cache[T]):
         return self.bookmark(namespace, partial.metadata.resource_version)
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
-        """An object that cannot be read stays as it was when it could be: it is not gone, and nothing may follow it."""
+        """Decode an object, or return None. The cache then keeps its last valid state, so that it is not deleted."""
         try:
             return self.kind.type.decode(raw)
-        except (ValueError, TypeError, KeyError) as trouble:
+        except (ValueError, TypeError, KeyError) as error:
             self._undecodable.inc()
-            log.error("cannot read %s %s: %s", self.kind.name, _decode_metadata(raw).key, trouble)
+            log.error("cannot decode %s %s: %s", self.kind.name, _decode_metadata(raw).key, error)
             return None
 
     async def _handle_missing_kind(self, namespace: str) -> None:
@@ -168,8 +168,8 @@ class Informer(Cache[T]):
         if self._optional:
             self._mark_synced(namespace)
         else:
-            words = f"the API server does not know {self.kind}: install its CustomResourceDefinition"
-            self._report(namespace, words)
+            error = f"the API server does not serve {self.kind}: install its CustomResourceDefinition"
+            self._set_error(namespace, error)
         self._last_activity[namespace] = self._clock()
         await asyncio.sleep(self._options.missing_kind_interval)
 
@@ -179,14 +179,14 @@ class Informer(Cache[T]):
         if self._synced_namespaces.issuperset(self._namespaces):
             self.synced.set()
 
-    def _report(self, namespace: str, trouble: str) -> None:
-        if trouble != self._errors.get(namespace):
-            log.warning("watching %s: %s", self.kind, trouble)
-        self._errors[namespace] = trouble
+    def _set_error(self, namespace: str, error: str) -> None:
+        if error != self._errors.get(namespace):
+            log.warning("watching %s: %s", self.kind, error)
+        self._errors[namespace] = error
 
 
 def _decode_metadata(raw: msgspec.Raw) -> Object:
     try:
         return Object.decode(raw)
-    except ValueError as trouble:
-        raise errors.invalid_response(trouble) from trouble
+    except ValueError as error:
+        raise errors.invalid_response(error) from error
