@@ -1,6 +1,5 @@
 """The files of a support bundle, with everything redacted that may be a secret."""
 
-import base64
 import platform
 import zipfile
 from importlib import metadata
@@ -9,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from coder_k8s.controllers.secrets import values
 from coder_k8s.kube.objects import Manifest, key_of
 
 from .bundle import Bundle
@@ -83,7 +83,7 @@ def _sources(bundle: Bundle) -> list[dict[str, Any]]:
             "namespace": key_of(each).namespace,
             "name": key_of(each).name,
             "type": each.get("type", ""),
-            "bytes": {name: len(value) for name, value in sorted(_values(each).items())},
+            "bytes": {name: len(value) for name, value in sorted(values(each).items())},
         }
         for each in bundle.sources
         if tuple(key_of(each)) in named
@@ -91,22 +91,11 @@ def _sources(bundle: Bundle) -> list[dict[str, Any]]:
     ]
 
 
-def _values(source: Manifest) -> dict[str, bytes]:
-    """Return the decoded values of a Secret or ConfigMap."""
-    data: dict[str, str] = source.get("data", {})
-    if source["kind"] == "Secret":
-        return {name: base64.b64decode(value) for name, value in data.items()}
-    binary: dict[str, str] = source.get("binaryData", {})
-    return {name: value.encode() for name, value in data.items()} | {
-        name: base64.b64decode(value) for name, value in binary.items()
-    }
-
-
 def _secrets(bundle: Bundle) -> set[str]:
     """Return the values of all Secrets, decoded and as base64."""
     secrets = [each for each in bundle.sources if each["kind"] == "Secret"]
-    values = {value.decode(errors="replace") for each in secrets for value in _values(each).values()}
-    return values | {value for each in secrets for value in each.get("data", {}).values()}
+    plain = {value.decode(errors="replace") for each in secrets for value in values(each).values()}
+    return plain | {value for each in secrets for value in each.get("data", {}).values()}
 
 
 def _names(bundle: Bundle) -> set[str]:

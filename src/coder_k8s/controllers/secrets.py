@@ -1,16 +1,17 @@
-"""One value of a Secret that somebody else keeps."""
+"""Values of Secrets and ConfigMaps."""
 
 import base64
+from collections.abc import Mapping
 
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Key, PartialObject, Unstructured
+from coder_k8s.kube.objects import Key, Manifest, PartialObject, Unstructured
 
 
 class SecretReader:
-    """Reads a value by name; the watch of metadata spares the question where there is no such Secret."""
+    """Reads a value of a Secret. Only the metadata of Secrets is watched, so the value comes from the API server."""
 
     def __init__(self, client: Client, secrets: Cache[PartialObject]) -> None:
         self._client = client
@@ -20,7 +21,7 @@ class SecretReader:
         return self._secrets.get(key) is not None
 
     async def read(self, key: Key, field: str) -> str:
-        """The value without white space around it; empty when the Secret, the field or the value is missing."""
+        """The value without surrounding white space; empty if the Secret, the field or the value is missing."""
         if not self.exists(key):
             return ""
         try:
@@ -30,8 +31,21 @@ class SecretReader:
 
 
 def value(secret: Unstructured, field: str) -> str:
+    """One value of a Secret without surrounding white space; empty if it is missing."""
     data: dict[str, str] = secret.manifest.get("data") or {}
     return base64.b64decode(data.get(field, "")).decode(errors="replace").strip()
+
+
+def values(source: Manifest) -> dict[str, bytes]:
+    """All values of a Secret or ConfigMap."""
+    data: dict[str, str] = source.get("data") or {}
+    if source["kind"] == SECRET.name:
+        return decoded(data)
+    return {**{name: text.encode() for name, text in data.items()}, **decoded(source.get("binaryData") or {})}
+
+
+def decoded(data: Mapping[str, str]) -> dict[str, bytes]:
+    return {name: base64.b64decode(text) for name, text in data.items()}
 
 
 def encoded(text: str) -> str:

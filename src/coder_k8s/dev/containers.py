@@ -1,8 +1,8 @@
 """Simulates the provisioner daemons and workspace proxies of pods that run nothing."""
 
-import base64
 from collections import Counter
 
+from coder_k8s.controllers.secrets import value
 from coder_k8s.dev.coderd_server import State
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
@@ -55,4 +55,4 @@ class Containers:
             found = await self._client.get(SECRET, secret)
         except errors.NotFound:
             return ""  # a real container would wait for the Secret
-        return base64.b64decode((found.manifest.get("data") or {}).get(key, "")).decode()
+        return value(found, key)

@@ -1,8 +1,7 @@
 """The sample objects of `coder-k8s dev`: one of each kind, and the Secrets that they reference."""
 
-import base64
-
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.controllers.secrets import encoded
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object
 
 NAMESPACE = "coder"
@@ -47,4 +46,4 @@ def _named(key: Key) -> Manifest:
 
 
 def _secret(key: Key, **values: str) -> Manifest:
-    return {**_named(key), "data": {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}}
+    return {**_named(key), "data": {name: encoded(value) for name, value in values.items()}}

@@ -9,6 +9,7 @@ from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.answers import RETRY, AnswerCache
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.report import Outcome, StatusReport
+from coder_k8s.controllers.secrets import value
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import OwnedByOther
@@ -20,7 +21,7 @@ from coder_k8s.kube.objects import Key, Unstructured
 from .database import URLMissing, connection_url
 from .outcomes import ACCESS_ERRORS, READY, judge_generated, judge_token
 from .revocation import Revocation, SecretLeft, TokenLeft
-from .tokens import TOKEN, secret, secret_name, token_in
+from .tokens import TOKEN, secret, secret_name
 
 TOKEN_RECHECK = 3600.0
 """Seconds between two checks of a token that works, unless coderd rejects it in between."""
@@ -33,6 +34,7 @@ class OperatorAccess:
         self._client = context.client
         self._children = context.children
         self._secrets = context.secrets
+        self._reader = context.reader
         self._connections = context.runtime.coderd
         self._revocation = revocation
         self._recorder = context.recorder
@@ -80,7 +82,7 @@ class OperatorAccess:
         return min(filter(None, left), default=0.0)
 
     async def _given(self, plane: CoderControlPlane, given: TokenSecret, serving: bool) -> tuple[str, Outcome]:
-        token = await self._read(Key(plane.metadata.namespace, given.name), given.key)
+        token = await self._reader.read(Key(plane.metadata.namespace, given.name), given.key)
         if not token:
             missing = f"there is no key {given.key} in Secret {given.name}"
             return "", Outcome(READY, False, reasons.SECRET_UNAVAILABLE, missing, stalled=True)
@@ -121,7 +123,7 @@ class OperatorAccess:
     async def _from_database(self, plane: CoderControlPlane, name: str, serving: bool) -> tuple[str, Outcome]:
         """The token that is stored, or is now, and what the database says of it."""
         secrets = await self._made(plane)
-        made = {child.metadata.name: token_in(child) for child in secrets}
+        made = {child.metadata.name: value(child, TOKEN) for child in secrets}
         if name not in made and not self._is_free(plane, name):
             return "", Outcome(
                 READY, False, reasons.SECRET_UNAVAILABLE, f"Secret {name} exists and is not ours", stalled=True
@@ -247,11 +249,3 @@ class OperatorAccess:
         """Whether the Secret may be written: there is none, or it lost nothing but our labels."""
         there = self._secrets.get(Key(plane.metadata.namespace, name))
         return there is None or there.is_controlled_by(plane)
-
-    async def _read(self, key: Key, field: str) -> str:
-        if self._secrets.get(key) is None:
-            return ""
-        try:
-            return token_in(await self._client.get(SECRET, key), field)
-        except errors.NotFound:
-            return ""

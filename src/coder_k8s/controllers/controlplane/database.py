@@ -1,9 +1,9 @@
 """Where the control plane's database is, as its own pods are told."""
 
-import base64
 from typing import Any
 
 from coder_k8s.api import CoderControlPlane
+from coder_k8s.controllers.secrets import decoded
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import Key
@@ -51,4 +51,4 @@ async def _values(client: Client, plane: CoderControlPlane, source: Source) -> d
         return {}
     if source.kind == "ConfigMap":
         return data
-    return {name: base64.b64decode(value).decode(errors="replace") for name, value in data.items()}
+    return {name: value.decode(errors="replace") for name, value in decoded(data).items()}

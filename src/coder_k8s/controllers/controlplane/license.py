@@ -2,7 +2,6 @@
 
 import base64
 import hashlib
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -14,16 +13,12 @@ from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.types import BuildInfo
 from coder_k8s.controllers.answers import AnswerCache
+from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.draft import draft
 from coder_k8s.controllers.explanations import explain
 from coder_k8s.controllers.report import Outcome, StatusReport
-from coder_k8s.kube import errors
-from coder_k8s.kube.cache import Cache
-from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import find
-from coder_k8s.kube.events import Recorder
-from coder_k8s.kube.kinds import SECRET
-from coder_k8s.kube.objects import Key, PartialObject
+from coder_k8s.kube.objects import Key
 
 from .outcomes import APPLIED, LICENSE_ERRORS, NOT_SUPPORTED_RECHECK, Answer
 
@@ -50,14 +45,12 @@ class License(NamedTuple):
 class LicenseApplier:
     """Uploads a license if coderd does not have it."""
 
-    def __init__(
-        self, client: Client, secrets: Cache[PartialObject], recorder: Recorder, now: Callable[[], datetime]
-    ) -> None:
-        self._client = client
-        self._secrets = secrets
-        self._recorder = recorder
-        self._now = now
-        self._answers = AnswerCache[Answer](now, steady=NOT_SUPPORTED_RECHECK)
+    def __init__(self, context: Context[CoderControlPlane]) -> None:
+        self._secrets = context.secrets
+        self._reader = context.reader
+        self._recorder = context.recorder
+        self._now = context.now
+        self._answers = AnswerCache[Answer](context.now, steady=NOT_SUPPORTED_RECHECK)
         self._refused: dict[Key, datetime] = {}
         """When a license that coderd refused was last uploaded, or its refusal first seen after a restart."""
 
@@ -85,7 +78,7 @@ class LicenseApplier:
         about = (plane.metadata.uid, secret and secret.metadata.resource_version, reference.key)
         if coderd is not None and (known := self._answers.get(plane.key, about)) is not None:
             return known
-        jwt = await self._read(secret, reference.key)
+        jwt = await self._reader.read(Key(plane.metadata.namespace, reference.name), reference.key)
         if not jwt:
             missing = f"there is no license under key {reference.key} in Secret {reference.name}"
             return Answer(Outcome(APPLIED, False, reasons.SECRET_MISSING, missing, stalled=True))
@@ -142,15 +135,6 @@ class LicenseApplier:
         status = draft(plane.status)
         status.license_last_applied_hash, status.license_last_applied = license.digest, last
         return status
-
-    async def _read(self, secret: PartialObject | None, field: str) -> str:
-        if secret is None:
-            return ""
-        try:
-            data = (await self._client.get(SECRET, secret.key)).manifest.get("data") or {}
-        except errors.NotFound:
-            return ""
-        return base64.b64decode(data.get(field, "")).decode(errors="replace").strip()
 
 
 def _described(plane: CoderControlPlane, license: License) -> str:

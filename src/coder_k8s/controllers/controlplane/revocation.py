@@ -11,13 +11,14 @@ from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.cleanup import CONTROL_PLANE_FINALIZER
 from coder_k8s.controllers.context import Context
+from coder_k8s.controllers.secrets import value
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET, SERVICE
 from coder_k8s.kube.objects import Key, Unstructured
 
 from .database import URLMissing, connection_url
-from .tokens import secret_name, token_in
+from .tokens import TOKEN, secret_name
 
 
 class TokenLeft(Exception):
@@ -95,7 +96,7 @@ class Revocation:
         if not made or controlled_by(plane, self._children.get(SERVICE, plane.key)) is None:
             return False
         await self._children.confirm(plane)
-        for token in {token_in(one) for one in made}:
+        for token in {value(one, TOKEN) for one in made}:
             identifier = token.partition("-")[0]
             if identifier in self._deleted.get(plane.key, ()):
                 continue

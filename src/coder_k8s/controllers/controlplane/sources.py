@@ -5,13 +5,13 @@ Only their metadata is kept by a watch; a value is read by name when its version
 a source that changed, which rolls the pods, from one that is seen for the first time, which does not.
 """
 
-import base64
 import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from coder_k8s.api import CoderControlPlane
+from coder_k8s.controllers.secrets import values
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
@@ -131,18 +131,9 @@ class Sources:
                 live = await self._client.get(KINDS[kind], key)
             except errors.NotFound:
                 return None
-            content = {name: _digest(value) for name, value in _values(live).items()}
+            content = {name: _digest(value) for name, value in values(live.manifest).items()}
             known[kind, key] = (live.metadata.resource_version, content)
         return content
-
-
-def _values(live: Unstructured) -> dict[str, bytes | str]:
-    manifest = live.manifest
-    data: dict[str, str] = manifest.get("data") or {}
-    binary: dict[str, str] = manifest.get("binaryData") or {}
-    if manifest.get("kind") == SECRET.name:
-        return {name: base64.b64decode(value) for name, value in data.items()}
-    return {**data, **{name: base64.b64decode(value) for name, value in binary.items()}}
 
 
 def _digest_of(source: Source, content: dict[str, str] | None, salt: str) -> str:

@@ -1,10 +1,9 @@
 """The Secret with the token that the operator made for a control plane."""
 
-import base64
-
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.controllers.names import derived
-from coder_k8s.kube.objects import Manifest, Unstructured
+from coder_k8s.controllers.secrets import encoded
+from coder_k8s.kube.objects import Manifest
 
 from .objects import metadata
 
@@ -27,10 +26,5 @@ def secret(plane: CoderControlPlane, token: str) -> Manifest:
     return {
         "metadata": metadata(plane, secret_name(plane)),
         "type": "Opaque",
-        "data": {TOKEN: base64.b64encode(token.encode()).decode()},
+        "data": {TOKEN: encoded(token)},
     }
-
-
-def token_in(found: Unstructured, field: str = TOKEN) -> str:
-    value = (found.manifest.get("data") or {}).get(field, "")
-    return base64.b64decode(value).decode(errors="replace").strip()

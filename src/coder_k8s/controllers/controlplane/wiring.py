@@ -65,17 +65,16 @@ RULES = (
 def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> Controller:
     """The controller of CoderControlPlane."""
     context = Context(runtime, CONTROL_PLANE, CHILDREN, read=(POD,), optional=(HTTP_ROUTE,))
-    client, secrets, recorder, now = context.client, context.secrets, context.recorder, context.now
     namespaces = runtime.informer(NAMESPACE_METADATA) if runtime.everywhere else None
     revocation = Revocation(context)
     deletion = Deletion(context, runtime.informer(PROVISIONER), runtime.informer(WORKSPACE_PROXY), revocation)
     steps = ControlPlaneSteps(
         context,
-        Sources(client, secrets, runtime.informer(CONFIG_MAP_METADATA)),
-        WorkspaceRBAC(client, context.children, namespaces, runtime.namespaces, allow_workspace_namespaces),
+        Sources(context.client, context.secrets, runtime.informer(CONFIG_MAP_METADATA)),
+        WorkspaceRBAC(context.client, context.children, namespaces, runtime.namespaces, allow_workspace_namespaces),
         OperatorAccess(context, revocation),
-        LicenseApplier(client, secrets, recorder, now),
-        EntitlementWatcher(recorder, LicenseMetrics(runtime.metrics.registry), now),
+        LicenseApplier(context),
+        EntitlementWatcher(context.recorder, LicenseMetrics(runtime.metrics.registry), context.now),
         deletion,
     )
     controller = controller_of(context, steps)
