@@ -22,10 +22,11 @@ from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SE
 from coder_k8s.kube.objects import Key, Unstructured
 
 from . import daemons, objects, records
-from .credentials import Credentials, EntitlementGate
+from .entitlement import EntitlementGate
 from .keysecret import KeySecret
 from .metrics import ProvisionerMetrics
 from .outcomes import DAEMON_ERRORS, ENTITLED, KEY_ERRORS, explain_error
+from .resolver import KeyResolver
 from .retirement import Retirement
 from .rotation import KEY_READY, Rotation
 
@@ -44,10 +45,10 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         self._context = context
         self._children = context.children
         self._now = context.now
-        self._credentials = Credentials(context)
+        self._resolver = KeyResolver(context)
         self._gate = EntitlementGate(context.now, context.runtime.queries)
         self._rotation = Rotation(context, secret, self._metrics)
-        self._retirement = Retirement(context, secret, self._credentials)
+        self._retirement = Retirement(context, secret, self._resolver)
         self._queries = context.runtime.queries
         backoff = Backoff(4.0, 120.0, context.runtime.rng.random)  # with jitter 2 seconds to 2 minutes
         self._rate_limits = AnswerCache[Outcome](context.now, backoff)
@@ -104,7 +105,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
             report.add_outcome(limited)
             report.requeue_after(self._rate_limits.left(provisioner.key))
             return provisioner, None, ""
-        coderd = await self._credentials.ensure(provisioner, plane, report)
+        coderd = await self._resolver.ensure(provisioner, plane, report)
         if coderd is None or not await self._gate.passes(plane, coderd, report):
             return provisioner, None, ""
         # Add the finalizer before the first key is created.
@@ -178,9 +179,10 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]
     ) -> CoderControlPlane | None:
         name = provisioner.spec.control_plane_ref.name
-        plane = self._credentials.plane(provisioner, name)
+        key = Key(provisioner.metadata.namespace, name)
+        plane = self._resolver.get(key)
         if plane is None:
-            missing = self._credentials.why_absent(provisioner, name)
+            missing = self._resolver.why_absent(key)
             report.add(CONTROL_PLANE_READY, False, reasons.CONTROL_PLANE_MISSING, missing, stalled=True)
             return None
         if not plane.status.url:

@@ -14,9 +14,9 @@ from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.report import Report
 
 from . import records
-from .credentials import Credentials
 from .daemons import is_connected
 from .keysecret import KeySecret
+from .resolver import KeyResolver
 
 POLL = timedelta(seconds=10)
 SLOW = timedelta(minutes=2)
@@ -40,11 +40,11 @@ class NotProven(Exception):
 class Retirement:
     """Waits until coderd shows no connected daemon on a key, or its pods and their grace period are gone."""
 
-    def __init__(self, context: Context[CoderProvisioner], secret: KeySecret, credentials: Credentials) -> None:
+    def __init__(self, context: Context[CoderProvisioner], secret: KeySecret, resolver: KeyResolver) -> None:
         self._provisioners = context.objects
         self._children = context.children
         self._secret = secret
-        self._credentials = credentials
+        self._resolver = resolver
         self._queries = context.runtime.queries
         self._recorder = context.recorder
         self._now = context.now
@@ -57,7 +57,7 @@ class Retirement:
         `pods_left` that some with an earlier one are still there."""
         left = []
         for key in provisioner.status.retiring_keys:
-            if why := self._credentials.unrecoverable(provisioner, key.control_plane_ref_name):
+            if why := self._resolver.unrecoverable(provisioner, key.control_plane_ref_name):
                 self._leaked(provisioner, key, why)
             elif not rolled_out:  # which is told by a watch
                 left.append(key)
@@ -86,7 +86,7 @@ class Retirement:
 
     async def _retire(self, provisioner: CoderProvisioner, key: RetiringKey, pods_left: bool) -> Waiting | None:
         """The key, if it still has to wait."""
-        coderd = await self._credentials.for_place(provisioner, key.control_plane_ref_name)
+        coderd = await self._resolver.for_key(provisioner, key.control_plane_ref_name)
         if coderd is None:
             return Waiting(key)
         grace = timedelta(seconds=provisioner.spec.termination_grace_period_seconds)
@@ -157,9 +157,9 @@ class Retirement:
 
     async def _delete(self, provisioner: CoderProvisioner, key: RetiringKey) -> tuple[str, bool]:
         """What hinders the deletion of a key, empty when it is gone; and whether that is final."""
-        if why := self._credentials.unrecoverable(provisioner, key.control_plane_ref_name):
+        if why := self._resolver.unrecoverable(provisioner, key.control_plane_ref_name):
             return why, True
-        coderd = await self._credentials.for_place(provisioner, key.control_plane_ref_name)
+        coderd = await self._resolver.for_key(provisioner, key.control_plane_ref_name)
         if coderd is None:
             return "there are no credentials for its control plane", False
         try:

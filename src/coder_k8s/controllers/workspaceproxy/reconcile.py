@@ -20,9 +20,9 @@ from coder_k8s.kube.objects import Key, Unstructured
 from . import objects
 from .metrics import ProxyMetrics
 from .outcomes import NOT_ASKED, NOT_MANAGED, REGISTERED
-from .places import CoderdResolver
 from .records import is_for_wanted_coderd, recorded
 from .registrar import Registrar
+from .resolver import TargetResolver
 from .retirement import Retirement
 from .tokens import Tokens
 
@@ -38,11 +38,11 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
     def __init__(self, context: Context[CoderWorkspaceProxy]) -> None:
         self._children = context.children
         self._secrets = context.reader
-        self._places = CoderdResolver(context)
+        self._resolver = TargetResolver(context)
         self._tokens = Tokens(context.children, context.secrets)
         self._metrics = ProxyMetrics(context.runtime.metrics.registry)
         self._registrar = Registrar(context, self._tokens, self._metrics)
-        self._retirement = Retirement(context, self._places)
+        self._retirement = Retirement(context, self._resolver)
         self.finalize = {FINALIZER: self._deregister}
 
     async def forget(self, key: Key) -> None:
@@ -52,7 +52,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
     async def steps(
         self, proxy: CoderWorkspaceProxy, report: StatusReport[WorkspaceProxyStatus]
     ) -> CoderWorkspaceProxy:
-        plane = self._places.plane(proxy)
+        plane = self._resolver.plane(proxy)
         given = proxy.spec.proxy_session_token_secret_ref
         if given is not None:
             proxy, token = await self._take(proxy, given, report)
@@ -95,9 +95,9 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
             report.add(REGISTERED, None, reasons.PENDING, "there is no place for the token")
             report.add(TOKEN_SECRET_READY, False, reasons.NAME_TAKEN, taken, stalled=True)
             return proxy, ""
-        place = await self._places.wanted(proxy, plane, report)
-        if place is not None:
-            proxy = await self._registrar.ensure(proxy, place, report)
+        target = await self._resolver.wanted(proxy, plane, report)
+        if target is not None:
+            proxy = await self._registrar.ensure(proxy, target, report)
         else:
             report.add_outcome(NOT_ASKED)
         token = await self._tokens.stored(proxy)

@@ -5,11 +5,11 @@ from typing import NamedTuple
 from coder_k8s.api import CoderWorkspaceProxy
 from coder_k8s.api.workspaceproxy import RetiringProxy, UsedSecret, WorkspaceProxyStatus
 
-from .places import CoderdTarget
 from .registration import Recorded, proxy_of, wanted_by
+from .resolver import CoderdTarget
 
 
-class Place(NamedTuple):
+class RecordedTarget(NamedTuple):
     """A coderd, as a status records it."""
 
     coder_url: str = ""
@@ -31,13 +31,13 @@ def clear(status: WorkspaceProxyStatus) -> None:
     restore(status, WorkspaceProxyStatus())
 
 
-def recorded_in(proxy: CoderWorkspaceProxy, place: CoderdTarget) -> Recorded:
+def recorded_in(proxy: CoderWorkspaceProxy, target: CoderdTarget) -> Recorded:
     status = proxy.status
     return Recorded(
         name=status.proxy_name,
         id=status.proxy_id,
         since=status.registration_started,
-        here=place.is_of(proxy),
+        here=target.is_of(proxy),
         retiring=frozenset(each.proxy_id for each in status.retiring_proxies),
     )
 
@@ -47,16 +47,16 @@ def recorded(proxy: CoderWorkspaceProxy) -> RetiringProxy | None:
     status = proxy.status
     if not (status.registered or status.proxy_name or status.proxy_id):
         return None
-    place = Place(status.coder_url, status.control_plane_ref_name, status.credentials_secret_ref)
-    if not (place.coder_url or place.control_plane_ref_name):
-        place = _wanted_place(proxy)
+    target = RecordedTarget(status.coder_url, status.control_plane_ref_name, status.credentials_secret_ref)
+    if not (target.coder_url or target.control_plane_ref_name):
+        target = _wanted_target(proxy)
     return RetiringProxy(
         proxy_id=status.proxy_id,
         proxy_name=status.proxy_name or wanted_by(proxy).name,
         registration_started=status.registration_started,
-        coder_url=place.coder_url,
-        control_plane_ref_name=place.control_plane_ref_name,
-        credentials_secret_ref=place.credentials,
+        coder_url=target.coder_url,
+        control_plane_ref_name=target.control_plane_ref_name,
+        credentials_secret_ref=target.credentials,
     )
 
 
@@ -79,15 +79,15 @@ def is_for_wanted_coderd(proxy: CoderWorkspaceProxy, token: str) -> bool:
 
 
 def _wanted_coderd(proxy: CoderWorkspaceProxy) -> str:
-    place = _wanted_place(proxy)
-    return place.control_plane_ref_name or place.coder_url
+    target = _wanted_target(proxy)
+    return target.control_plane_ref_name or target.coder_url
 
 
-def _wanted_place(proxy: CoderWorkspaceProxy) -> Place:
+def _wanted_target(proxy: CoderWorkspaceProxy) -> RecordedTarget:
     """The coderd of the spec, as the status records one."""
     if proxy.spec.control_plane_ref is not None:
-        return Place(control_plane_ref_name=proxy.spec.control_plane_ref.name)
+        return RecordedTarget(control_plane_ref_name=proxy.spec.control_plane_ref.name)
     if (given := proxy.spec.bootstrap) is None:
-        return Place()
+        return RecordedTarget()
     where = given.credentials_secret_ref
-    return Place(given.coder_url, credentials=UsedSecret(name=where.name, key=where.key))
+    return RecordedTarget(given.coder_url, credentials=UsedSecret(name=where.name, key=where.key))

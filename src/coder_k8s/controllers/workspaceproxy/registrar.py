@@ -34,9 +34,9 @@ from .outcomes import (
     name_taken,
     registered_as,
 )
-from .places import CoderdTarget
 from .records import clear, recorded, recorded_in, restore
 from .registration import ICON, Blocked, Wanted, filled, proxy_of, wanted_by
+from .resolver import CoderdTarget
 from .tokens import SecretRefused, Tokens
 
 STEPS = 8
@@ -73,11 +73,11 @@ class Registrar:
     def forget(self, key: Key) -> None:
         self._answers.forget(key)
 
-    async def ensure(self, proxy: CoderWorkspaceProxy, place: CoderdTarget, report: Report) -> CoderWorkspaceProxy:
+    async def ensure(self, proxy: CoderWorkspaceProxy, target: CoderdTarget, report: Report) -> CoderWorkspaceProxy:
         """The object with what was recorded; reports `Registered` and `ProxyHealthy`."""
-        answer = self._answers.get(proxy.key, await self._about(proxy, place))
+        answer = self._answers.get(proxy.key, await self._about(proxy, target))
         if answer is None:
-            proxy, answer = await self._ask(proxy, place)
+            proxy, answer = await self._ask(proxy, target)
             self._announce(proxy, answer.healthy)
         report.add_outcome(answer.registered)
         report.add_outcome(answer.healthy)
@@ -93,86 +93,86 @@ class Registrar:
         status.retiring_proxies = [*status.retiring_proxies, made]
         return await self._status.record(proxy, status)
 
-    async def _about(self, proxy: CoderWorkspaceProxy, place: CoderdTarget) -> tuple[object, ...]:
+    async def _about(self, proxy: CoderWorkspaceProxy, target: CoderdTarget) -> tuple[object, ...]:
         held = proxy_of(await self._tokens.stored(proxy))
-        return place.coderd.identity, place.license, proxy.metadata.generation, adopts(proxy), held
+        return target.coderd.identity, target.license, proxy.metadata.generation, adopts(proxy), held
 
-    async def _ask(self, proxy: CoderWorkspaceProxy, place: CoderdTarget) -> tuple[CoderWorkspaceProxy, Answer]:
+    async def _ask(self, proxy: CoderWorkspaceProxy, target: CoderdTarget) -> tuple[CoderWorkspaceProxy, Answer]:
         try:
-            proxy, found = await self._take_steps(proxy, place)
+            proxy, found = await self._take_steps(proxy, target)
         except coderd_errors.CoderdError as error:
-            table = ERRORS if place.credentials is None else GIVEN_CREDENTIALS_ERRORS
-            return await self._failed(proxy, place, explain(error, table, user=place.user))
+            table = ERRORS if target.credentials is None else GIVEN_CREDENTIALS_ERRORS
+            return await self._failed(proxy, target, explain(error, table, user=target.user))
         except SecretRefused as error:
             refused = Outcome(REGISTERED, False, reasons.SECRET_REFUSED, str(error), stalled=True)
-            return await self._failed(proxy, place, Explanation(refused))
+            return await self._failed(proxy, target, Explanation(refused))
         except FinalizerRefused as error:
             refused = Outcome(REGISTERED, False, reasons.FORBIDDEN, str(error), stalled=True)
-            return await self._failed(proxy, place, Explanation(refused, Recheck.STEADY))
+            return await self._failed(proxy, target, Explanation(refused, Recheck.STEADY))
         except NameTaken as error:
-            return await self._failed(proxy, place, Explanation(name_taken(error.found)))
+            return await self._failed(proxy, target, Explanation(name_taken(error.found)))
         healthy = health(found, proxy.spec.replicas, await self._tokens.stored(proxy))
         if proxy.spec.replicas:
             self._metrics.show(proxy.key, healthy.status is True)
         else:
             self._metrics.hide(proxy.key)
-        answer = Answer(registered_as(found, place.url), healthy)
-        return proxy, self._answers.keep(proxy.key, await self._about(proxy, place), answer, interval(healthy))
+        answer = Answer(registered_as(found, target.url), healthy)
+        return proxy, self._answers.keep(proxy.key, await self._about(proxy, target), answer, interval(healthy))
 
     async def _failed(
-        self, proxy: CoderWorkspaceProxy, place: CoderdTarget, explanation: Explanation
+        self, proxy: CoderWorkspaceProxy, target: CoderdTarget, explanation: Explanation
     ) -> tuple[CoderWorkspaceProxy, Answer]:
         proxy = self._proxies.get(proxy.key) or proxy  # with what was recorded on the way
         answer = Answer(explanation.outcome, NOT_ASKED)
-        return proxy, self._answers.fail(proxy.key, await self._about(proxy, place), answer, explanation.recheck)
+        return proxy, self._answers.fail(proxy.key, await self._about(proxy, target), answer, explanation.recheck)
 
     async def _take_steps(
-        self, proxy: CoderWorkspaceProxy, place: CoderdTarget
+        self, proxy: CoderWorkspaceProxy, target: CoderdTarget
     ) -> tuple[CoderWorkspaceProxy, WorkspaceProxy]:
         """Take one step after the other until there is none left."""
         wanted = wanted_by(proxy, adopt=adopts(proxy))
         before = WorkspaceProxyStatus()
-        stored = await place.coderd.workspace_proxies()
+        stored = await target.coderd.workspace_proxies()
         for _ in range(STEPS):
             held = proxy_of(await self._tokens.stored(proxy))
             claims = claims_beside(proxy, self._proxies)
-            step = registration.next_step(wanted, recorded_in(proxy, place), held, stored, claims)
+            step = registration.next_step(wanted, recorded_in(proxy, target), held, stored, claims)
             match step:
                 case registration.Keep(found):
-                    return await self._keep(proxy, place, found), found
+                    return await self._keep(proxy, target, found), found
                 case registration.Blocked():
                     raise NameTaken(step)
                 case registration.Begin():
                     before = proxy.status
-                    proxy = await self._begin(proxy, place, wanted.name, clock_of(stored))
+                    proxy = await self._begin(proxy, target, wanted.name, clock_of(stored))
                 case registration.Leave() | registration.Forget() | registration.Adopt():
-                    proxy = await self._record(proxy, place, step)
+                    proxy = await self._record(proxy, target, step)
                 case registration.Create():
                     # The list shows that the name is free, so nothing that was requested earlier was registered.
-                    proxy = await self._begin(proxy, place, wanted.name, clock_of(stored))
-                    proxy = await self._create(proxy, place, before)
-                    stored = await place.coderd.workspace_proxies()
+                    proxy = await self._begin(proxy, target, wanted.name, clock_of(stored))
+                    proxy = await self._create(proxy, target, before)
+                    stored = await target.coderd.workspace_proxies()
                 case registration.Regenerate(found) | registration.Change(found):
                     change = self._regenerate if isinstance(step, registration.Regenerate) else self._change
-                    await change(proxy, place, found)
-                    stored = await place.coderd.workspace_proxies()
+                    await change(proxy, target, found)
+                    stored = await target.coderd.workspace_proxies()
         raise coderd_errors.Unavailable("the registration changes faster than it can be recorded")
 
     async def _keep(
-        self, proxy: CoderWorkspaceProxy, place: CoderdTarget, found: WorkspaceProxy
+        self, proxy: CoderWorkspaceProxy, target: CoderdTarget, found: WorkspaceProxy
     ) -> CoderWorkspaceProxy:
         """Record that this proxy is ours, which takes no write when the status says so already."""
         status = draft(proxy.status)
         status.registered, status.proxy_id, status.proxy_name = True, found.id, found.name
         status.registration_started = None
         status.retiring_proxies = [each for each in status.retiring_proxies if each.proxy_id != found.id]
-        place.record_in(status)
+        target.record_in(status)
         return await self._status.record(await self._finalizers.add(proxy, PROXY_FINALIZER), status)
 
     async def _record(
         self,
         proxy: CoderWorkspaceProxy,
-        place: CoderdTarget,
+        target: CoderdTarget,
         step: registration.Leave | registration.Forget | registration.Adopt,
     ) -> CoderWorkspaceProxy:
         """Take a step that changes only the status."""
@@ -182,14 +182,14 @@ class Registrar:
             case registration.Forget():
                 return await self._restore(proxy, WorkspaceProxyStatus())
             case registration.Adopt(found, requested):
-                proxy = await self._keep(proxy, place, found)
+                proxy = await self._keep(proxy, target, found)
                 if requested:
-                    note = f"Took over workspace proxy {found.name} at {place.url} because of the annotation {ADOPT}"
+                    note = f"Took over workspace proxy {found.name} at {target.url} because of the annotation {ADOPT}"
                     self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_ADOPTED, note)
                 return proxy
 
     async def _begin(
-        self, proxy: CoderWorkspaceProxy, place: CoderdTarget, name: str, started: datetime | None
+        self, proxy: CoderWorkspaceProxy, target: CoderdTarget, name: str, started: datetime | None
     ) -> CoderWorkspaceProxy:
         """Record what is about to be registered, if there is a Secret for its token; the finalizer is there first.
 
@@ -205,7 +205,7 @@ class Registrar:
         status = draft(proxy.status)
         clear(status)
         status.proxy_name, status.registration_started = name, started
-        place.record_in(status)
+        target.record_in(status)
         return await self._status.record(await self._finalizers.add(proxy, PROXY_FINALIZER), status)
 
     async def _restore(self, proxy: CoderWorkspaceProxy, before: WorkspaceProxyStatus) -> CoderWorkspaceProxy:
@@ -215,7 +215,7 @@ class Registrar:
         return await self._status.record(proxy, status)
 
     async def _create(
-        self, proxy: CoderWorkspaceProxy, place: CoderdTarget, before: WorkspaceProxyStatus
+        self, proxy: CoderWorkspaceProxy, target: CoderdTarget, before: WorkspaceProxyStatus
     ) -> CoderWorkspaceProxy:
         """Register. `before` is what was recorded before the name was.
 
@@ -223,12 +223,12 @@ class Registrar:
         """
         wanted = wanted_by(proxy)
         try:
-            made = await place.coderd.create_workspace_proxy(
+            made = await target.coderd.create_workspace_proxy(
                 wanted.name, wanted.display_name or wanted.name, wanted.icon or ICON
             )
         except coderd_errors.Conflict:
             proxy = await self._restore(proxy, before)
-            if registration.find_named(await place.coderd.workspace_proxies(), wanted.name) is None:
+            if registration.find_named(await target.coderd.workspace_proxies(), wanted.name) is None:
                 if before.proxy_id:
                     hidden = f"workspace proxy {wanted.name} exists, but is not listed for this user"
                     raise coderd_errors.Forbidden(hidden) from None
@@ -240,26 +240,26 @@ class Registrar:
             raise
         await self._tokens.store(proxy, made.proxy_token)
         self._metrics.issued(proxy.key, "Registered")
-        note = f"workspace proxy {wanted.name} is registered at {place.url}"
+        note = f"workspace proxy {wanted.name} is registered at {target.url}"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_REGISTERED, note)
-        return await self._keep(proxy, place, made.proxy)
+        return await self._keep(proxy, target, made.proxy)
 
-    async def _regenerate(self, proxy: CoderWorkspaceProxy, place: CoderdTarget, found: WorkspaceProxy) -> None:
+    async def _regenerate(self, proxy: CoderWorkspaceProxy, target: CoderdTarget, found: WorkspaceProxy) -> None:
         """Make a new token, and change nothing else."""
         await self._tokens.confirm(proxy)
         if proxy_of(await self._tokens.stored(proxy)) == found.id:
             return  # it has come back since we decided
         await self._tokens.reserve(proxy)
         as_it_is = Wanted(found.name, found.display_name, found.icon_url)
-        made = await _update(place, found, as_it_is, regenerate_token=True)
+        made = await _update(target, found, as_it_is, regenerate_token=True)
         await self._tokens.store(proxy, made.proxy_token)
         self._metrics.issued(proxy.key, "Regenerated")
         note = f"the Secret had no token of workspace proxy {found.name}: it has a new one"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_TOKEN_REGENERATED, note)
 
-    async def _change(self, proxy: CoderWorkspaceProxy, place: CoderdTarget, found: WorkspaceProxy) -> None:
+    async def _change(self, proxy: CoderWorkspaceProxy, target: CoderdTarget, found: WorkspaceProxy) -> None:
         wanted = filled(wanted_by(proxy), found)
-        await _update(place, found, wanted)
+        await _update(target, found, wanted)
         note = f"workspace proxy {wanted.name} has the name, display name and icon of the spec"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_UPDATED, note)
 
@@ -272,12 +272,12 @@ class Registrar:
 
 
 async def _update(
-    place: CoderdTarget, found: WorkspaceProxy, wanted: Wanted, *, regenerate_token: bool = False
+    target: CoderdTarget, found: WorkspaceProxy, wanted: Wanted, *, regenerate_token: bool = False
 ) -> ProxyRegistration:
     """Change a proxy that the list shows; coderd answers 404 to a user who may see it and not change it."""
     name, icon = wanted.display_name or wanted.name, wanted.icon or ICON
     try:
-        return await place.coderd.update_workspace_proxy(
+        return await target.coderd.update_workspace_proxy(
             found.id, wanted.name, name, icon, regenerate_token=regenerate_token
         )
     except coderd_errors.NotFound as error:

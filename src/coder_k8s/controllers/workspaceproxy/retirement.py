@@ -8,9 +8,9 @@ from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.report import Report
 
 from .claims import claims_beside
-from .places import CoderdResolver, NoCredentials
 from .records import recorded
 from .registration import Recorded, find_named, proxy_of
+from .resolver import NoCredentials, TargetResolver
 
 RETRY = 30.0
 
@@ -18,10 +18,10 @@ RETRY = 30.0
 class Retirement:
     """Waits until no pod runs with the token of a proxy; an object that goes waits for coderd, but not for ever."""
 
-    def __init__(self, context: Context[CoderWorkspaceProxy], places: CoderdResolver) -> None:
+    def __init__(self, context: Context[CoderWorkspaceProxy], resolver: TargetResolver) -> None:
         self._client = context.client
         self._proxies = context.objects
-        self._places = places
+        self._resolver = resolver
         self._recorder = context.recorder
         self._cleanup = context.cleanup
 
@@ -58,7 +58,7 @@ class Retirement:
 
     async def _deregister(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, held: str = "") -> None:
         try:
-            coderd = await self._places.of(proxy, made)
+            coderd = await self._resolver.of(proxy, made)
             deleted = await self._delete(coderd, proxy, made, held)
         except (NoCredentials, coderd_errors.NotSupported) as reason:
             self._leaked(proxy, made, str(reason))

@@ -1,4 +1,4 @@
-"""At which coderd a proxy is registered, and with whose credentials."""
+"""The coderd where a proxy is registered, and the credentials for it."""
 
 from collections.abc import Hashable
 from typing import NamedTuple
@@ -7,9 +7,8 @@ from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy, reasons
 from coder_k8s.api.workspaceproxy import ProxyBootstrap, RetiringProxy, UsedSecret, WorkspaceProxyStatus
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
-from coder_k8s.controllers.context import Context
-from coder_k8s.controllers.planes import ControlPlaneResolver
 from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.resolver import CoderdResolver
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube.objects import Key
 
@@ -17,7 +16,7 @@ from .outcomes import REGISTERED
 
 
 class NoCredentials(Exception):
-    """There is no way to a coderd any more."""
+    """There are no credentials for a coderd any more."""
 
 
 class CoderdTarget(NamedTuple):
@@ -28,7 +27,7 @@ class CoderdTarget(NamedTuple):
     plane: str = ""
     credentials: UsedSecret | None = None
     license: Hashable = ()
-    """What is known of its license: when that changes, a refusal for want of one is old."""
+    """Identifies the license; when it changes, an earlier answer that a license is missing is invalid."""
 
     def record_in(self, status: WorkspaceProxyStatus) -> None:
         """Record it in the draft of a status."""
@@ -37,44 +36,39 @@ class CoderdTarget(NamedTuple):
 
     @property
     def user(self) -> str:
-        """Whose rights count there."""
+        """The user whose permissions apply there."""
         if self.credentials is not None:
             return f"The user of the token in Secret {self.credentials.name}"
         return f"The operator's user of CoderControlPlane {self.plane}"
 
     def is_of(self, proxy: CoderWorkspaceProxy) -> bool:
-        """Whether the status speaks of this place, or of none."""
+        """Whether the status records this target, or none."""
         recorded = proxy.status.control_plane_ref_name or proxy.status.coder_url
         return recorded in ("", self.plane or self.url)
 
 
-class CoderdResolver:
-    """Finds the way to a coderd; a token goes only to the one that it was given for."""
-
-    def __init__(self, context: Context[CoderWorkspaceProxy]) -> None:
-        self._planes = ControlPlaneResolver(context)
-        self._secrets = context.reader
-        self._connections = context.runtime.coderd
+class TargetResolver(CoderdResolver):
+    """Finds the coderd where a proxy is registered; a token is sent only to the one that it is for."""
 
     def plane(self, proxy: CoderWorkspaceProxy) -> CoderControlPlane | None:
-        """The control plane that the object names, if it names one and that is there."""
+        """The control plane of the spec, if the spec names one that exists."""
         reference = proxy.spec.control_plane_ref
-        return self._planes.get(Key(proxy.metadata.namespace, reference.name)) if reference else None
+        return self.get(Key(proxy.metadata.namespace, reference.name)) if reference else None
 
     async def wanted(
         self, proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, report: Report
     ) -> CoderdTarget | None:
-        """Where the object is to be registered; why it cannot be is told as the condition `Registered`."""
+        """Where to register the proxy; if that is not possible, the condition `Registered` says why."""
         if proxy.spec.bootstrap is not None:
             return await self._given(proxy, proxy.spec.bootstrap, report)
         if plane is None:
             name = proxy.spec.control_plane_ref.name if proxy.spec.control_plane_ref else ""
-            missing = self._planes.why_absent(Key(proxy.metadata.namespace, name))
+            missing = self.why_absent(Key(proxy.metadata.namespace, name))
             report.add(REGISTERED, False, reasons.CONTROL_PLANE_MISSING, missing, stalled=True)
             return None
-        coderd = await self._planes.coderd(plane)
+        coderd = await self.with_operator_token(plane)
         if coderd is None:
-            waiting = f"waiting for operator access of CoderControlPlane {plane.metadata.name}"
+            waiting = f"Waiting for operator access of CoderControlPlane {plane.metadata.name}"
             report.add(REGISTERED, False, reasons.OPERATOR_ACCESS_NOT_READY, waiting)
             return None
         license = (plane.status.license_tier, plane.status.license_last_applied_hash)
@@ -82,34 +76,33 @@ class CoderdResolver:
 
     async def _given(self, proxy: CoderWorkspaceProxy, given: ProxyBootstrap, report: Report) -> CoderdTarget | None:
         where = UsedSecret(name=given.credentials_secret_ref.name, key=given.credentials_secret_ref.key)
-        token = await self._secrets.read(Key(proxy.metadata.namespace, where.name), where.key)
-        if not token:
-            missing = f"there is no token under key {where.key} in Secret {where.name}"
+        coderd = await self.with_given_token(given.coder_url, Key(proxy.metadata.namespace, where.name), where.key)
+        if coderd is None:
+            missing = f"Secret {where.name} has no token under key {where.key}"
             report.add(REGISTERED, False, reasons.CREDENTIALS_MISSING, missing, stalled=True)
             return None
-        coderd = Coderd(self._connections, given.coder_url, token)
         return CoderdTarget(coderd, given.coder_url, credentials=where)
 
     async def of(self, proxy: CoderWorkspaceProxy, made: RetiringProxy) -> Coderd:
-        """The coderd at which a proxy was registered, perhaps not the one that the object names now."""
+        """A client for the coderd where a proxy is registered, which may not be the one of the spec."""
         namespace = proxy.metadata.namespace
         if made.control_plane_ref_name:
-            plane = self._planes.find(Key(namespace, made.control_plane_ref_name))
-            if plane is None or self._planes.has_lost_access(plane):
+            plane = self.find(Key(namespace, made.control_plane_ref_name))
+            if plane is None or self.has_lost_access(plane):
                 raise NoCredentials(
                     f"there is no operator access to CoderControlPlane {made.control_plane_ref_name} any more"
                 )
-            coderd = await self._planes.coderd(plane)
+            coderd = await self.with_operator_token(plane)
             if coderd is None:
                 raise coderd_errors.Unavailable("there is no operator access")
             return coderd
         where = made.credentials_secret_ref
         if where is None or _serves_another(proxy, made):
             raise NoCredentials("the credentials for that deployment are gone")
-        token = await self._secrets.read(Key(namespace, where.name), where.key)
-        if not token:
-            raise coderd_errors.Unavailable(f"there is no token under key {where.key} in Secret {where.name}")
-        return Coderd(self._connections, made.coder_url, token)
+        coderd = await self.with_given_token(made.coder_url, Key(namespace, where.name), where.key)
+        if coderd is None:
+            raise coderd_errors.Unavailable(f"Secret {where.name} has no token under key {where.key}")
+        return coderd
 
 
 def _serves_another(proxy: CoderWorkspaceProxy, made: RetiringProxy) -> bool:

@@ -1,4 +1,4 @@
-"""The control planes that other objects name."""
+"""Clients for the coderd of the control planes that other objects refer to."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ from .context import Context
 from .urls import api_url
 
 
-class ControlPlaneResolver:
-    """Finds control planes, and the operator's own way into their coderd."""
+class CoderdResolver:
+    """Finds control planes, and creates clients with the operator's token or with a token that a user provides."""
 
     def __init__(self, context: Context[Any]) -> None:
         self._client = context.client
@@ -24,25 +24,30 @@ class ControlPlaneResolver:
         self._connections = context.runtime.coderd
 
     def get(self, key: Key) -> CoderControlPlane | None:
-        """The control plane to work with: not one that is being deleted."""
+        """The control plane, unless it is being deleted."""
         found = self.find(key)
         return None if found is None or found.deleting else found
 
     def why_absent(self, key: Key) -> str:
-        """Why there is no control plane to work with."""
+        """Why `get` finds no control plane."""
         if self.find(key) is not None:
             return f"CoderControlPlane {key.name} is being deleted"
         return f"there is no CoderControlPlane {key.name}"
 
     def find(self, key: Key) -> CoderControlPlane | None:
-        """The control plane, also while it is being deleted: its coderd serves until keys and proxies are gone."""
+        """The control plane, also while it is being deleted: its coderd runs until keys and proxies are removed."""
         return self._planes.get(key)
 
-    async def coderd(self, plane: CoderControlPlane) -> Coderd | None:
-        """Its coderd with the operator's token; `None` while there is no token that works.
+    async def with_given_token(self, url: str, secret: Key, field: str) -> Coderd | None:
+        """A client with a token that a user provides; `None` if the Secret has no token."""
+        token = await self._secrets.read(secret, field)
+        return Coderd(self._connections, url, token) if token else None
 
-        Nobody checks the token of a control plane that is being deleted, so it is used as it is. It goes to no Service
-        of another owner, which for other control planes `operatorAccessReady` rules out.
+    async def with_operator_token(self, plane: CoderControlPlane) -> Coderd | None:
+        """A client with the operator's token for a control plane; `None` while there is no token that works.
+
+        The token of a control plane that is being deleted is not checked any more, so it is used as it is. It is sent
+        to no Service of another owner, which for other control planes `operatorAccessReady` rules out.
         """
         where = token_reference(plane)
         if where is None or not (plane.status.operator_access_ready or plane.deleting):
@@ -59,7 +64,7 @@ class ControlPlaneResolver:
             return False
 
     def has_lost_access(self, plane: CoderControlPlane) -> bool:
-        """Whether there is no token and there will be none: a control plane that is being deleted gets no new one."""
+        """Whether there is no token and will be none: a control plane that is being deleted gets no new one."""
         if plane.spec.operator_access.disabled:
             return True
         where = token_reference(plane)
@@ -67,6 +72,6 @@ class ControlPlaneResolver:
 
 
 def token_reference(plane: CoderControlPlane) -> SecretKey | None:
-    """Where the operator's token is; beside a given token the status names a generated one until it is revoked."""
+    """The Secret with the operator's token; the status may still name a generated one beside a given one."""
     given = plane.spec.operator_access.token_secret_ref
     return SecretKey(name=given.name, key=given.key) if given else plane.status.operator_token_secret_ref
