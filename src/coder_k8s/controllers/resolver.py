@@ -32,7 +32,7 @@ class CoderdResolver:
         """Why `get` finds no control plane."""
         if self.find(key) is not None:
             return f"CoderControlPlane {key.name} is being deleted"
-        return f"there is no CoderControlPlane {key.name}"
+        return f"CoderControlPlane {key.name} does not exist"
 
     def find(self, key: Key) -> CoderControlPlane | None:
         """The control plane, also while it is being deleted: its coderd runs until keys and proxies are removed."""

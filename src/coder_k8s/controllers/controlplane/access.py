@@ -84,10 +84,10 @@ class OperatorAccess:
     async def _given(self, plane: CoderControlPlane, given: TokenSecret, serving: bool) -> tuple[str, Outcome]:
         token = await self._reader.read(Key(plane.metadata.namespace, given.name), given.key)
         if not token:
-            missing = f"there is no key {given.key} in Secret {given.name}"
+            missing = f"Secret {given.name} has no token under key {given.key}"
             return "", Outcome(READY, False, reasons.SECRET_UNAVAILABLE, missing, stalled=True)
         if not serving and self._coderd_answers.get(plane.key, (given.name, token)) is None:
-            return "", Outcome(READY, None, reasons.PENDING, "waiting for a pod that is ready")
+            return "", Outcome(READY, None, reasons.PENDING, "Waiting for a ready pod")
         return token, await self._ask(plane, given.name, token)
 
     async def _ask(self, plane: CoderControlPlane, where: str, token: str) -> Outcome:
@@ -182,7 +182,7 @@ class OperatorAccess:
         if grant.stale:
             await access_db.delete_stale_tokens(url, name, grant.token)
         if grant.new:
-            issued = f"a token is in Secret {secret_name(plane)}"
+            issued = f"Stored operator token in Secret {secret_name(plane)}"
             self._recorder.record(CONTROL_PLANE, plane, events.OPERATOR_TOKEN_ISSUED, issued)
         await self._prune(plane)
         valid = f"The token in Secret {secret_name(plane)} is valid until {grant.expires.date().isoformat()}"

@@ -89,9 +89,7 @@ class EntitlementWatcher:
         self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: StatusReport[ControlPlaneStatus]
     ) -> None:
         if coderd is None or not serving:
-            report.add(
-                KNOWN, None, reasons.PENDING, "waiting for operator access and a pod that is ready", satisfied=True
-            )
+            report.add(KNOWN, None, reasons.PENDING, "Waiting for operator access and a ready pod", satisfied=True)
             if plane.status.entitlements_last_checked is None:  # later, the last answer stays, with its time
                 report.status.license_tier = report.status.external_provisioner_daemons_entitlement = "unknown"
             return
@@ -131,13 +129,13 @@ class EntitlementWatcher:
         status.external_provisioner_daemons_entitlement = provisioners
         self._metrics.show(plane.key, tier(found), ends, found)
         if before.external_provisioner_daemons_entitlement in USABLE and provisioners not in USABLE:
-            message = "the license no longer covers external provisioners"
+            message = "The license no longer covers external provisioners"
             self._recorder.record(CONTROL_PLANE, plane, events.ENTITLEMENT_LOST, message)
         known = (before.license_tier, before.license_expires, before.external_provisioner_daemons_entitlement)
         new = known != (tier(found), ends, provisioners)
         if ends is not None and is_warning_due(before, ends, now):
             new = True  # the next check goes by the time of this one
-            message = f"the license runs out on {ends.date().isoformat()}"
+            message = f"The license expires on {ends.date().isoformat()}"
             self._recorder.record(CONTROL_PLANE, plane, events.LICENSE_EXPIRING, message)
         last = before.entitlements_last_checked
         if new or last is None or now - last >= INTERVAL:

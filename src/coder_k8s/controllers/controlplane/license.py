@@ -80,13 +80,13 @@ class LicenseApplier:
             return known
         jwt = await self._reader.read(Key(plane.metadata.namespace, reference.name), reference.key)
         if not jwt:
-            missing = f"there is no license under key {reference.key} in Secret {reference.name}"
+            missing = f"Secret {reference.name} has no license under key {reference.key}"
             return Answer(Outcome(APPLIED, False, reasons.SECRET_MISSING, missing, stalled=True))
         license = read(jwt)
         remembered = _remembered(plane, license)
         refused = Answer(Outcome(APPLIED, False, reasons.LICENSE_INVALID, remembered, stalled=True))
         if coderd is None:
-            waiting = Outcome(APPLIED, False, reasons.PENDING, "waiting for operator access and a pod that is ready")
+            waiting = Outcome(APPLIED, False, reasons.PENDING, "Waiting for operator access and a ready pod")
             return refused if remembered else Answer(waiting)
         try:
             due = not remembered or self._is_due(plane.key, remembered, await coderd.build_info())
@@ -124,7 +124,7 @@ class LicenseApplier:
             return Answer(Outcome(APPLIED, False, reasons.LICENSE_INVALID, message, stalled=True))
         self._refused.pop(plane.key, None)
         if not there:
-            self._recorder.record(CONTROL_PLANE, plane, events.LICENSE_APPLIED, "the license was uploaded")
+            self._recorder.record(CONTROL_PLANE, plane, events.LICENSE_APPLIED, f"Uploaded the license{_source(plane)}")
         applied = Outcome(APPLIED, True, reasons.APPLIED, _described(plane, license))
         return Answer(applied, self._record(plane, license, uploaded=not there))
 

@@ -57,7 +57,7 @@ TOKEN_ERRORS: Explanations = {
     errors.Unauthorized: REJECTED,
     errors.Forbidden: REJECTED,
     errors.NotFound: REJECTED,
-    errors.CoderdError: Explanation(Outcome(READY, None, reasons.PENDING, "Coder cannot check the token: {error}")),
+    errors.CoderdError: Explanation(Outcome(READY, None, reasons.PENDING, "The token could not be checked: {error}")),
 }
 
 ACCESS_ERRORS: dict[type[errors.AccessError], reasons.Reason] = {

@@ -80,7 +80,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         report.status.proxy_token_secret_ref = objects.token_reference(proxy)
         token = await self._secrets.read(Key(proxy.metadata.namespace, given.name), given.key)
         if not token:
-            missing = f"there is no token under key {given.key} in Secret {given.name}"
+            missing = f"Secret {given.name} has no token under key {given.key}"
             report.add(TOKEN_SECRET_READY, False, reasons.SECRET_MISSING, missing, stalled=True)
         else:
             report.add(TOKEN_SECRET_READY, True, reasons.SECRET_READY, _holds(objects.token_reference(proxy)))
