@@ -1,4 +1,4 @@
-"""One place, four outcomes; and a stop that waits for what is under way."""
+"""The four outcomes of a reconcile, watches, and shutdown."""
 
 import asyncio
 
@@ -11,46 +11,46 @@ from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Object
 from tests.support.clock import FakeClock
-from tests.support.reconciles import A, B, ObservedQueue, Passes, controller, obj, running, throttled, value
+from tests.support.reconciles import A, B, ObservedQueue, ScriptedReconcile, controller, obj, running, throttled, value
 
 
-async def test_done_is_not_looked_at_again() -> None:
-    passes, metrics = Passes(None), Metrics()
-    demo = controller(passes, metrics)
+async def test_success_is_not_requeued() -> None:
+    reconcile, metrics = ScriptedReconcile(None), Metrics()
+    demo = controller(reconcile, metrics)
     demo.queue.add(A)
     async with running(demo):
-        assert await passes.next() == A
-    assert passes.idle
+        assert await reconcile.next() == A
+    assert reconcile.idle
     assert value(metrics, "controller_runtime_reconcile_total", result="success") == 1
 
 
-async def test_passes_that_wait_for_nothing_leave_turns_to_others() -> None:
-    passes, turns = Passes(), 0
-    demo = controller(passes)
+async def test_reconciles_without_io_do_not_block_other_tasks() -> None:
+    reconcile, turns = ScriptedReconcile(), 0
+    demo = controller(reconcile)
     for number in range(100):
         demo.queue.add(Key("ns", str(number)))
     async with running(demo):
         while len(demo.queue):
             turns += 1
             await asyncio.sleep(0)
-    assert turns > 100 / 2 / 2, "at least one for every two passes of each of the two workers"
+    assert turns > 100 / 2 / 2, "at least one for every two reconciles of each of the two workers"
 
 
-async def test_looks_again_when_asked() -> None:
-    passes, metrics = Passes(0.001, None), Metrics()
-    demo = controller(passes, metrics)
+async def test_requeue_after() -> None:
+    reconcile, metrics = ScriptedReconcile(0.001, None), Metrics()
+    demo = controller(reconcile, metrics)
     demo.queue.add(A)
     async with running(demo):
-        assert [await passes.next(), await passes.next()] == [A, A]
+        assert [await reconcile.next(), await reconcile.next()] == [A, A]
     assert value(metrics, "controller_runtime_reconcile_total", result="requeue_after") == 1
 
 
-async def test_a_failure_is_tried_again_until_it_succeeds() -> None:
-    passes, metrics = Passes(errors.Unreachable("gone"), ValueError("defect"), None), Metrics()
-    demo = controller(passes, metrics)
+async def test_a_failure_is_retried_until_it_succeeds() -> None:
+    reconcile, metrics = ScriptedReconcile(errors.Unreachable("gone"), ValueError("defect"), None), Metrics()
+    demo = controller(reconcile, metrics)
     demo.queue.add(A)
     async with running(demo):
-        assert [await passes.next() for _ in range(3)] == [A, A, A]
+        assert [await reconcile.next() for _ in range(3)] == [A, A, A]
     assert value(metrics, "controller_runtime_reconcile_errors_total") == 2
     assert value(metrics, "workqueue_retries_total", name="demo") == 2
 
@@ -69,9 +69,9 @@ async def test_a_failure_is_tried_again_until_it_succeeds() -> None:
     ],
 )
 async def test_when_the_next_reconcile_is_due(outcomes: list[float | Exception | None], due: list[float]) -> None:
-    clock, passes = FakeClock(), Passes(*outcomes)
+    clock, reconcile = FakeClock(), ScriptedReconcile(*outcomes)
     queue = ObservedQueue(clock, Backoff(10, 60, jitter=lambda: 1.0))
-    demo = Controller("demo", passes, metrics=Metrics(), queue=queue, workers=1)
+    demo = Controller("demo", reconcile, metrics=Metrics(), queue=queue, workers=1)
     found = []
     queue.add(A)
     async with running(demo):
@@ -84,17 +84,17 @@ async def test_when_the_next_reconcile_is_due(outcomes: list[float | Exception |
     assert found == due
 
 
-async def test_being_throttled_is_no_error() -> None:
-    passes, metrics = Passes(throttled(0), None), Metrics()
-    demo = controller(passes, metrics)
+async def test_throttled_is_not_counted_as_an_error() -> None:
+    reconcile, metrics = ScriptedReconcile(throttled(0), None), Metrics()
+    demo = controller(reconcile, metrics)
     demo.queue.add(A)
     async with running(demo):
-        assert [await passes.next(), await passes.next()] == [A, A]
+        assert [await reconcile.next(), await reconcile.next()] == [A, A]
     assert value(metrics, "controller_runtime_reconcile_errors_total") == 0
     assert value(metrics, "controller_runtime_reconcile_total", result="requeue_after") == 1
 
 
-async def test_a_pass_that_hangs_is_ended_and_tried_again() -> None:
+async def test_a_reconcile_that_hangs_is_cancelled_and_retried() -> None:
     seen: asyncio.Queue[Key] = asyncio.Queue()
 
     async def hang(key: Key) -> None:
@@ -108,7 +108,7 @@ async def test_a_pass_that_hangs_is_ended_and_tried_again() -> None:
             assert await asyncio.wait_for(seen.get(), 5) == A
 
 
-async def test_one_key_has_one_worker_and_two_keys_have_two() -> None:
+async def test_one_worker_per_key() -> None:
     entered: asyncio.Queue[Key] = asyncio.Queue()
     leave = asyncio.Event()
 
@@ -128,7 +128,7 @@ async def test_one_key_has_one_worker_and_two_keys_have_two() -> None:
         assert await entered.get() == A
 
 
-async def test_stopping_finishes_what_is_under_way_and_begins_nothing_new() -> None:
+async def test_stopping_finishes_in_flight_reconciles_and_starts_no_others() -> None:
     entered, finish = asyncio.Event(), asyncio.Event()
     finished: list[Key] = []
 
@@ -149,22 +149,22 @@ async def test_stopping_finishes_what_is_under_way_and_begins_nothing_new() -> N
     assert finished == [A]
 
 
-async def test_a_child_wakes_its_owner_the_old_one_too() -> None:
-    passes = Passes()
-    demo, children = controller(passes), Cache[Object]()
+async def test_a_change_of_owner_reconciles_both_owners() -> None:
+    reconcile = ScriptedReconcile()
+    demo, children = controller(reconcile), Cache[Object]()
     demo.watch(children, lambda child: [Key("ns", child.controller.name)] if child.controller else [])
     async with running(demo):
         children.update("", obj("child", 1, owner="a"))
-        assert await passes.next() == A
+        assert await reconcile.next() == A
         children.update("", obj("child", 2, owner="b"))
-        assert {await passes.next(), await passes.next()} == {A, B}
+        assert {await reconcile.next(), await reconcile.next()} == {A, B}
         children.delete("", obj("child", 3))
-        assert await passes.next() == B
+        assert await reconcile.next() == B
 
 
-async def test_a_write_wakes_every_controller_but_its_own() -> None:
+async def test_a_write_reconciles_in_other_controllers_only() -> None:
     cache = Cache[Object]()
-    ours, theirs = Passes(), Passes()
+    ours, theirs = ScriptedReconcile(), ScriptedReconcile()
     demo, other = controller(ours), Controller("other", theirs, metrics=Metrics(), workers=1)
     demo.watch(cache)
     other.watch(cache)
@@ -175,8 +175,8 @@ async def test_a_write_wakes_every_controller_but_its_own() -> None:
         assert await ours.next() == B
 
 
-async def test_changes_of_the_object_itself_go_before_the_rest() -> None:
-    demo, objects, children = controller(Passes()), Cache[Object](), Cache[Object]()
+async def test_priority_of_changes() -> None:
+    demo, objects, children = controller(ScriptedReconcile()), Cache[Object](), Cache[Object]()
     demo.watch(objects)
     demo.watch(children, lambda child: [Key("ns", child.controller.name)] if child.controller else [])
     objects.replace("", [obj("listed", 1)], "1")

@@ -1,4 +1,4 @@
-"""What a controller says about its reconciles, in logs and metrics."""
+"""Logs and metrics of a controller."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Object
 from tests.support.clock import FakeClock
-from tests.support.reconciles import A, ObservedQueue, Passes, controller, obj, running, throttled
+from tests.support.reconciles import A, ObservedQueue, ScriptedReconcile, controller, obj, running, throttled
 
 DEMO = {"controller": "demo", "namespace": "ns", "object": "a"}
 RETRY = {"retry_in": "0.00s"}
@@ -30,7 +30,7 @@ RETRY = {"retry_in": "0.00s"}
         (KeyError("defect"), "ERROR", "reconcile failed", DEMO | RETRY, True),
     ],
 )
-async def test_what_is_logged(
+async def test_logs(
     error: Exception,
     level: str,
     message: str,
@@ -38,9 +38,9 @@ async def test_what_is_logged(
     traceback: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """One line about the object for what is known to happen; only a defect has a traceback."""
+    """Expected errors are one line; only unexpected ones have a traceback."""
     queue = ObservedQueue(FakeClock(), Backoff(0.001, 0.001))
-    demo = Controller("demo", Passes(error), metrics=Metrics(), workers=1, queue=queue)
+    demo = Controller("demo", ScriptedReconcile(error), metrics=Metrics(), workers=1, queue=queue)
     queue.add(A)
     with caplog.at_level(logging.DEBUG, logger="coder_k8s"):
         async with running(demo):

@@ -1,4 +1,4 @@
-"""Each key once, one worker at a time, nothing lost."""
+"""Each key is processed once, by one worker at a time, and no change is lost."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from coder_k8s.kube.backoff import Backoff
-from coder_k8s.kube.queue import FAIRNESS, WorkQueue
+from coder_k8s.kube.queue import MAX_HIGH_PRIORITY_STREAK, WorkQueue
 from tests.support.clock import FakeClock
 
 
@@ -23,7 +23,7 @@ def queue(clock: FakeClock) -> WorkQueue[str]:
 
 
 def take(queue: WorkQueue[str]) -> str | None:
-    """What a worker would get now, without waiting."""
+    """Return the next key without waiting."""
     if not len(queue):
         return None
     with pytest.raises(StopIteration) as got:
@@ -39,14 +39,14 @@ def drain(queue: WorkQueue[str]) -> list[str]:
     return taken
 
 
-def test_a_key_that_is_added_twice_is_handed_out_once(queue: WorkQueue[str]) -> None:
+def test_a_key_that_is_added_twice_is_queued_once(queue: WorkQueue[str]) -> None:
     queue.add("a")
     queue.add("b")
     queue.add("a")
     assert drain(queue) == ["a", "b"]
 
 
-def test_a_key_that_is_added_while_it_is_worked_on_waits_for_its_worker(queue: WorkQueue[str]) -> None:
+def test_a_key_that_is_added_while_it_is_processed_waits_until_it_is_done(queue: WorkQueue[str]) -> None:
     queue.add("a")
     assert take(queue) == "a"
     queue.add("a")
@@ -82,7 +82,7 @@ def test_next_due_is_the_time_until_the_timer_of_the_key(queue: WorkQueue[str], 
     assert queue.next_due("a") is None
 
 
-async def test_a_waiting_worker_is_woken(queue: WorkQueue[str]) -> None:
+async def test_a_waiting_worker_gets_an_added_key(queue: WorkQueue[str]) -> None:
     worker = asyncio.ensure_future(queue.get())
     await asyncio.sleep(0)
     assert not worker.done()
@@ -90,7 +90,7 @@ async def test_a_waiting_worker_is_woken(queue: WorkQueue[str]) -> None:
     assert await worker == "a"
 
 
-async def test_a_worker_that_stops_waiting_takes_no_key_along(queue: WorkQueue[str]) -> None:
+async def test_a_cancelled_worker_loses_no_key(queue: WorkQueue[str]) -> None:
     worker = asyncio.ensure_future(queue.get())
     await asyncio.sleep(0)
     queue.add("a")
@@ -100,21 +100,21 @@ async def test_a_worker_that_stops_waiting_takes_no_key_along(queue: WorkQueue[s
     assert await queue.get() == "a"
 
 
-def test_what_a_user_did_goes_before_everything_else(queue: WorkQueue[str]) -> None:
+def test_high_priority_first(queue: WorkQueue[str]) -> None:
     for key in ("one", "two", "three"):
-        queue.add(key, fast=False)
+        queue.add(key, high_priority=False)
     queue.add("fresh")
     queue.add("three")
     assert drain(queue) == ["fresh", "three", "one", "two"]
 
 
-def test_the_slow_lane_moves_even_when_the_fast_one_is_never_empty(queue: WorkQueue[str]) -> None:
-    queue.add("slow", fast=False)
-    queue.add("slower", fast=False)
-    for number in range(3 * FAIRNESS):
-        queue.add(f"fast-{number}")
+def test_low_priority_does_not_starve(queue: WorkQueue[str]) -> None:
+    queue.add("slow", high_priority=False)
+    queue.add("slower", high_priority=False)
+    for number in range(3 * MAX_HIGH_PRIORITY_STREAK):
+        queue.add(f"high_priority-{number}")
     order = drain(queue)
-    assert (order.index("slow"), order.index("slower")) == (FAIRNESS, 2 * FAIRNESS + 1)
+    assert (order.index("slow"), order.index("slower")) == (MAX_HIGH_PRIORITY_STREAK, 2 * MAX_HIGH_PRIORITY_STREAK + 1)
 
 
 @pytest.mark.parametrize(
@@ -127,33 +127,33 @@ def test_the_slow_lane_moves_even_when_the_fast_one_is_never_empty(queue: WorkQu
         ([False, False], ["other", "busy"]),
     ],
 )
-def test_a_key_that_was_added_meanwhile_keeps_the_best_lane(
+def test_a_key_that_is_added_while_processed_keeps_the_highest_priority(
     queue: WorkQueue[str], lanes: list[bool], order: list[str]
 ) -> None:
     queue.add("busy")
     assert take(queue) == "busy"
-    queue.add("other", fast=False)
-    for fast in lanes:
-        queue.add("busy", fast=fast)
+    queue.add("other", high_priority=False)
+    for high_priority in lanes:
+        queue.add("busy", high_priority=high_priority)
     queue.done("busy")
     assert drain(queue) == order
 
 
-def test_a_key_whose_time_has_come_waits_behind_what_a_user_did(queue: WorkQueue[str], clock: FakeClock) -> None:
+def test_a_delayed_key_has_low_priority(queue: WorkQueue[str], clock: FakeClock) -> None:
     queue.add_after("due", 10)
     clock.advance(10)
     queue.add("fresh")
     assert drain(queue) == ["fresh", "due"]
 
 
-def test_without_a_word_the_first_retry_is_at_once_and_the_last_within_minutes(clock: FakeClock) -> None:
+def test_default_back_off(clock: FakeClock) -> None:
     queue = WorkQueue[str](clock)
     waits = [queue.retry("a") for _ in range(20)]
     assert 0 < waits[0] <= 0.05
     assert 150 <= waits[-1] <= 300
 
 
-def test_a_failing_key_waits_longer_from_time_to_time_up_to_a_cap(queue: WorkQueue[str], clock: FakeClock) -> None:
+def test_back_off_grows_up_to_a_cap(queue: WorkQueue[str], clock: FakeClock) -> None:
     waits = []
     for _ in range(9):
         waits.append(queue.retry("a"))
@@ -166,13 +166,13 @@ def test_a_failing_key_waits_longer_from_time_to_time_up_to_a_cap(queue: WorkQue
     assert queue.retry("a") == 1
 
 
-def test_back_off_is_spread_so_that_those_who_failed_together_do_not_return_together() -> None:
+def test_back_off_has_jitter() -> None:
     assert Backoff(1.0, 60.0, jitter=lambda: 0.0).delay(4) == 4.0
     assert Backoff(1.0, 60.0, jitter=lambda: 0.999).delay(4) == pytest.approx(8.0, abs=0.01)
     assert Backoff(1.0, 60.0, jitter=lambda: 1.0).delay(10_000) == 60.0
 
 
-def test_the_earliest_wish_to_look_again_counts(queue: WorkQueue[str], clock: FakeClock) -> None:
+def test_the_shortest_delay_wins(queue: WorkQueue[str], clock: FakeClock) -> None:
     queue.add_after("a", 30)
     queue.add_after("a", 10)
     queue.add_after("a", 20)
@@ -182,7 +182,7 @@ def test_the_earliest_wish_to_look_again_counts(queue: WorkQueue[str], clock: Fa
     assert drain(queue) == []
 
 
-def test_a_pass_that_begins_answers_for_the_wishes_before_it(queue: WorkQueue[str], clock: FakeClock) -> None:
+def test_get_cancels_the_timer(queue: WorkQueue[str], clock: FakeClock) -> None:
     queue.add_after("a", 30)
     queue.add("a")
     assert drain(queue) == ["a"]
@@ -190,57 +190,57 @@ def test_a_pass_that_begins_answers_for_the_wishes_before_it(queue: WorkQueue[st
     assert drain(queue) == []
 
 
-def test_it_tells_how_long_a_key_waited(queue: WorkQueue[str], clock: FakeClock) -> None:
-    assert queue.waited == 0
+def test_last_wait(queue: WorkQueue[str], clock: FakeClock) -> None:
+    assert queue.last_wait == 0
     clock.advance(5)
     queue.add("a")
     clock.advance(3)
     take(queue)
-    assert queue.waited == 3
+    assert queue.last_wait == 3
 
 
 KEYS = st.sampled_from("abc")
 
 
 class Work(RuleBasedStateMachine):
-    """Whatever happens: one worker per key, every request followed by a pass that began after it."""
+    """One worker per key, and every request is followed by a reconcile that starts after it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
         self.queue = WorkQueue[str](self.clock, Backoff(1.0, 8.0, jitter=lambda: 0.5))
         self.working: set[str] = set()
-        self.owed: set[str] = set()
-        self.later: set[str] = set()
+        self.requested: set[str] = set()
+        self.delayed: set[str] = set()
 
-    @rule(key=KEYS, fast=st.booleans())
-    def change(self, key: str, fast: bool) -> None:
-        self.queue.add(key, fast=fast)
-        self.owed.add(key)
+    @rule(key=KEYS, high_priority=st.booleans())
+    def change(self, key: str, high_priority: bool) -> None:
+        self.queue.add(key, high_priority=high_priority)
+        self.requested.add(key)
 
     @rule(key=KEYS, delay=st.integers(0, 20))
-    def look_again(self, key: str, delay: int) -> None:
+    def requeue_after(self, key: str, delay: int) -> None:
         self.queue.add_after(key, delay)
-        self.later.add(key)
+        self.delayed.add(key)
 
     @rule()
-    def a_worker_takes_a_key(self) -> None:
+    def worker_gets_a_key(self) -> None:
         key = take(self.queue)
         if key is None:
             return
         assert key not in self.working, "two workers have one key"
-        assert key in self.owed | self.later, "nobody asked for this pass"
+        assert key in self.requested | self.delayed, "no request for this reconcile"
         self.working.add(key)
-        self.owed.discard(key)
-        self.later.discard(key)
+        self.requested.discard(key)
+        self.delayed.discard(key)
 
     @precondition(lambda self: self.working)
     @rule(data=st.data(), fails=st.booleans())
-    def a_worker_finishes(self, data: st.DataObject, fails: bool) -> None:
+    def worker_finishes(self, data: st.DataObject, fails: bool) -> None:
         key = data.draw(st.sampled_from(sorted(self.working)))
         if fails:
             self.queue.retry(key)
-            self.later.add(key)
+            self.delayed.add(key)
         else:
             self.queue.forget(key)
         self.queue.done(key)
@@ -251,14 +251,14 @@ class Work(RuleBasedStateMachine):
         self.clock.advance(seconds)
 
     @invariant()
-    def every_waiting_key_is_asked_for(self) -> None:
-        assert len(self.queue) <= len(self.owed | self.later)
+    def every_queued_key_was_requested(self) -> None:
+        assert len(self.queue) <= len(self.requested | self.delayed)
 
     def teardown(self) -> None:
         for key in self.working:
             self.queue.done(key)
         self.clock.advance(1000)
-        assert set(drain(self.queue)) >= self.owed | self.later
+        assert set(drain(self.queue)) >= self.requested | self.delayed
 
 
 TestWork = Work.TestCase

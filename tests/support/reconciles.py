@@ -1,4 +1,4 @@
-"""A controller whose reconciles do what a test says."""
+"""A controller with scripted reconciles."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,8 +15,8 @@ from tests.support.clock import FakeClock
 A, B = Key("ns", "a"), Key("ns", "b")
 
 
-class Passes:
-    """A reconcile that does what the test says, pass by pass, and tells of each."""
+class ScriptedReconcile:
+    """A reconcile with scripted outcomes that reports each key."""
 
     def __init__(self, *outcomes: float | Exception | None) -> None:
         self._outcomes = list(outcomes)

@@ -1,4 +1,4 @@
-"""Workers that reconcile keys: one place, four outcomes."""
+"""Workers that reconcile the keys of a work queue."""
 
 import asyncio
 import logging
@@ -17,20 +17,20 @@ T = TypeVar("T", bound=Object)
 log = logging.getLogger(__name__)
 
 MIN_THROTTLED_DELAY = 0.5
-"""The least wait for a server that is throttling, also if it says 0."""
+"""Minimum delay in seconds after `Throttled`, also with `Retry-After: 0`."""
 
 Reconcile = Callable[[Key], Awaitable[float | None]]
 
 
 class Controller:
-    """Calls `reconcile` for every key that something happened to.
+    """Calls `reconcile` for the key of every changed object.
 
     | reconcile           | next reconcile without a change        | failures counted |
     |---------------------|----------------------------------------|------------------|
     | returns None        | never                                  | reset            |
     | returns seconds     | after that time                        | reset            |
     | raises `Throttled`  | after `Retry-After`, 0.5 s or more     | unchanged        |
-    | raises another      | after a delay that doubles each time   | one more         |
+    | raises another      | after a back-off that doubles          | one more         |
     """
 
     def __init__(
@@ -49,28 +49,28 @@ class Controller:
         self._workers = workers
         self._timeout = timeout
         self._idle: set[asyncio.Task[None]] = set()
-        self._measure(metrics)
+        self._bind_metrics(metrics)
 
     def watch(self, cache: Cache[T], keys: Callable[[T], Iterable[Key]] | None = None) -> None:
-        """Reconcile what a change concerns: the object itself, or the keys that it leads to.
+        """Reconcile the changed objects of a cache, or the keys that `keys` maps them to.
 
-        Changes of the reconciled kind itself are what a user did just now and go first; everything else follows.
+        A watch event of the reconciled kind has high priority, because it is usually a change by a user.
         """
 
         def listener(change: Change[T]) -> None:
             if change.writer == self.name:
                 return
             if keys is None:
-                self._add(change.key, fast=not change.from_list)
+                self._add(change.key, high_priority=not change.from_list)
                 return
             for state in (change.old, change.new):
                 for key in keys(state) if state is not None else ():
-                    self._add(key, fast=False)
+                    self._add(key, high_priority=False)
 
         cache.listen(listener)
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Work until told to stop; then finish what is under way."""
+        """Reconcile until `stopping` is set, then finish in-flight reconciles."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(stopping), name=f"{self.name} worker {number}")
@@ -85,71 +85,71 @@ class Controller:
             self._idle.add(worker)
             key = await self.queue.get()
             self._idle.discard(worker)
-            self._waited.observe(self.queue.waited)
+            self._queue_seconds.observe(self.queue.last_wait)
             with self._active.track_inprogress():
-                await self._pass(key)
-            await asyncio.sleep(0)  # a pass that had nothing to wait for gave no turn to watches, probes and the Lease
+                await self._process(key)
+            await asyncio.sleep(0)  # a reconcile without I/O must not block watches, probes and the Lease
 
-    async def _pass(self, key: Key) -> None:
+    async def _process(self, key: Key) -> None:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(self._timeout):
-                again = await self.reconcile(key)
-        except errors.Throttled as refusal:
+                requeue_after = await self.reconcile(key)
+        except errors.Throttled as error:
             self._outcome("requeue_after")
-            self.queue.add_after(key, max(refusal.after, MIN_THROTTLED_DELAY))
-            log.info("%s", refusal, extra=self._about(key))
-        except Exception as trouble:
+            self.queue.add_after(key, max(error.after, MIN_THROTTLED_DELAY))
+            log.info("%s", error, extra=self._log_fields(key))
+        except Exception as error:
             self._errors.inc()
             self._retries.inc()
             self._outcome("error")
-            self._explain(key, trouble, self.queue.retry(key))
+            self._log_error(key, error, self.queue.retry(key))
         else:
             self.queue.forget(key)
-            if again is not None:
-                self.queue.add_after(key, again)
-            self._outcome("success" if again is None else "requeue_after")
+            if requeue_after is not None:
+                self.queue.add_after(key, requeue_after)
+            self._outcome("success" if requeue_after is None else "requeue_after")
         finally:
             self.queue.done(key)
-            spent = time.perf_counter() - started
-            self._seconds.observe(spent)
-            self._worked.observe(spent)
+            duration = time.perf_counter() - started
+            self._reconcile_seconds.observe(duration)
+            self._work_seconds.observe(duration)
 
-    def _add(self, key: Key, *, fast: bool) -> None:
+    def _add(self, key: Key, *, high_priority: bool) -> None:
         self._adds.inc()
-        self.queue.add(key, fast=fast)
+        self.queue.add(key, high_priority=high_priority)
 
-    def _about(self, key: Key) -> dict[str, str]:
+    def _log_fields(self, key: Key) -> dict[str, str]:
         return {"controller": self.name, "namespace": key.namespace, "object": key.name}
 
-    def _explain(self, key: Key, trouble: Exception, delay: float) -> None:
-        """What is known to happen is told in a line; only a defect of ours deserves a traceback."""
-        about = self._about(key) | {"retry_in": f"{delay:.2f}s"}
-        if isinstance(trouble, errors.Conflict | errors.NotLeading):
-            log.debug("%s", trouble, extra=about)
-        elif isinstance(trouble, errors.KubeError):
-            log.warning("%s", trouble, extra=about)
-        elif isinstance(trouble, TimeoutError):
-            log.warning("reconcile took longer than %.0f s", self._timeout, extra=about)
+    def _log_error(self, key: Key, error: Exception, delay: float) -> None:
+        """Log an expected error as one line, and an unexpected one with its traceback."""
+        fields = self._log_fields(key) | {"retry_in": f"{delay:.2f}s"}
+        if isinstance(error, errors.Conflict | errors.NotLeading):
+            log.debug("%s", error, extra=fields)
+        elif isinstance(error, errors.KubeError):
+            log.warning("%s", error, extra=fields)
+        elif isinstance(error, TimeoutError):
+            log.warning("reconcile took longer than %.0f s", self._timeout, extra=fields)
         else:
-            log.error("reconcile failed", exc_info=trouble, extra=about)
+            log.error("reconcile failed", exc_info=error, extra=fields)
 
     def _outcome(self, result: str) -> None:
         self._results[result].inc()
 
-    def _measure(self, metrics: Metrics) -> None:
-        """Bind the metrics once, so that every series exists from the start."""
+    def _bind_metrics(self, metrics: Metrics) -> None:
+        """Create the series of all metrics, so that they exist before the first reconcile."""
         queue = {"name": self.name, "controller": self.name}
         self._results = {
             result: metrics.reconciles.labels(self.name, result) for result in ("success", "requeue_after", "error")
         }
         self._errors = metrics.reconcile_errors.labels(self.name)
-        self._seconds = metrics.reconcile_seconds.labels(self.name)
+        self._reconcile_seconds = metrics.reconcile_seconds.labels(self.name)
         self._active = metrics.active_workers.labels(self.name)
         self._adds = metrics.queue_adds.labels(**queue)
         self._retries = metrics.queue_retries.labels(**queue)
-        self._waited = metrics.queue_seconds.labels(**queue)
-        self._worked = metrics.work_seconds.labels(**queue)
+        self._queue_seconds = metrics.queue_seconds.labels(**queue)
+        self._work_seconds = metrics.work_seconds.labels(**queue)
         metrics.terminal_errors.labels(self.name)
         metrics.max_workers.labels(self.name).set(self._workers)
         metrics.queue_depth.labels(**queue).set_function(lambda: len(self.queue))

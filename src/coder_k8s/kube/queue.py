@@ -1,4 +1,4 @@
-"""Which keys wait for a worker."""
+"""A work queue with two priorities, delays and back-off."""
 
 import asyncio
 from collections import OrderedDict
@@ -8,115 +8,114 @@ from coder_k8s.kube.backoff import Backoff
 
 K = TypeVar("K")
 
-FAIRNESS = 16
-"""One key of the slow lane is served after this many of the fast one, so that neither starves."""
+MAX_HIGH_PRIORITY_STREAK = 16
+"""After this many keys of high priority, one of low priority is next, so that it does not starve."""
 
 
 class Handle(Protocol):
-    """Something scheduled that can be called off."""
+    """A scheduled callback that can be cancelled."""
 
     def cancel(self) -> None: ...
     def when(self) -> float: ...
 
 
 class Clock(Protocol):
-    """The part of an event loop that knows the time."""
+    """The clock and timers of an event loop."""
 
     def time(self) -> float: ...
     def call_at(self, when: float, callback: object, *args: object) -> Handle: ...
 
 
 class WorkQueue(Generic[K]):
-    """Hands out each waiting key once, to one worker at a time.
+    """Gives each queued key to one worker at a time.
 
-    A key that is added while a worker has it waits until that worker is done, and is then handed out again: no change
-    is missed and no key has two workers. Whatever wakes the user's own change goes into the fast lane; the rest,
-    however much it is, waits behind it. Handing a key out calls off its timer, because the pass that begins decides
-    anew.
+    A key that is added while a worker processes it is queued again when the worker is done. So no change is missed,
+    and no key is processed concurrently. Changes of the reconciled object have high priority, all others have low
+    priority. `get` cancels the timer of the key, because the reconcile sets a new one.
     """
 
     def __init__(self, clock: Clock | None = None, backoff: Backoff | None = None) -> None:
         self._clock = clock or asyncio.get_running_loop()
         self._backoff = backoff or Backoff(0.05, 300.0)
-        self._fast: OrderedDict[K, float] = OrderedDict()
-        self._slow: OrderedDict[K, float] = OrderedDict()
-        self._busy: set[K] = set()
-        self._again: dict[K, bool] = {}
+        self._high: OrderedDict[K, float] = OrderedDict()
+        self._low: OrderedDict[K, float] = OrderedDict()
+        self._processing: set[K] = set()
+        self._dirty: dict[K, bool] = {}
         self._timers: dict[K, Handle] = {}
         self._failures: dict[K, int] = {}
-        self._waiting = asyncio.Semaphore(0)
+        self._queued = asyncio.Semaphore(0)
         self._streak = 0
-        self.waited = 0.0
-        """How long the key that was handed out last had waited."""
+        self.last_wait = 0.0
+        """Seconds that the last key waited in the queue."""
 
     def __len__(self) -> int:
-        return len(self._fast) + len(self._slow)
+        return len(self._high) + len(self._low)
 
     @property
     def idle(self) -> bool:
         """Whether no key waits for a worker or is with one, and no timer has expired."""
         now = self._clock.time()
-        return not (len(self) or self._busy or any(timer.when() <= now for timer in self._timers.values()))
+        return not (len(self) or self._processing or any(timer.when() <= now for timer in self._timers.values()))
 
     def next_due(self, key: K) -> float | None:
         """Seconds until the timer of the key expires; None without a timer."""
         timer = self._timers.get(key)
         return None if timer is None else timer.when() - self._clock.time()
 
-    def add(self, key: K, *, fast: bool = True) -> None:
-        """The key needs a pass."""
-        if key in self._busy:
-            self._again[key] = fast or self._again.get(key, False)
-        elif key in self._slow and fast:
-            self._fast[key] = self._slow.pop(key)
-        elif key not in self._fast and key not in self._slow:
-            (self._fast if fast else self._slow)[key] = self._clock.time()
-            self._waiting.release()
+    def add(self, key: K, *, high_priority: bool = True) -> None:
+        """Queue the key, unless it is queued."""
+        if key in self._processing:
+            self._dirty[key] = high_priority or self._dirty.get(key, False)
+        elif key in self._low and high_priority:
+            self._high[key] = self._low.pop(key)
+        elif key not in self._high and key not in self._low:
+            (self._high if high_priority else self._low)[key] = self._clock.time()
+            self._queued.release()
 
     def add_after(self, key: K, delay: float) -> None:
-        """The key needs a pass by then; the earliest such wish counts."""
+        """Queue the key after a delay; the shortest delay wins."""
         due = self._clock.time() + delay
         timer = self._timers.get(key)
         if timer is not None and timer.when() <= due:
             return
         if timer is not None:
             timer.cancel()
-        self._timers[key] = self._clock.call_at(due, self._due, key)
+        self._timers[key] = self._clock.call_at(due, self._timer_expired, key)
 
     def retry(self, key: K) -> float:
-        """The pass failed: another one, after a wait that doubles from failure to failure."""
+        """Queue the key with back-off after a failed reconcile; return the delay."""
         self._failures[key] = failures = self._failures.get(key, 0) + 1
         delay = self._backoff.delay(failures)
         self.add_after(key, delay)
         return delay
 
     def forget(self, key: K) -> None:
-        """The pass succeeded: the next failure is a first one."""
+        """Reset the back-off of the key after a successful reconcile."""
         self._failures.pop(key, None)
 
     async def get(self) -> K:
-        """The next key, which is the caller's until `done`."""
-        await self._waiting.acquire()
-        lane = self._lane()
-        key, since = lane.popitem(last=False)
-        self.waited = self._clock.time() - since
-        self._busy.add(key)
+        """Wait for the next key. The caller must call `done` when it has processed the key."""
+        await self._queued.acquire()
+        keys = self._next()
+        key, since = keys.popitem(last=False)
+        self.last_wait = self._clock.time() - since
+        self._processing.add(key)
         if (timer := self._timers.pop(key, None)) is not None:
             timer.cancel()
         return key
 
     def done(self, key: K) -> None:
-        self._busy.discard(key)
-        if key in self._again:
-            self.add(key, fast=self._again.pop(key))
+        self._processing.discard(key)
+        if key in self._dirty:
+            self.add(key, high_priority=self._dirty.pop(key))
 
-    def _lane(self) -> OrderedDict[K, float]:
-        if self._fast and (not self._slow or self._streak < FAIRNESS):
+    def _next(self) -> OrderedDict[K, float]:
+        if self._high and (not self._low or self._streak < MAX_HIGH_PRIORITY_STREAK):
             self._streak += 1
-            return self._fast
+            return self._high
         self._streak = 0
-        return self._slow
+        return self._low
 
-    def _due(self, key: K) -> None:
+    def _timer_expired(self, key: K) -> None:
         self._timers.pop(key, None)
-        self.add(key, fast=False)
+        self.add(key, high_priority=False)
