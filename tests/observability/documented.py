@@ -19,10 +19,15 @@ STATUS = {f"{each.kind.plural}/status": each for each in RESOURCES}
 
 
 def conditions() -> set[tuple[str, str, str]]:
-    """Every documented condition: kind, type and reason. `Ready` and its like also have the reasons of the others."""
+    """Every documented condition: kind, type and reason.
+
+    `Ready` and its like also have the reasons of the others, and `Ready` those of `Stalled`.
+    """
     found: set[tuple[str, str, str]] = set()
     for each in RESOURCES:
         every = {reason for reasons in each.reasons.values() for reason in reasons}
+        stalled = COMMON_REASONS[CommonCondition.STALLED]
+        found |= {(each.kind.name, CommonCondition.READY.value, reason) for reason in stalled}
         found |= {(each.kind.name, type_, reason) for type_, reasons in each.reasons.items() for reason in reasons}
         for type_, reasons in COMMON_REASONS.items():
             found |= {(each.kind.name, type_, reason) for reason in every.union(reasons)}
