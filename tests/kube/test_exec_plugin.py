@@ -68,7 +68,7 @@ async def test_a_token(plugin: Plugin, version: str) -> None:
 
 async def test_environment_and_cluster_info(plugin: Plugin, tmp_path: Path) -> None:
     plugin.set_script(
-        f"printenv KUBERNETES_EXEC_INFO > info; echo \"$1,$2,$COLOUR\" > told; echo '{credential(token='t')}'"
+        f"printenv KUBERNETES_EXEC_INFO > info; echo \"$1,$2,$COLOUR\" > arguments; echo '{credential(token='t')}'"
     )
     plugin.path.write_text(plugin.path.read_text().replace("printenv", f"cd {tmp_path}; printenv"))
     cluster = {
@@ -80,7 +80,7 @@ async def test_environment_and_cluster_info(plugin: Plugin, tmp_path: Path) -> N
     env = [{"name": "COLOUR", "value": "blue"}]
 
     await plugin.config(cluster, args=["a b", "c"], env=env).credentials()
-    assert (tmp_path / "told").read_text() == "a b,c,blue\n"
+    assert (tmp_path / "arguments").read_text() == "a b,c,blue\n"
     info = {"apiVersion": V1, "kind": "ExecCredential", "spec": {"interactive": False}}
     assert json.loads((tmp_path / "info").read_text()) == info
 

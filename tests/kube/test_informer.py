@@ -170,16 +170,16 @@ async def test_an_object_that_no_longer_matches_the_selector_is_removed(
 async def test_secrets_are_watched_without_their_data(
     client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
 ) -> None:
-    secret = {"metadata": {"name": "one", "namespace": namespace}, "stringData": {"password": "tell-nobody"}}
+    secret = {"metadata": {"name": "one", "namespace": namespace}, "stringData": {"password": "secret-password"}}
     informer = informer_of(SECRET_METADATA, namespace)
     async with synced(informer):
         made = await client.create(SECRET_METADATA, secret)
         await eventually(lambda: informer.get(made.key))
-        await client.merge(SECRET_METADATA, made.key, {"stringData": {"password": "tell-nobody-2"}})
+        await client.merge(SECRET_METADATA, made.key, {"stringData": {"password": "secret-password-2"}})
         await eventually(lambda: informer.get(made.key) not in (None, made))
         await caught_up(informer, client, namespace)
     assert b"PartialObjectMetadata" in proxy.answers
-    assert base64.b64encode(b"tell-nobody")[:12] not in proxy.answers
+    assert base64.b64encode(b"secret-password")[:12] not in proxy.answers
 
 
 class Strict(Object):
