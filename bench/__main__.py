@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from bench.place import say
+from bench.cluster import say
 from bench.report import Section, page
 from bench.scenarios import coderd, converge, idle, noise, repair, restart, startup, storm
 

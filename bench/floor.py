@@ -25,14 +25,14 @@ from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Manifest, ObjectMeta
 
-from .place import CHILDREN, MANY
+from .cluster import CHILDREN, MANY
 
 MODEL = CoderControlPlane(metadata=ObjectMeta(namespace=MANY, name="name-of-plane", uid="uid-of-plane"))
 ControlPlaneResolver = asyncio.Queue[CoderControlPlane]
 
 
 def template(status: Manifest) -> bytes:
-    """All that is written for a control plane, children first."""
+    """Return all objects of a control plane, children first."""
     children = [
         service_account(MODEL),
         role(MODEL, MANY),

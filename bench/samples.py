@@ -1,4 +1,4 @@
-"""What the kernel and the API server know about a process and its requests."""
+"""Resource usage of a process, and request counts of the API server."""
 
 import math
 import os
@@ -11,10 +11,10 @@ from pathlib import Path
 from coder_k8s.dev.cluster import ClusterAccess
 
 ITS_OWN = ("ipaddresses", "leases")
-"""What the API server writes for itself; Leases are also the operator's, which counts them."""
+"""Resources that the API server writes itself; the operator counts its own Lease requests."""
 
 Requests = Counter[str]
-"""How many requests there were, by verb and resource: `POST deployments`, `PATCH codercontrolplanes/status`."""
+"""Number of requests by verb and resource: `POST deployments`, `PATCH codercontrolplanes/status`."""
 
 _SAMPLE = re.compile(r"^apiserver_request_total\{(.*)\} ([0-9.e+]+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
@@ -22,14 +22,14 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process has used up to now."""
+    """Resource usage of a process."""
 
     cpu: float
-    """Seconds, of user and system."""
+    """CPU seconds, user and system."""
     resident: float
-    """Megabytes (10^6 bytes), now."""
+    """Resident memory in megabytes (10^6 bytes)."""
     peak: float
-    """Megabytes, at most."""
+    """Peak resident memory in megabytes."""
 
 
 def usage(pid: int) -> Usage:
@@ -42,7 +42,7 @@ def usage(pid: int) -> Usage:
 
 
 def requests(cluster: ClusterAccess) -> Requests:
-    """All that the API server was ever asked, without what it asked itself."""
+    """Return the request counts of the API server, without its own requests."""
     _, text = cluster.request("GET", "/metrics", timeout=60)
     found: Requests = Counter()
     for labels, value in _SAMPLE.findall(text.decode()):
@@ -54,5 +54,5 @@ def requests(cluster: ClusterAccess) -> Requests:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that so many of a hundred do not exceed."""
+    """Return a percentile."""
     return sorted(values)[max(0, math.ceil(len(values) * share / 100) - 1)]

@@ -1,18 +1,18 @@
-"""Small line charts as SVG, readable on light and on dark pages."""
+"""Small line charts as SVG, for light and dark pages."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 150, 36, 44
-COLOURS = ("#2a78d6", "#d9730d", "#2e9e5b", "#9b51e0")
+COLORS = ("#2a78d6", "#d9730d", "#2e9e5b", "#9b51e0")
 GREY = "#808080"
 
 Points = Sequence[tuple[float, float]]
 
 
 def chart(title: str, across: str, up: str, lines: Mapping[str, Points], dashed: Sequence[str] = ()) -> str:
-    """Lines over a horizontal axis that shows each x at the same distance, and a vertical one that begins at 0."""
+    """Draw lines with equidistant x values and a y axis that starts at 0."""
     xs = sorted({x for points in lines.values() for x, _ in points})
     top = _round_up(max(y for points in lines.values() for _, y in points))
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
@@ -28,12 +28,12 @@ def chart(title: str, across: str, up: str, lines: Mapping[str, Points], dashed:
     parts += [_text(place(x, 0)[0], HEIGHT - BOTTOM + 18, f"{x:g}", "middle") for x in xs]
     parts.append(_text(LEFT + width / 2, HEIGHT - 8, across, "middle"))
     labels = _spread([place(*points[-1])[1] for points in lines.values()])
-    for (name, points), colour, label in zip(lines.items(), COLOURS, labels, strict=False):
+    for (name, points), color, label in zip(lines.items(), COLORS, labels, strict=False):
         path = " ".join(f"{x},{y}" for x, y in (place(*point) for point in points))
         dash = ' stroke-dasharray="5 4"' if name in dashed else ""
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
-        parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{colour}"/>' for x, y in (place(*each) for each in points)]
-        parts.append(_text(LEFT + width + 10, label + 4, name, "start", colour))
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2"{dash}/>')
+        parts += [f'<circle cx="{x}" cy="{y}" r="3" fill="{color}"/>' for x, y in (place(*each) for each in points)]
+        parts.append(_text(LEFT + width + 10, label + 4, name, "start", color))
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
@@ -42,7 +42,7 @@ def chart(title: str, across: str, up: str, lines: Mapping[str, Points], dashed:
 
 
 def _spread(heights: Sequence[float], apart: float = 15) -> list[float]:
-    """Labels beside the ends of their lines, but never one over the other."""
+    """Return label positions at the ends of the lines, without overlaps."""
     moved = list(heights)
     last = float("-inf")
     for index in sorted(range(len(moved)), key=lambda index: heights[index]):
@@ -60,6 +60,6 @@ def _line(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}" stroke="{GREY}" stroke-opacity="0.3"/>'
 
 
-def _text(x: float, y: float, words: str, anchor: str, colour: str = GREY, weight: str = "400") -> str:
-    style = f'text-anchor="{anchor}" fill="{colour}" font-weight="{weight}"'
+def _text(x: float, y: float, words: str, anchor: str, color: str = GREY, weight: str = "400") -> str:
+    style = f'text-anchor="{anchor}" fill="{color}" font-weight="{weight}"'
     return f'<text x="{x}" y="{y}" {style}>{escape(words)}</text>'

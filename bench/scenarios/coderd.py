@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
-from bench.place import MANY, PATIENCE, CoderdTarget, each, place
+from bench.cluster import MANY, TIMEOUT, BenchCluster, bench_cluster, each
 from bench.report import Section, Verdict, table
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.dev.coderd_server import CoderdServer
@@ -48,7 +48,7 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 async def run(planes: int = PLANES, provisioners: int = PROVISIONERS, rest: float = REST) -> Figures:
-    async with place() as here, AsyncExitStack() as stack:
+    async with bench_cluster() as here, AsyncExitStack() as stack:
         coderds = {f"plane-{count}": await stack.enter_async_context(CoderdServer()) for count in range(planes)}
         routes = [f"{name}.{MANY}.svc.cluster.local:80=127.0.0.1:{coderd.port}" for name, coderd in coderds.items()]
         with here.operator(f"--coderd-connect-to={','.join(routes)}"):
@@ -58,7 +58,7 @@ async def run(planes: int = PLANES, provisioners: int = PROVISIONERS, rest: floa
 
 
 async def measure(
-    here: CoderdTarget, coderds: Coderds, seen: Informer[CoderProvisioner], number: int, rest: float
+    here: BenchCluster, coderds: Coderds, seen: Informer[CoderProvisioner], number: int, rest: float
 ) -> Figures:
     await each(coderds.items(), lambda item: _make_plane(here, *item))
     names = list(coderds)
@@ -71,7 +71,7 @@ async def measure(
     ]
     began = time.monotonic()
     await here.make(PROVISIONER, wanted)
-    await eventually(lambda: len(seen) == number and all(map(_is_ready, seen)), PATIENCE)
+    await eventually(lambda: len(seen) == number and all(map(_is_ready, seen)), TIMEOUT)
     made = time.monotonic() - began
     before = _asked(coderds)
     await asyncio.sleep(rest)
@@ -81,7 +81,7 @@ async def measure(
     old = {each.key: each.status.provisioner_key_id for each in seen}
     await each(list(seen), lambda one: here.admin.merge(PROVISIONER, one.key, annotation))
     await eventually(
-        lambda: all(_is_ready(one) and one.status.provisioner_key_id != old[one.key] for one in seen), PATIENCE
+        lambda: all(_is_ready(one) and one.status.provisioner_key_id != old[one.key] for one in seen), TIMEOUT
     )
     return Figures(
         planes=len(coderds),
@@ -94,7 +94,7 @@ async def measure(
     )
 
 
-async def _make_plane(here: CoderdTarget, name: str, coderd: CoderdServer) -> None:
+async def _make_plane(here: BenchCluster, name: str, coderd: CoderdServer) -> None:
     coderd.state.install_license()
     token = base64.b64encode(coderd.state.token.encode()).decode()
     await here.admin.create(
@@ -105,7 +105,7 @@ async def _make_plane(here: CoderdTarget, name: str, coderd: CoderdServer) -> No
 
 
 @asynccontextmanager
-async def pods(here: CoderdTarget, coderds: Coderds, seen: Informer[CoderProvisioner]) -> AsyncIterator[None]:
+async def pods(here: BenchCluster, coderds: Coderds, seen: Informer[CoderProvisioner]) -> AsyncIterator[None]:
     """Completes every rollout immediately; the daemon of a provisioner connects with the current key in its Secret."""
     waiting: asyncio.Queue[Unstructured] = asyncio.Queue()
 
@@ -127,7 +127,7 @@ async def pods(here: CoderdTarget, coderds: Coderds, seen: Informer[CoderProvisi
             worker.cancel()
 
 
-async def _log_in(here: CoderdTarget, coderd: CoderdServer, deployment: Unstructured) -> None:
+async def _log_in(here: BenchCluster, coderd: CoderdServer, deployment: Unstructured) -> None:
     """Connect the new daemon and disconnect the old one."""
     secret = await here.admin.get(SECRET, Key(MANY, secret_of(deployment.manifest["spec"]["template"])))
     old = [daemon.id for daemon in coderd.state.daemons.values() if daemon.name == deployment.metadata.name]

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from bench import samples
-from bench.place import CHILDREN, MANY, CoderdTarget, leads, place, planes
+from bench.cluster import CHILDREN, MANY, BenchCluster, bench_cluster, leads, planes
 from bench.report import Section, Verdict, table
 from bench.svg import chart
 from coder_k8s.api import CONTROL_PLANE
@@ -64,17 +64,17 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 async def run(number: int) -> Figures:
-    async with place() as here:
+    async with bench_cluster() as here:
         with here.operator() as operator:
             await leads(operator)
             spent = await measure(here, operator, planes(number))
         status = await _status(here)
-    async with place() as here:
+    async with bench_cluster() as here:
         with bare_loop(here, status) as loop:
             return Figures(number=number, operator=spent, floor=await measure(here, loop, planes(number)))
 
 
-async def measure(here: CoderdTarget, writer: Process, wanted: list[Manifest]) -> Spent:
+async def measure(here: BenchCluster, writer: Process, wanted: list[Manifest]) -> Spent:
     """Measure the cost of a process until new control planes are in steady state."""
     server = here.cluster.apiserver.pid
     asked, before, server_before = samples.requests(here.cluster), samples.usage(writer.pid), samples.usage(server)
@@ -102,7 +102,7 @@ def writes(spent: Spent) -> int:
 
 
 @contextmanager
-def bare_loop(here: CoderdTarget, status: Manifest) -> Iterator[Process]:
+def bare_loop(here: BenchCluster, status: Manifest) -> Iterator[Process]:
     """Run the baseline as a separate process, like the operator."""
     file, log = here.folder / "status.json", here.folder / "floor.log"
     file.write_bytes(msgspec.json.encode(status))
@@ -116,7 +116,7 @@ def bare_loop(here: CoderdTarget, status: Manifest) -> Iterator[Process]:
         loop.kill()
 
 
-async def _status(here: CoderdTarget) -> Manifest:
+async def _status(here: BenchCluster) -> Manifest:
     """Return the status that the operator writes for a new control plane."""
     manifest = await here.admin.get_manifest(CONTROL_PLANE, Key(MANY, "plane-0"))
     status: Manifest = manifest["status"]

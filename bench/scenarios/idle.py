@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bench import samples
-from bench.place import CoderdTarget, at_rest, leads, place, planes, writes
+from bench.cluster import BenchCluster, bench_cluster, leads, planes, steady_state, writes
 from bench.report import Section, Verdict, table
 from tests.e2e.operator_process import OperatorProcess
 
@@ -25,15 +25,15 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 async def run(number: int, seconds: float) -> Figures:
-    async with place() as here:
+    async with bench_cluster() as here:
         with here.operator() as operator:
             await leads(operator)
             await here.converge(planes(number))
-            await at_rest(operator, number)
+            await steady_state(operator, number)
             return await measure(here, operator, number, seconds)
 
 
-async def measure(here: CoderdTarget, operator: OperatorProcess, number: int, seconds: float) -> Figures:
+async def measure(here: BenchCluster, operator: OperatorProcess, number: int, seconds: float) -> Figures:
     """What is done in so many seconds."""
     await asyncio.sleep(SETTLING)  # echoes and bookmarks of what went before
     asked, before = samples.requests(here.cluster), samples.usage(operator.pid)

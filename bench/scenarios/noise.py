@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from bench import samples
-from bench.place import MANY, CoderdTarget, at_rate, at_rest, leads, place, planes
+from bench.cluster import MANY, BenchCluster, at_rate, bench_cluster, leads, planes, steady_state
 from bench.report import Section, Verdict, table
 from coder_k8s.kube.kinds import CONFIG_MAP, SECRET
 from coder_k8s.kube.objects import Key
@@ -47,17 +47,17 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 async def run(number: int, each: int = EACH, rest: float = REST) -> Figures:
-    async with place() as here:
+    async with bench_cluster() as here:
         quiet = await measure(here, number, rest)
-    async with place() as here, noise(here, each):
+    async with bench_cluster() as here, noise(here, each):
         return Figures(number=number, strangers=2 * each, quiet=quiet, noisy=await measure(here, number, rest))
 
 
-async def measure(here: CoderdTarget, number: int, rest: float) -> Cost:
+async def measure(here: BenchCluster, number: int, rest: float) -> Cost:
     with here.operator() as operator:
         await leads(operator)
         await here.converge(planes(number))
-        await at_rest(operator, number)
+        await steady_state(operator, number)
         made = samples.usage(operator.pid)
         await asyncio.sleep(rest)
         rested = samples.usage(operator.pid)
@@ -65,17 +65,17 @@ async def measure(here: CoderdTarget, number: int, rest: float) -> Cost:
 
 
 @asynccontextmanager
-async def noise(here: CoderdTarget, each: int) -> AsyncIterator[None]:
-    """Strangers, some of which change at any time until the context ends."""
+async def noise(here: BenchCluster, each: int) -> AsyncIterator[None]:
+    """Create unrelated objects, and keep changing some of them until the context ends."""
     blob = base64.b64encode(os.urandom(SIZE * 3 // 4)).decode()
-    names = [{"metadata": {"namespace": MANY, "name": f"stranger-{count}"}} for count in range(each)]
+    names = [{"metadata": {"namespace": MANY, "name": f"unrelated-{count}"}} for count in range(each)]
     await here.make(SECRET, ({**name, "data": {"blob": blob}} for name in names))
     await here.make(CONFIG_MAP, ({**name, "data": {"some": "thing"}} for name in names))
     turns = itertools.count()
 
     async def change() -> None:
         turn = next(turns)
-        kind, key = (SECRET, CONFIG_MAP)[turn % 2], Key(MANY, f"stranger-{turn % each}")
+        kind, key = (SECRET, CONFIG_MAP)[turn % 2], Key(MANY, f"unrelated-{turn % each}")
         await here.admin.merge(kind, key, {"metadata": {"annotations": {"turn": str(turn)}}})
 
     churn = asyncio.create_task(at_rate(CHURN, change))
@@ -89,7 +89,7 @@ async def noise(here: CoderdTarget, each: int) -> AsyncIterator[None]:
 
 
 def _each_change(run: Figures) -> float:
-    """Milliseconds for a change of a stranger."""
+    """CPU milliseconds for a change of an unrelated object."""
     return (run.noisy.rest_cpu - run.quiet.rest_cpu) / 60 / CHURN
 
 

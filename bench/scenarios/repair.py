@@ -9,7 +9,7 @@ from random import Random
 import msgspec
 
 from bench import samples
-from bench.place import CHILDREN, MANY, at_rate, at_rest, leads, place, planes
+from bench.cluster import CHILDREN, MANY, at_rate, bench_cluster, leads, planes, steady_state
 from bench.report import Section, Verdict, table
 from coder_k8s.controllers.labels import MANAGED
 from coder_k8s.kube.cache import Change
@@ -26,7 +26,7 @@ TIMES = 200
 LOAD = 20.0
 """Status changes per second of Deployments, meanwhile."""
 LIMIT = 50.0
-PATIENCE = 30.0
+TIMEOUT = 30.0
 RENAMED: Manifest = {"metadata": {"labels": {"app.kubernetes.io/name": "edited"}}}
 EDITS: dict[Kind[Unstructured], Manifest] = {
     SERVICE_ACCOUNT: RENAMED,
@@ -86,7 +86,7 @@ class Watcher:
 
     async def until(self, harmed: bool, edit: Manifest | None) -> float:
         """When the object was first seen harmed, or whole again."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while True:
                 when, seen = await self._events.get()
                 is_harmed = seen is None or (edit is not None and contains(seen.manifest, edit))
@@ -95,11 +95,11 @@ class Watcher:
 
 
 async def run(number: int, times: int = TIMES, seed: int = 1) -> Figures:
-    async with place() as here, AsyncExitStack() as stack:
+    async with bench_cluster() as here, AsyncExitStack() as stack:
         with here.operator() as operator:
             await leads(operator)
             await here.converge(planes(number))
-            await at_rest(operator, number)
+            await steady_state(operator, number)
             caches = {kind: await stack.enter_async_context(here.informer(kind, MANAGED)) for kind in CHILDREN}
             http = await stack.enter_async_context(Http(load(here.kubeconfig), "bench", Metrics()))
             harm = Harm(here.admin, http, Watcher(caches))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bench import samples
-from bench.place import CoderdTarget, at_rest, leads, place, planes, writes
+from bench.cluster import BenchCluster, bench_cluster, leads, planes, steady_state, writes
 from bench.report import Section, Verdict, table
 from tests.support import eventually
 
@@ -29,21 +29,21 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 async def run(number: int) -> Figures:
-    async with place() as here:
+    async with bench_cluster() as here:
         with here.operator() as operator:
             await leads(operator)
             await here.converge(planes(number))
         return await measure(here, number)
 
 
-async def measure(here: CoderdTarget, number: int) -> Figures:
+async def measure(here: BenchCluster, number: int) -> Figures:
     """What an operator does that starts with so many present."""
     asked = samples.requests(here.cluster)
     began = time.monotonic()
     with here.operator() as operator:
         await eventually(operator.is_ready, 60)
         ready = time.monotonic() - began
-        await at_rest(operator, number)
+        await steady_state(operator, number)
         rest = time.monotonic() - began
         used = samples.usage(operator.pid)
         return Figures(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from bench import samples
-from bench.place import leads, place
+from bench.cluster import bench_cluster, leads
 from bench.report import Section, table
 from tests.support import eventually
 
@@ -36,7 +36,7 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 async def run(times: int = TIMES) -> Figures:
-    async with place() as here:
+    async with bench_cluster() as here:
         ready, leading, resident = [], [], []
         for _ in range(times):
             began = time.monotonic()

@@ -9,7 +9,7 @@ from random import Random
 import msgspec
 
 from bench import samples
-from bench.place import ALONE, MANY, CoderdTarget, at_rest, each, leads, place, planes
+from bench.cluster import ALONE, MANY, BenchCluster, bench_cluster, each, leads, planes, steady_state
 from bench.report import Section, Verdict, table
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.labels import MANAGED
@@ -48,7 +48,7 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 async def run(number: int, seconds: float = SECONDS, seed: int = 1) -> Figures:
-    async with place() as here:
+    async with bench_cluster() as here:
         await here.make(SECRET, [_secret(count, "calm") for count in range(number)])
         with here.operator() as operator:
             await leads(operator)
@@ -57,7 +57,7 @@ async def run(number: int, seconds: float = SECONDS, seed: int = 1) -> Figures:
                 for count, plane in enumerate(planes(number))
             ]
             await here.converge(wanted)
-            await at_rest(operator, number)
+            await steady_state(operator, number)
             async with here.informer(DEPLOYMENT, MANAGED) as deployments:
                 storm = Storm(here, operator, deployments, number, Random(seed))  # noqa: S311 - no secret
                 return await storm.blow(seconds)
@@ -68,7 +68,7 @@ class Storm:
 
     def __init__(
         self,
-        here: CoderdTarget,
+        here: BenchCluster,
         operator: OperatorProcess,
         deployments: Informer[Unstructured],
         number: int,

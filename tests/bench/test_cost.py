@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from bench.place import CHILDREN, at_rest, leads, place, planes
+from bench.cluster import CHILDREN, bench_cluster, leads, planes, steady_state
 from bench.scenarios import converge, idle, restart
 
 WARM_UP, FEW, MANY = 10, 50, 240
@@ -15,16 +15,16 @@ SECONDS = 10.0
 
 @pytest.mark.timeout(400)
 async def test_what_it_costs(capfd: pytest.CaptureFixture[str]) -> None:
-    async with place() as here:
+    async with bench_cluster() as here:
         with here.operator() as operator:
             await leads(operator)
             await here.converge(planes(WARM_UP))
             few = await converge.measure(here, operator, planes(FEW, first=WARM_UP))
         with here.operator() as operator:
             await leads(operator)
-            await at_rest(operator, WARM_UP + FEW)
+            await steady_state(operator, WARM_UP + FEW)
             many = await converge.measure(here, operator, planes(MANY, first=WARM_UP + FEW))
-            await at_rest(operator, ALL)
+            await steady_state(operator, ALL)
             rest = await idle.measure(here, operator, MANY, SECONDS)
         again = await restart.measure(here, ALL)
 

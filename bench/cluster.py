@@ -1,4 +1,4 @@
-"""A cluster of its own for each measurement, with an operator in it and somebody who uses it."""
+"""A separate cluster for each measurement, with an operator and a user."""
 
 import asyncio
 import itertools
@@ -27,19 +27,19 @@ from tests.support.installation import NAMESPACE, install_crds, write_operator_k
 
 CHILDREN: tuple[Kind[Unstructured], ...] = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, DEPLOYMENT, SERVICE)
 MANY = "many"
-"""The namespace of everything that is measured."""
+"""The namespace of the measured objects."""
 AT_ONCE = 16
-PATIENCE = 600.0
+TIMEOUT = 600.0
 ALONE: Manifest = {"operatorAccess": {"disabled": True}}
-"""A control plane that comes to rest without a coderd."""
+"""The spec of a control plane that does not need coderd."""
 
 T = TypeVar("T", bound=Object)
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class CoderdTarget:
-    """A cluster with our kinds, its administrator, and the kubeconfig of the operator's ServiceAccount."""
+class BenchCluster:
+    """A cluster with the CRDs, its administrator, and the kubeconfig of the operator's ServiceAccount."""
 
     cluster: Cluster
     folder: Path
@@ -55,7 +55,7 @@ class CoderdTarget:
         operator.start()
         try:
             yield operator
-            operator.stop()  # which lets the Lease go
+            operator.stop()  # releases the Lease
         finally:
             operator.kill()
         if operator.defects:
@@ -63,7 +63,7 @@ class CoderdTarget:
 
     @asynccontextmanager
     async def informer(self, kind: Kind[T], labels: str = "") -> AsyncIterator[Informer[T]]:
-        """What the administrator sees of a kind, complete when the context begins."""
+        """Run an informer for a kind as administrator, synced when the context starts."""
         informer = Informer(self.admin, kind, [MANY], metrics=Metrics(), labels=labels)
         running = asyncio.create_task(informer.run())
         try:
@@ -74,11 +74,11 @@ class CoderdTarget:
             await asyncio.wait([running])
 
     async def make(self, kind: Kind[Any], manifests: Iterable[Manifest]) -> None:
-        """Create objects, some at the same time."""
+        """Create objects concurrently."""
         await each(manifests, lambda manifest: self.admin.create(kind, manifest))
 
     async def converge(self, manifests: list[Manifest]) -> None:
-        """Create control planes, and return when the operator, or whoever plays it, is done with each."""
+        """Create control planes, and wait until each has its status."""
         names = [manifest["metadata"]["name"] for manifest in manifests]
         async with self.informer(CONTROL_PLANE) as cache:
             waiting = asyncio.create_task(_reported(cache, names))
@@ -86,14 +86,14 @@ class CoderdTarget:
             await waiting
 
     async def roll_out(self, deployment: Key, ready: int = 1) -> None:
-        """Let a Deployment say that its pods are ready."""
+        """Set the status of a Deployment to ready."""
         generation = (await self.admin.get(DEPLOYMENT, deployment)).metadata.generation
         counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), ready)
         status = {"observedGeneration": generation, **counts}
         await self.admin.merge(DEPLOYMENT, deployment, {"status": status}, "status")
 
     async def check_children(self, number: int) -> None:
-        """A benchmark of something that did not happen would be worthless."""
+        """Check that all children exist."""
         for kind in CHILDREN:
             found = sum([len(page.items) async for page in self.admin.list(kind, MANY)])
             if found < number:
@@ -101,17 +101,17 @@ class CoderdTarget:
 
 
 @asynccontextmanager
-async def place() -> AsyncIterator[CoderdTarget]:
+async def bench_cluster() -> AsyncIterator[BenchCluster]:
     with tempfile.TemporaryDirectory(prefix="coder-k8s-bench-") as name, Cluster(Path(name) / "cluster") as cluster:
         install_crds(cluster)
         cluster.kubectl("create", "namespace", MANY)
         kubeconfig = write_operator_kubeconfig(cluster, Path(name) / "kubeconfig")
         async with Http(load(cluster.kubeconfig), "bench", Metrics()) as http:
-            yield CoderdTarget(cluster, Path(name), kubeconfig, Client(http, "somebody"), itertools.count())
+            yield BenchCluster(cluster, Path(name), kubeconfig, Client(http, "bench"), itertools.count())
 
 
 async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[object]], at_once: int = AT_ONCE) -> None:
-    """Do the same to all, so many at the same time."""
+    """Call a function for all items, with limited concurrency."""
     left = iter(items)
 
     async def take() -> None:
@@ -124,7 +124,7 @@ async def each(items: Iterable[Item], work: Callable[[Item], Awaitable[object]],
 
 
 async def at_rate(per_second: float, work: Callable[[], Awaitable[object]]) -> None:
-    """Do something again and again, so often that the rate is kept on average, until cancelled."""
+    """Call a function repeatedly at an average rate, until cancelled."""
     began = time.monotonic()
     for number in itertools.count():
         await asyncio.sleep(max(0.0, began + number / per_second - time.monotonic()))
@@ -139,11 +139,11 @@ def planes(number: int, spec: Manifest = ALONE, first: int = 0) -> list[Manifest
 
 
 async def leads(operator: OperatorProcess) -> None:
-    await eventually(operator.leads, PATIENCE)
+    await eventually(operator.leads, TIMEOUT)
 
 
-async def at_rest(operator: OperatorProcess, number: int, controller: str = "codercontrolplane") -> None:
-    """Return when so many passes were made and nothing is left to do."""
+async def steady_state(operator: OperatorProcess, number: int, controller: str = "codercontrolplane") -> None:
+    """Wait until this many reconciles are done and the queue is empty."""
     labels = {"controller": controller}
 
     async def idle() -> bool:
@@ -153,22 +153,22 @@ async def at_rest(operator: OperatorProcess, number: int, controller: str = "cod
             and await operator.metric("controller_runtime_active_workers", **labels) == 0
         )
 
-    await eventually(idle, PATIENCE)
+    await eventually(idle, TIMEOUT)
 
 
 async def writes(operator: OperatorProcess) -> int:
-    """How many requests of the operator could have changed something but its Lease, the only thing that it puts."""
+    """Count write requests of the operator, except for the Lease, the only object that it writes with PUT."""
     methods = ("POST", "PATCH", "DELETE")
     return int(sum([await operator.count("rest_client_requests_total", method=method) for method in methods]))
 
 
 def say(words: str) -> None:
-    """Progress, for whoever waits."""
+    """Print progress."""
     sys.stderr.write(f"bench: {words}\n")
 
 
 async def _reported(cache: Informer[CoderControlPlane], names: Iterable[str]) -> None:
-    """Return when these have a status about their present spec, which the operator writes last."""
+    """Wait until these objects have a status for their current generation."""
     left, done = set(names), asyncio.Event()
 
     def on_change(change: Change[CoderControlPlane]) -> None:
@@ -178,5 +178,5 @@ async def _reported(cache: Informer[CoderControlPlane], names: Iterable[str]) ->
             done.set()
 
     cache.listen(on_change)
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await done.wait()
