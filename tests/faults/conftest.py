@@ -1,4 +1,4 @@
-"""Places in which everything works, until something goes wrong."""
+"""Namespaces with objects in steady state, for tests that inject faults."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,9 +9,12 @@ from coder_k8s.dev.cluster import ClusterAccess
 from tests.controllers.controlplane.planes import observing, rolling_out
 from tests.support.clock import SystemClock
 from tests.support.controlplanes import database, demo
+from tests.support.crashes import trial
 from tests.support.rotations import RotationNamespace, rotation_namespace
 
-__all__ = ["database", "demo"]
+from .stale_views import ready_proxy, stale, steady
+
+__all__ = ["database", "demo", "ready_proxy", "stale", "steady", "trial"]
 
 
 @pytest.fixture

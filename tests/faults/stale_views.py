@@ -69,7 +69,7 @@ async def reconcile_stale_provisioner(trial: CrashRun, version: str, stale: Stal
 
 
 @pytest.fixture
-async def place(
+async def ready_proxy(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> AsyncIterator[ProxyNamespace]:
     async with proxy_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as place:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,11 +19,13 @@ from tests.support.operators import Operator
 from tests.support.rotations import RotationNamespace
 
 from .seeds import seeds
-from .workload import Workload
+from .workload import Workload, is_steady
 
 TIMEOUT = 90.0
 PRODUCT = Path(kube.__file__).parents[1]
 BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build)
+
+UnreliableRun = Callable[[int, float], Awaitable[None]]
 
 
 async def run_with_unreliable_watches(
@@ -33,7 +36,7 @@ async def run_with_unreliable_watches(
     work = Workload(place, Random(seed))  # noqa: S311 - the same choices in every run
     namespaces, routes = [place.namespace], place.routes
     async with UnreliableWatches(cluster, Random(seed)) as proxy:  # noqa: S311 - the same choices in every run
-        unreliable = proxy.kubeconfig(kubeconfig, folder / "gossip")
+        unreliable = proxy.kubeconfig(kubeconfig, folder / "unreliable")
         async with Operator(unreliable, namespaces, *BUILDERS, connect_to=routes) as operator:
             await operator.wait_idle()
             before = tasks()
@@ -87,38 +90,32 @@ def tasks() -> int:
     return sum(each is not None and PRODUCT in Path(each.co_filename).parents for each in code)
 
 
-async def is_steady(work: Workload) -> bool:
-    differences = await work.differences()
-    assert not differences, differences
-    return True
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", seeds(3))
-async def test_five_seconds_of_gossip(
+@pytest.fixture
+def unreliable_run(
     cluster: ClusterAccess,
     place: RotationNamespace,
     operator_kubeconfig: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    seed: int,
-) -> None:
-    with caplog.at_level(logging.ERROR):
-        await run_with_unreliable_watches(cluster, place, operator_kubeconfig, tmp_path, seed, seconds=5)
-    assert not [record.getMessage() for record in caplog.records if record.exc_info]
+) -> UnreliableRun:
+    """Runs with unreliable watches, in which no operator may log a traceback: `unreliable_run(seed, seconds)`."""
+
+    async def unreliable_run(seed: int, seconds: float) -> None:
+        with caplog.at_level(logging.ERROR):
+            await run_with_unreliable_watches(cluster, place, operator_kubeconfig, tmp_path, seed, seconds)
+        assert not [record.getMessage() for record in caplog.records if record.exc_info]
+
+    return unreliable_run
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", seeds(3))
+async def test_five_seconds_of_gossip(unreliable_run: UnreliableRun, seed: int) -> None:
+    await unreliable_run(seed, 5)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", seeds(100, 101, 102))
-async def test_five_minutes_of_gossip(
-    cluster: ClusterAccess,
-    place: RotationNamespace,
-    operator_kubeconfig: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    seed: int,
-) -> None:
-    with caplog.at_level(logging.ERROR):
-        await run_with_unreliable_watches(cluster, place, operator_kubeconfig, tmp_path, seed, seconds=300)
-    assert not [record.getMessage() for record in caplog.records if record.exc_info]
+async def test_five_minutes_of_gossip(unreliable_run: UnreliableRun, seed: int) -> None:
+    await unreliable_run(seed, 300)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -20,6 +21,7 @@ from tests.support.rotations import RotationNamespace
 
 from .environment import FaultyEnvironment, faulty_environment
 from .seeds import seeds
+from .workload import is_steady
 
 __all__ = ["launch", "lease_namespace", "start"]
 
@@ -69,14 +71,17 @@ def middle(samples: list[Sample]) -> Sample:
 
 
 class Span(NamedTuple):
-    """For how many seconds there is a storm, and trouble with neighbours in it, and how long one of those lasts.
+    """For how many seconds watches and requests fail, other servers have faults, and one of those lasts at most.
 
-    Who did not answer is asked again after 30 s. So the storm outlasts the troubles, and rest comes soon after it.
+    A server that did not answer is asked again after 30 s, so the former outlast the faults of servers.
     """
 
     storm: float
     faults: float
     longest: float
+
+
+Storm = Callable[[int, Span], Awaitable[None]]
 
 
 async def soak(
@@ -106,7 +111,7 @@ async def soak(
         storm.cut()
         await eventually(lambda: is_steady(around), TIMEOUT)
         await eventually(lambda: is_as(operator, before), TIMEOUT)
-        print(f"at rest, from {before} to {await sample(operator)}")  # noqa: T201
+        print(f"steady, from {before} to {await sample(operator)}")  # noqa: T201
         operator.kill()
 
 
@@ -118,38 +123,32 @@ async def is_as(operator: OperatorProcess, before: Sample) -> bool:
     return True
 
 
-async def is_steady(around: FaultyEnvironment) -> bool:
-    differences = await around.differences()
-    assert not differences, differences
-    return True
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", seeds(6))
-async def test_a_minute_in_a_storm(
+@pytest.fixture
+def storm(
     cluster: ClusterAccess,
     place: RotationNamespace,
     database: CoderdDatabase,
     start: Start,
     operator_kubeconfig: Path,
     tmp_path: Path,
-    seed: int,
-) -> None:
-    async with faulty_environment(place, database, operator_kubeconfig, seed) as around:
-        await soak(cluster, around, start, operator_kubeconfig, tmp_path, Span(60, 30, 2.5))
+) -> Storm:
+    """Runs an operator with faults of all its servers: `storm(seed, span)`."""
+
+    async def storm(seed: int, span: Span) -> None:
+        async with faulty_environment(place, database, operator_kubeconfig, seed) as around:
+            await soak(cluster, around, start, operator_kubeconfig, tmp_path, span)
+
+    return storm
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", seeds(6))
+async def test_a_minute_in_a_storm(storm: Storm, seed: int) -> None:
+    await storm(seed, Span(60, 30, 2.5))
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", seeds(60))
-async def test_half_an_hour_in_a_storm(
-    cluster: ClusterAccess,
-    place: RotationNamespace,
-    database: CoderdDatabase,
-    start: Start,
-    operator_kubeconfig: Path,
-    tmp_path: Path,
-    seed: int,
-) -> None:
-    async with faulty_environment(place, database, operator_kubeconfig, seed) as around:
-        await soak(cluster, around, start, operator_kubeconfig, tmp_path, Span(1800, 1770, 20))
+async def test_half_an_hour_in_a_storm(storm: Storm, seed: int) -> None:
+    await storm(seed, Span(1800, 1770, 20))

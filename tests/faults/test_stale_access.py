@@ -16,7 +16,7 @@ from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.kinds import HTTP_ROUTE, NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
 from coder_k8s.kube.objects import Key, PartialObject, newer
 from tests.controllers.controlplane.administrator import Administrator, administrator, operator_of, own_cluster
-from tests.faults.stale_views import TIMEOUT, Stale, now, stale
+from tests.faults.stale_views import TIMEOUT, Stale, now
 from tests.support import eventually
 from tests.support.children import collect_garbage, managed
 from tests.support.controlplanes import PlaneNamespace, assert_one_token, env, operator_tokens
@@ -24,8 +24,6 @@ from tests.support.databases import CoderdDatabase
 from tests.support.forwarding import DELETED, StaleView, is_watch
 from tests.support.operators import Operator
 from tests.support.rotations import OURS
-
-__all__ = ["stale"]
 
 SECRET_NAME = "demo-operator-token"
 

@@ -3,20 +3,9 @@
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
-from tests.faults.stale_views import (
-    Stale,
-    key_ids,
-    now,
-    place,
-    reconcile_stale_provisioner,
-    reconcile_stale_proxy,
-    stale,
-    steady,
-)
-from tests.support.crashes import CrashRun, trial
+from tests.faults.stale_views import Stale, key_ids, now, reconcile_stale_provisioner, reconcile_stale_proxy
+from tests.support.crashes import CrashRun
 from tests.support.workspaceproxies import NAME, ProxyNamespace
-
-__all__ = ["place", "stale", "steady", "trial"]
 
 RESTORED = ("name", "namespace", "labels", "annotations", "ownerReferences")
 
@@ -31,9 +20,9 @@ async def restore(client: Client, key: Key) -> str:
     return version
 
 
-async def test_the_token_of_a_workspace_proxy(place: ProxyNamespace, stale: Stale) -> None:
-    version = await restore(place.client, Key(place.namespace, f"{NAME}-proxy-token"))
-    await reconcile_stale_proxy(place, version, stale)
+async def test_the_token_of_a_workspace_proxy(ready_proxy: ProxyNamespace, stale: Stale) -> None:
+    version = await restore(ready_proxy.client, Key(ready_proxy.namespace, f"{NAME}-proxy-token"))
+    await reconcile_stale_proxy(ready_proxy, version, stale)
 
 
 async def test_the_key_of_a_provisioner(steady: CrashRun, stale: Stale) -> None:

@@ -11,24 +11,14 @@ from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, ROLE, ROLE_BINDING, SECRET
 from coder_k8s.kube.objects import Key
 from tests.controllers.controlplane.planes import manifest
 from tests.e2e.conftest import admin
-from tests.faults.stale_views import (
-    TIMEOUT,
-    Stale,
-    key_ids,
-    now,
-    place,
-    reconcile_stale_provisioner,
-    reconcile_stale_proxy,
-    stale,
-    steady,
-)
+from tests.faults.stale_views import TIMEOUT, Stale, key_ids, now, reconcile_stale_provisioner, reconcile_stale_proxy
 from tests.support import eventually
-from tests.support.crashes import CrashRun, trial
+from tests.support.crashes import CrashRun
 from tests.support.operators import Operator
 from tests.support.rotations import OURS, REQUEST, change_tags
 from tests.support.workspaceproxies import NAME, ProxyNamespace
 
-__all__ = ["admin", "place", "stale", "steady", "trial"]
+__all__ = ["admin"]
 
 EXPOSED: dict[str, Any] = {"expose": {"ingress": {"host": "coder.example.com"}}}
 
@@ -112,38 +102,42 @@ async def test_a_provisioner_that_followed_its_namesake_keeps_its_key(steady: Cr
     assert key_ids(steady) == remade
 
 
-async def test_a_token_is_not_made_anew_for_a_secret_that_was_missing_once(place: ProxyNamespace, stale: Stale) -> None:
-    await place.delete(SECRET, f"{NAME}-proxy-token")
-    version = await now(place.client, place.namespace)
-    async with place.operator() as operator:
-        await place.ready(operator)
-    assert await place.token()
-    await reconcile_stale_proxy(place, version, stale)
+async def test_a_token_is_not_made_anew_for_a_secret_that_was_missing_once(
+    ready_proxy: ProxyNamespace, stale: Stale
+) -> None:
+    await ready_proxy.delete(SECRET, f"{NAME}-proxy-token")
+    version = await now(ready_proxy.client, ready_proxy.namespace)
+    async with ready_proxy.operator() as operator:
+        await ready_proxy.ready(operator)
+    assert await ready_proxy.token()
+    await reconcile_stale_proxy(ready_proxy, version, stale)
 
 
-async def test_a_proxy_that_followed_its_namesake_stays_registered(place: ProxyNamespace, stale: Stale) -> None:
-    await place.delete(WORKSPACE_PROXY, NAME)
-    version = await now(place.client, place.namespace)
-    async with place.operator() as operator:
-        await place.gone(WORKSPACE_PROXY, NAME)
-        assert not place.proxies
-        await collect_garbage(place.client, place.namespace)
-        await place.make(NAME)
-        await place.ready(operator)
-    await reconcile_stale_proxy(place, version, stale)
+async def test_a_proxy_that_followed_its_namesake_stays_registered(ready_proxy: ProxyNamespace, stale: Stale) -> None:
+    await ready_proxy.delete(WORKSPACE_PROXY, NAME)
+    version = await now(ready_proxy.client, ready_proxy.namespace)
+    async with ready_proxy.operator() as operator:
+        await ready_proxy.gone(WORKSPACE_PROXY, NAME)
+        assert not ready_proxy.proxies
+        await collect_garbage(ready_proxy.client, ready_proxy.namespace)
+        await ready_proxy.make(NAME)
+        await ready_proxy.ready(operator)
+    await reconcile_stale_proxy(ready_proxy, version, stale)
 
 
-async def test_a_proxy_that_is_wanted_again_does_not_retire(place: ProxyNamespace, stale: Stale) -> None:
+async def test_a_proxy_that_is_wanted_again_does_not_retire(ready_proxy: ProxyNamespace, stale: Stale) -> None:
     """In the past its pods ran with the token of another one, and it was on its way out."""
-    await place.put_secret("given", token="somebody:else")
-    await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=place.coderd.url)
-    async with place.operator() as operator:
-        await place.condition("Registered", "NotManaged")
+    await ready_proxy.put_secret("given", token="somebody:else")
+    await ready_proxy.change(
+        bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=ready_proxy.coderd.url
+    )
+    async with ready_proxy.operator() as operator:
+        await ready_proxy.condition("Registered", "NotManaged")
         await operator.wait_idle()
-    assert (await place.get()).status.retiring_proxies
-    await place.roll_out()
-    version = await now(place.client, place.namespace)
-    await place.change(bootstrap=place.bootstrap, proxySessionTokenSecretRef=None, primaryAccessURL=None)
-    async with place.operator() as operator:
-        await place.ready(operator)
-    await reconcile_stale_proxy(place, version, stale)
+    assert (await ready_proxy.get()).status.retiring_proxies
+    await ready_proxy.roll_out()
+    version = await now(ready_proxy.client, ready_proxy.namespace)
+    await ready_proxy.change(bootstrap=ready_proxy.bootstrap, proxySessionTokenSecretRef=None, primaryAccessURL=None)
+    async with ready_proxy.operator() as operator:
+        await ready_proxy.ready(operator)
+    await reconcile_stale_proxy(ready_proxy, version, stale)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.kube.client import Client
@@ -138,3 +138,15 @@ class Workload:
         if live.status.ready_replicas != live.spec.replicas:
             return [f"{kind.name} {live.key} does not tell of its pods"]
         return []
+
+
+class Steady(Protocol):
+    """What has a steady state."""
+
+    async def differences(self) -> list[str]: ...
+
+
+async def is_steady(state: Steady) -> bool:
+    differences = await state.differences()
+    assert not differences, differences
+    return True

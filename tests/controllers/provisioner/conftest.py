@@ -1,4 +1,4 @@
-"""A yard with one control plane that is ready."""
+"""A namespace with one control plane that is ready."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
