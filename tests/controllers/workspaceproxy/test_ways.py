@@ -155,6 +155,7 @@ async def test_away_from_given_credentials(place: ProxyNamespace, way: str) -> N
         await place.condition("Ready", "AllPartsReady", "True")
         await place.gone(SECRET, SECRET_NAME)
         assert place.proxies == {}
+        await operator.wait_idle()  # the finalizer is removed after the status is written
         proxy = await place.get()
         assert (proxy.metadata.finalizers, proxy.status.retiring_proxies) == ([], [])
         assert (proxy.status.registered, proxy.status.proxy_id) == (False, "")
