@@ -60,7 +60,7 @@ class Settings:
             "HOST:PORT=ADDR:PORT,...",
         ),
     ] = ()
-    workers: Annotated[int, Flag("Maximum concurrent reconciles per kind.", "NUMBER")] = 8
+    workers: Annotated[int, Flag("Maximum concurrent reconciles per kind.", "NUMBER")] = 32
 
     leader_elect: Annotated[bool, Flag("Enable leader election: only the replica that holds the Lease reconciles.")] = (
         True

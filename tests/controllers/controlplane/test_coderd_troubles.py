@@ -130,7 +130,7 @@ async def test_ten_that_hang_do_not_hold_up_forty_others(demo: PlaneNamespace, o
         )
         for name in PLANES
     }
-    options: dict[str, Any] = {"connect_to": routes, "limits": Limits(total=100), "workers": 32}  # more than hang
+    options: dict[str, Any] = {"connect_to": routes, "limits": Limits(total=100)}
     async with (
         Operator(operator_kubeconfig, [demo.namespace], wiring.build, **options),
         CoderdServer(port=port) as hanging,  # when it ends, those who wait for it can end too
