@@ -22,6 +22,7 @@ async def scenario(place: ProxyNamespace) -> AsyncIterator[ProxyCrashScenario]:
         yield scenario
 
 
+@pytest.mark.timeout(600)  # a crash at every request of a whole life
 @pytest.mark.parametrize("event", SLICES)
 async def test_some_crashes_are_survived(scenario: ProxyCrashScenario, event: str) -> None:
     assert await crash_everywhere(scenario, EVENTS[event], SLICES[event])
