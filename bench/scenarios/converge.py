@@ -17,7 +17,7 @@ from coder_k8s.dev.processes import Process
 from coder_k8s.kube.objects import Key, Manifest
 
 WORKERS = 8
-"""The default of the operator."""
+"""Of the operator and of the baseline."""
 WALL_LIMIT, CPU_LIMIT, GROWTH_LIMIT = 1.15, 5.0, 1.5
 BASE_MEMORY, MEMORY_EACH = 60.0, 0.025
 REQUESTS = len(CHILDREN) + 1
@@ -65,7 +65,7 @@ class Figures(msgspec.Struct, kw_only=True):
 
 async def run(number: int) -> Figures:
     async with bench_cluster() as here:
-        with here.operator() as operator:
+        with here.operator(f"--workers={WORKERS}") as operator:
             await leads(operator)
             spent = await measure(here, operator, planes(number))
         status = await _status(here)
