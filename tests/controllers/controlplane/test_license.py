@@ -209,7 +209,7 @@ async def test_it_waits_for_its_secret(demo: PlaneNamespace, content: dict[str, 
     async with demo.operator():
         await demo.roll_out()
         condition = await demo.condition("LicenseApplied", "SecretMissing", "False")
-        assert "Secret license has no license under key license" == condition.message
+        assert condition.message == "Secret license has no license under key license"
         await demo.condition("Stalled", "SecretMissing", "True")
         await demo.condition("EntitlementsKnown", "Checked", "True")
         assert posts(demo) == 0
