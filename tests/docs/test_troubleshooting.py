@@ -1,4 +1,4 @@
-"""Whatever an object can say that asks for somebody is explained."""
+"""The troubleshooting page covers every reason that requires user action."""
 
 import re
 
@@ -12,10 +12,17 @@ TABLES = [COMMON_REASONS, *(resource.reasons for resource in RESOURCES)]
 KNOWN = [reason for table in TABLES for reasons in table.values() for reason in reasons]
 
 
-def test_every_reason_that_asks_for_somebody_is_covered() -> None:
+def test_every_reason_with_a_remedy_has_a_section() -> None:
     assert {reason for reason in KNOWN if reason.remedy} - set(HEADINGS) == set()
 
 
-def test_nothing_is_explained_that_is_never_said() -> None:
+def test_every_section_is_about_a_reason() -> None:
     assert set(HEADINGS) - set(KNOWN) == set()
     assert len(HEADINGS) == len(set(HEADINGS)), "one place for each reason"
+
+
+def test_section_shows_the_example_messages() -> None:
+    for reason in KNOWN:
+        if reason.example and reason in HEADINGS:
+            _, _, section = PAGE.partition(f"### {reason}\n\n")
+            assert f"> {reason.example}\n" in section.partition("\n### ")[0]

@@ -1,9 +1,10 @@
 """Checks at the end of every run that each condition and event that the operator wrote is in the reference.
 
 The types allow only documented reasons. Which condition has which reason, and which object has which event, shows in
-the audit logs of the API servers.
+the audit logs of the API servers. After a run of all tests, they also show every example message.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -55,32 +56,76 @@ def undocumented(requests: Iterable[dict[str, Any]]) -> list[str]:
     return sorted(found)
 
 
+def examples() -> set[tuple[str, str]]:
+    """The reason and message of every documented example."""
+    tables = (COMMON_REASONS, *(each.reasons for each in RESOURCES))
+    listed = (reason for table in tables for reasons in table.values() for reason in reasons)
+    return {(str(reason), reason.example) for reason in listed if reason.example}
+
+
+def unobserved(requests: Iterable[dict[str, Any]]) -> list[str]:
+    """The example messages that no condition in these requests has. Numbers and hexadecimal digits may differ."""
+    observed = {
+        (condition["reason"], _without_numbers(condition["message"]))
+        for entry in requests
+        if is_operators(entry) and isinstance(entry.get("requestObject"), dict)
+        for condition in _conditions(entry)
+    }
+    missing = ((reason, text) for reason, text in examples() if (reason, _without_numbers(text)) not in observed)
+    return sorted(f"{reason}: {text}" for reason, text in missing)
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"[0-9a-f]*[0-9][0-9a-f]*", "0", text)
+
+
+def _conditions(entry: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    """The conditions that a request writes to one of our objects."""
+    if resource(entry["objectRef"]) not in STATUS:
+        return []
+    return (entry["requestObject"].get("status") or {}).get("conditions") or []
+
+
 def _reported(entry: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """What a request reports about one of our objects."""
     what, body = resource(entry["objectRef"]), entry["requestObject"]
-    if what in STATUS:
-        owned = {*CommonCondition, *STATUS[what].conditions}
-        for each in (body.get("status") or {}).get("conditions") or []:
-            if each["type"] in owned:
-                yield STATUS[what].kind.name, each["type"], each["reason"]
+    for each in _conditions(entry):
+        if each["type"] in {*CommonCondition, *STATUS[what].conditions}:
+            yield STATUS[what].kind.name, each["type"], each["reason"]
     if what == "events" and "regarding" in body:
         yield body["regarding"]["kind"], body["type"], body["reason"]
 
 
 class DocumentedReasons:
-    """Fails a run in which the operator wrote a condition or event that the reference lacks."""
+    """Fails a run in which the operator wrote a condition or event that the reference lacks.
+
+    A run of all tests also fails if the operator never wrote one of the example messages.
+    """
 
     def __init__(self, audit: Path) -> None:
         self._audit = audit
-        self._found: list[str] = []
+        self._undocumented: list[str] = []
+        self._unobserved: list[str] = []
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        self._found = undocumented(entries(self._audit, b'"reason":'))
-        if self._found:
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        self._undocumented = undocumented(entries(self._audit, b'"reason":'))
+        if exitstatus == pytest.ExitCode.OK and _all_tests(session.config):
+            self._unobserved = unobserved(entries(self._audit, b'"reason":'))
+        if self._undocumented or self._unobserved:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._found:
-            terminalreporter.section("conditions and events that api/reasons and api/events lack", red=True)
-            terminalreporter.write_line("\n".join(self._found))
+        for title, found in (
+            ("conditions and events that api/reasons and api/events lack", self._undocumented),
+            ("examples in api/reasons that no condition had", self._unobserved),
+        ):
+            if found:
+                terminalreporter.section(title, red=True)
+                terminalreporter.write_line("\n".join(found))
+
+
+def _all_tests(config: pytest.Config) -> bool:
+    """Whether neither a path nor a keyword or marker selects some of the tests."""
+    chosen = config.option.keyword or config.option.markexpr != "not campaign" or config.option.collectonly
+    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not chosen

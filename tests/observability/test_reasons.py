@@ -12,7 +12,7 @@ from coder_k8s import controllers
 from coder_k8s.api import RESOURCES, events, reasons
 from coder_k8s.api.events import COMMON_EVENTS, Event
 from coder_k8s.api.reasons import COMMON_REASONS, CommonCondition, Reason
-from tests.observability.documented import undocumented
+from tests.observability.documented import examples, undocumented, unobserved
 from tests.security.audit import OPERATOR
 
 REASONS = {name: value for name, value in vars(reasons).items() if isinstance(value, Reason)}
@@ -58,6 +58,17 @@ def test_texts_are_sentences_for_a_table() -> None:
         assert meaning.endswith("."), name
         assert not remedy or remedy.endswith("."), name
         assert "\n" not in meaning + remedy, name
+
+
+def test_examples_are_messages_of_kubernetes_style() -> None:
+    for reason, text in examples():
+        assert text[0].isupper() or text.startswith("/"), reason
+        assert not text.endswith("."), reason
+        assert "\n" not in text, reason
+
+
+def test_example_that_no_condition_had_is_found() -> None:
+    assert {each.partition(": ")[0] for each in unobserved([])} == {reason for reason, _ in examples()}
 
 
 def test_every_warning_has_a_remedy() -> None:

@@ -133,6 +133,7 @@ def _reference() -> Iterator[tuple[str, str]]:
     }
     for name, text in pages.items():
         yield f"docs/reference/{name}.md", f"<!-- {MARK} -->\n\n{text}"
+    yield "docs/troubleshooting.md", f"<!-- {MARK} -->\n\n{reference_conditions.troubleshooting_page()}"
     yield "dashboards/coder-k8s.json", dashboard.text(MARK)
 
 

@@ -1,8 +1,10 @@
 """The reference pages of conditions and events."""
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from pathlib import Path
 
 from coder_k8s.api import RESOURCES
 from coder_k8s.api.events import COMMON_EVENTS, Event
@@ -12,6 +14,8 @@ from .model import descriptions
 from .reference import table
 
 EVERY_KIND = "every kind"
+TROUBLESHOOTING = Path(__file__).with_name("troubleshooting.md")
+"""The page without its example messages."""
 
 
 def conditions_page() -> str:
@@ -66,16 +70,35 @@ def _reasons() -> Iterator[str]:
     by_name = _by_name()
     for name in sorted(by_name):
         yield f"### {name}"
-        for (meaning, remedy), where in by_name[name].items():
-            yield f"{'; '.join(where)}: {meaning}" + (f"\n\n> {remedy}" if remedy else "")
+        for reason, where in by_name[name]:
+            yield f"{'; '.join(where)}: {reason.meaning}"
+            if reason.example:
+                yield f"Example message: `{reason.example}`"
+            if reason.remedy:
+                yield f"> {reason.remedy}"
 
 
-def _by_name() -> dict[str, dict[tuple[str, str], list[str]]]:
-    """Return the conditions that have a reason, by its name, then by its meaning and remedy."""
+def _by_name() -> dict[str, list[tuple[Reason, list[str]]]]:
+    """Return each reason by its name, once per documentation, with the conditions that have it."""
     tables = {EVERY_KIND: COMMON_REASONS} | {resource.kind.name: resource.reasons for resource in RESOURCES}
-    by_name: dict[str, dict[tuple[str, str], list[str]]] = defaultdict(lambda: defaultdict(list))
+    places: dict[tuple[str, str, str, str], tuple[Reason, list[str]]] = {}
     for kind, conditions in tables.items():
         for condition, reasons in conditions.items():
             for reason in reasons:
-                by_name[reason][reason.meaning, reason.remedy].append(f"`{condition}` of {kind}")
+                documentation = (str(reason), reason.meaning, reason.remedy, reason.example)
+                places.setdefault(documentation, (reason, []))[1].append(f"`{condition}` of {kind}")
+    by_name: dict[str, list[tuple[Reason, list[str]]]] = defaultdict(list)
+    for reason, where in places.values():
+        by_name[reason].append((reason, where))
     return by_name
+
+
+def troubleshooting_page() -> str:
+    """Return the troubleshooting page, with example messages below the heading of each reason."""
+    by_name = _by_name()
+
+    def examples(heading: re.Match[str]) -> str:
+        messages = dict.fromkeys(reason.example for reason, _ in by_name[heading[1]] if reason.example)
+        return "\n\n".join([heading[0], *(f"> {message}" for message in messages)])
+
+    return re.sub(r"^### (\w+)$", examples, TROUBLESHOOTING.read_text(), flags=re.MULTILINE)

@@ -52,7 +52,11 @@ CONTROL_PLANE_NOT_READY = Reason(
     "If it persists: check the conditions of the control plane.",
 )
 OPERATOR_ACCESS_READY = Reason("OperatorAccessReady", "The operator has a token of the control plane.")
-ENTITLED = Reason("Entitled", "The license covers external provisioners, or is in its grace period.")
+ENTITLED = Reason(
+    "Entitled",
+    "The license covers external provisioners, or is in its grace period.",
+    example="The license covers external provisioners",
+)
 ENTITLEMENTS_QUERY_FAILED = Reason(
     "EntitlementsQueryFailed",
     "The request to Coder failed; the operator retries.",
