@@ -7,6 +7,8 @@ from typing import Any, TextIO
 
 import msgspec
 
+from coder_k8s.kube import log_context
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -18,7 +20,7 @@ def configure(style: str, level: str, stream: TextIO = sys.stderr) -> None:
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats a record as JSON: `ts`, `level`, `logger`, `msg`, then its extra fields."""
+    """Formats a record as JSON: `ts`, `level`, `logger`, `msg`, then the object of the reconcile and extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -48,4 +50,5 @@ def _timestamp(record: logging.LogRecord) -> str:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    return log_context.fields() | own

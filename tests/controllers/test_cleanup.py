@@ -225,7 +225,7 @@ async def test_a_namespace_that_is_torn_down(
         left = set() if secrets == "stay" else {"build", "sydney"}
         assert await all_three.left() == left
         await eventually(lambda: operator.runtime.recorder.idle)
-        lines = [line.getMessage() for line in caplog.records if "Leaked" in line.getMessage()]
+        lines = [line.getMessage() for line in caplog.records if "Leaked" in getattr(line, "reason", "")]
         named = {"build": "key build", "sydney": "workspace proxy sydney"}
         assert {name for name, words in named.items() if any(words in line for line in lines)} == left
 

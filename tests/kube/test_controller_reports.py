@@ -12,6 +12,7 @@ from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Object
 from tests.support.clock import FakeClock
+from tests.support.log_lines import log_lines
 from tests.support.reconciles import A, ObservedQueue, ScriptedReconcile, controller, obj, running, throttled
 
 DEMO = {"controller": "demo", "namespace": "ns", "object": "a"}
@@ -21,34 +22,28 @@ RETRY = {"retry_in": "0.00s"}
 @pytest.mark.parametrize(
     ("error", "level", "message", "about", "traceback"),
     [
-        (throttled(0), "INFO", "slow down", DEMO, False),
-        (errors.Conflict(409, "Conflict", "changed"), "DEBUG", "changed", DEMO | RETRY, False),
-        (errors.NotLeading("not the leader"), "DEBUG", "not the leader", DEMO | RETRY, False),
-        (errors.Unreachable("no route"), "WARNING", "no route", DEMO | RETRY, False),
-        (errors.Forbidden(403, "Forbidden", "no"), "WARNING", "no", DEMO | RETRY, False),
-        (TimeoutError(), "WARNING", "reconcile took longer than 300 s", DEMO | RETRY, False),
-        (KeyError("defect"), "ERROR", "reconcile failed", DEMO | RETRY, True),
+        (throttled(0), "info", "slow down", DEMO, False),
+        (errors.Conflict(409, "Conflict", "changed"), "debug", "changed", DEMO | RETRY, False),
+        (errors.NotLeading("not the leader"), "debug", "not the leader", DEMO | RETRY, False),
+        (errors.Unreachable("no route"), "warning", "no route", DEMO | RETRY, False),
+        (errors.Forbidden(403, "Forbidden", "no"), "warning", "no", DEMO | RETRY, False),
+        (TimeoutError(), "warning", "reconcile took longer than 300 s", DEMO | RETRY, False),
+        (KeyError("defect"), "error", "reconcile failed", DEMO | RETRY, True),
     ],
 )
-async def test_logs(
-    error: Exception,
-    level: str,
-    message: str,
-    about: dict[str, str],
-    traceback: bool,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_logs(error: Exception, level: str, message: str, about: dict[str, str], traceback: bool) -> None:
     """Expected errors are one line; only unexpected ones have a traceback."""
     queue = ObservedQueue(FakeClock(), Backoff(0.001, 0.001))
     demo = Controller("demo", ScriptedReconcile(error), metrics=Metrics(), workers=1, queue=queue)
     queue.add(A)
-    with caplog.at_level(logging.DEBUG, logger="coder_k8s"):
+    with log_lines(logging.DEBUG) as lines:
         async with running(demo):
             await asyncio.wait_for(queue.finished.get(), 5)
-    (record,) = caplog.records
-    assert (record.name, record.levelname, record.getMessage()) == ("coder_k8s.kube.controller", level, message)
-    assert {name: record.__dict__.get(name) for name in (*DEMO, *RETRY)} == dict.fromkeys(RETRY) | about
-    assert (record.exc_info is not None) == traceback
+    (line,) = lines
+    assert (line["logger"], line["level"], line["msg"]) == ("coder_k8s.kube.controller", level, message)
+    assert {name: line.get(name) for name in (*DEMO, *RETRY)} == dict.fromkeys(RETRY) | about
+    assert line["duration"].endswith("s")
+    assert ("stack" in line) == traceback
 
 
 async def test_metrics() -> None:

@@ -1,5 +1,6 @@
 """The children of the objects of one controller."""
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -11,6 +12,8 @@ from coder_k8s.kube.apply import Applier
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
+
+log = logging.getLogger(__name__)
 
 
 class Children:
@@ -104,6 +107,7 @@ class Children:
             await self._client.delete(kind, child)
         except errors.NotFound:
             return
+        log.info("Deleted %s %s", kind.name, child.key, extra={"reason": "Deleted"})
 
     async def release(self, kind: Kind[Unstructured], owner: Object, child: Unstructured) -> None:
         """Remove the owner reference of a child."""
@@ -112,6 +116,7 @@ class Children:
         ]
         metadata = {"resourceVersion": child.metadata.resource_version, "ownerReferences": others or None}
         await self._client.merge(kind, child.key, {"metadata": metadata})
+        log.info("Removed the owner reference of %s %s", kind.name, child.key, extra={"reason": "Released"})
 
 
 def controlled_by(owner: Object, found: Unstructured | None) -> Unstructured | None:

@@ -1,11 +1,14 @@
 """The finalizers of the objects of one controller."""
 
+import logging
 from typing import Generic, TypeVar
 
 from coder_k8s.kube import finalizers
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import Kind, Object
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Object)
 
@@ -21,11 +24,19 @@ class Finalizers(Generic[T]):
 
     async def add(self, seen: T, name: str) -> T:
         """The object with the finalizer; raises `FinalizerRefused`."""
-        return self._written(await finalizers.add(self._client, self._kind, seen, name))
+        if name in seen.metadata.finalizers:
+            return seen
+        written = await finalizers.add(self._client, self._kind, seen, name)
+        log.info("Added finalizer %s", name, extra={"reason": "FinalizerAdded"})
+        return self._written(written)
 
     async def remove(self, seen: T, name: str) -> T:
         """The object without the finalizer."""
-        return self._written(await finalizers.remove(self._client, self._kind, seen, name) or seen)
+        if name not in seen.metadata.finalizers:
+            return seen
+        written = await finalizers.remove(self._client, self._kind, seen, name)
+        log.info("Removed finalizer %s", name, extra={"reason": "FinalizerRemoved"})
+        return self._written(written or seen)
 
     def _written(self, seen: T) -> T:
         self._cache.record_write(seen, self._writer)

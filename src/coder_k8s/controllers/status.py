@@ -96,23 +96,19 @@ class StatusWriter(Generic[T]):
         try:
             await self.write(seen, report, owned=frozenset())
         except CRDOutdated:  # not even conditions are stored
-            log.warning("%s", outdated, extra=self._about(key))
+            log.warning("%s", outdated)
         except StatusRejected as rejected:
             return self.report_rejection(key, rejected)
         return RECHECK.total_seconds()
 
     def report_rejection(self, key: Key, rejected: StatusRejected) -> float | None:
-        """Report it by an event, the log and a metric, because no condition can be written."""
+        """Report it by an event, which is logged, and a metric, because no condition can be written."""
         self._rejected.inc()
-        log.warning("%s", rejected, extra=self._about(key))
         seen = self._cache.get(key)
         if seen is None:
             return None
         self._recorder.record(self._kind, seen, events.STATUS_REJECTED, str(rejected))
         return REJECTED_RETRY
-
-    def _about(self, key: Key) -> dict[str, str]:
-        return {"controller": self._writer, "namespace": key.namespace, "object": key.name}
 
     async def write(self, seen: T, report: Report, owned: frozenset[str]) -> None:
         """Write what a reconcile found. Conditions of the types in `owned` that it did not report are removed."""
@@ -198,14 +194,16 @@ class StatusWriter(Generic[T]):
         raise errors.Conflict(409, "Conflict", f"the status of {seen.key} changed while it was written, {tries} times")
 
     def _announce(self, seen: T, before: Status, after: Status) -> None:
-        """Record one event when an object becomes Ready or Stalled, and none when only the message changes."""
-        for type_ in (READY, STALLED):
-            old, new = find(before.conditions, type_), find(after.conditions, type_)
-            if new is None or new.status != "True":
+        """Log each condition whose status or reason changed, with an event if the object became Ready or Stalled."""
+        for new in after.conditions:
+            old = find(before.conditions, new.type)
+            if old is not None and (old.status, old.reason) == (new.status, new.reason):
                 continue
-            if old is None or (old.status, old.reason) != (new.status, new.reason):
-                event = events.READY if type_ == READY else EventReason(new.reason, "Warning")
-                self._recorder.record(self._kind, seen, event, new.message)
+            fields = {"condition": new.type, "status": new.status, "reason": new.reason}
+            log.info("%s is %s: %s", new.type, new.status, new.message or new.reason, extra=fields)
+            if new.type in (READY, STALLED) and new.status == "True":
+                event = events.READY if new.type == READY else EventReason(new.reason, "Warning")
+                self._recorder.record(self._kind, seen, event, new.message, logged=True)
 
 
 def _is_known(seen: CoderObject) -> bool:

@@ -1,6 +1,7 @@
 """Applies the desired state of owned objects, and writes only if it differs from the live state."""
 
 import hashlib
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -12,6 +13,8 @@ from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.comparison import contains
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured, key_of
+
+log = logging.getLogger(__name__)
 
 
 class OwnedByOther(Exception):
@@ -57,9 +60,12 @@ class Applier:
         live = cache.get(key)
         if live is None:
             try:
-                return await self._write(kind, cache, desired, owner.key, self._client.create(kind, desired))
+                created = await self._write(kind, cache, desired, owner.key, self._client.create(kind, desired))
             except errors.AlreadyExists:
                 live = await self._client.get(kind, key)  # the cache does not have it yet
+            else:
+                log.info("Created %s %s", kind.name, key, extra={"reason": "Created"})
+                return created
         if not (ours(live) if ours else live.is_controlled_by(owner)):
             raise OwnedByOther(kind, live)
         if live.deleting or self._is_applied(kind, live, desired, owner.key):
@@ -67,7 +73,9 @@ class Applier:
         if managed_fields.needs_upgrade(live.metadata, self._client.field_manager):
             await self._upgrade_managed_fields(kind, live)
         desired["metadata"]["uid"] = live.metadata.uid  # raises `Conflict` if the object was replaced
-        return await self._write(kind, cache, desired, owner.key, self._client.apply(kind, desired))
+        changed = await self._write(kind, cache, desired, owner.key, self._client.apply(kind, desired))
+        log.info("Changed %s %s", kind.name, key, extra={"reason": "Changed"})
+        return changed
 
     def forget(self, owner: Key) -> None:
         """Remove the state of the children of a deleted object."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from coder_k8s.kube import errors
+from coder_k8s.kube import errors, log_context
 from coder_k8s.kube.cache import Cache, Change
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Object
@@ -86,7 +86,7 @@ class Controller:
             key = await self.queue.get()
             self._idle.discard(worker)
             self._queue_seconds.observe(self.queue.last_wait)
-            with self._active.track_inprogress():
+            with self._active.track_inprogress(), log_context.reconciling(self.name, key):
                 await self._process(key)
             await asyncio.sleep(0)  # a reconcile without I/O must not block watches, probes and the Lease
 
@@ -98,12 +98,12 @@ class Controller:
         except errors.Throttled as error:
             self._outcome("requeue_after")
             self.queue.add_after(key, max(error.after, MIN_THROTTLED_DELAY))
-            log.info("%s", error, extra=self._log_fields(key))
+            log.info("%s", error)
         except Exception as error:
             self._errors.inc()
             self._retries.inc()
             self._outcome("error")
-            self._log_error(key, error, self.queue.retry(key))
+            self._log_error(error, self.queue.retry(key))
         else:
             self.queue.forget(key)
             if requeue_after is not None:
@@ -119,12 +119,9 @@ class Controller:
         self._adds.inc()
         self.queue.add(key, high_priority=high_priority)
 
-    def _log_fields(self, key: Key) -> dict[str, str]:
-        return {"controller": self.name, "namespace": key.namespace, "object": key.name}
-
-    def _log_error(self, key: Key, error: Exception, delay: float) -> None:
+    def _log_error(self, error: Exception, delay: float) -> None:
         """Log an expected error as one line, and an unexpected one with its traceback."""
-        fields = self._log_fields(key) | {"retry_in": f"{delay:.2f}s"}
+        fields = {"retry_in": f"{delay:.2f}s"}
         if isinstance(error, errors.Conflict | errors.NotLeading):
             log.debug("%s", error, extra=fields)
         elif isinstance(error, errors.KubeError):

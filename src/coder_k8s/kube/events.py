@@ -85,6 +85,11 @@ class EventCorrelator:
         """When the next event is due, if one is queued."""
         return self._queue[0][0] if self._queue else None
 
+    def is_repeat(self, key: EventKey, now: datetime) -> bool:
+        """Return whether the event continues a series."""
+        series = self._series.get(key)
+        return series is not None and now - series.last <= WINDOW
+
     def record(self, key: EventKey, now: datetime) -> str | None:
         """Queue an event; return the reason if it is dropped."""
         self._clean_up(now)
@@ -182,12 +187,23 @@ class Recorder:
         return not self._writing and (due is None or due > self._now())
 
     def record(
-        self, kind: Kind[Any], regarding: Object, reason: EventReason, note: str, action: str = "Reconcile"
+        self,
+        kind: Kind[Any],
+        regarding: Object,
+        reason: EventReason,
+        note: str,
+        action: str = "Reconcile",
+        *,
+        logged: bool = False,
     ) -> None:
-        """Queue an event about an object."""
+        """Queue an event about an object, and log it unless the caller has logged it or it is a repeat."""
         uid, note = regarding.metadata.uid, _truncate(note)
         key = EventKey(kind.api_version, kind.name, regarding.key, uid, reason.type, str(reason), note, action)
-        if reason_dropped := self._correlator.record(key, self._now()):
+        now = self._now()
+        if not logged and not self._correlator.is_repeat(key, now):
+            level = logging.WARNING if key.type == "Warning" else logging.INFO
+            log.log(level, "%s", note, extra={"reason": key.reason})
+        if reason_dropped := self._correlator.record(key, now):
             self._drop(reason_dropped)
         self._recorded.set()
 
@@ -217,8 +233,7 @@ class Recorder:
         try:
             await self._send(series)
         except errors.KubeError as error:
-            note = f" ({key.note})" if key.type == "Warning" else ""  # nothing else may report it
-            log.warning("cannot write event %s of %s%s: %s", key.reason, key.regarding, note, error)
+            log.warning("cannot write event %s of %s: %s", key.reason, key.regarding, error)
             self._drop("failed")
         except asyncio.CancelledError:
             self._correlator.requeue(series)

@@ -96,7 +96,7 @@ class Retirement:
             if waiting and await self._in_use(coderd, key):
                 return Waiting(key)
             await self._children.confirm(provisioner)  # the name of a key that retired may be in use again
-            deleted = await self._delete_owned(provisioner, coderd, key)
+            await self._delete_owned(provisioner, coderd, key)
         except coderd_errors.RateLimited:
             raise
         except coderd_errors.Unavailable:
@@ -109,10 +109,6 @@ class Retirement:
         except coderd_errors.CoderdError as refusal:
             self._not_deleted(provisioner, key, str(refusal))
             return Waiting(key)
-        if deleted:
-            self._recorder.record(
-                PROVISIONER, provisioner, events.PROVISIONER_KEY_RETIRED, f"key {key.name} is deleted"
-            )
         return None
 
     async def _hidden(
@@ -170,8 +166,8 @@ class Retirement:
             return str(trouble), False
         return "", True
 
-    async def _delete_owned(self, provisioner: CoderProvisioner, coderd: Coderd, key: RetiringKey) -> bool:
-        """Delete a key if it is there and belongs to this object; whether it was.
+    async def _delete_owned(self, provisioner: CoderProvisioner, coderd: Coderd, key: RetiringKey) -> None:
+        """Delete a key if it is there and belongs to this object.
 
         The list decides that: coderd deletes by name, and answers "not found" also to a user who may not see the key.
         """
@@ -179,9 +175,10 @@ class Retirement:
         stored = await coderd.provisioner_keys(organization)
         found = records.found(key, stored)
         if found is None or not await self._is_owned(provisioner, coderd, key, found, stored):
-            return False
+            return
         await coderd.delete_provisioner_key(organization, found.name)
-        return True
+        note = f"key {found.name} is deleted"
+        self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_RETIRED, note)
 
     async def _is_owned(
         self,
