@@ -1,4 +1,4 @@
-"""A control plane with a provisioner and a workspace proxy, as one file would hold them, and all three controllers."""
+"""A control plane with a provisioner and a workspace proxy in one namespace, and all three controllers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ FIRST, LAST = KINDS, tuple(reversed(KINDS))
 
 
 class CombinedNamespace(PlaneNamespace):
-    """The file, the namespace that it is applied to, and Coder with its database."""
+    """A namespace with the three objects, and Coder with its database."""
 
     builders: tuple[Builder, ...] = BUILDERS
     children_kinds = tuple(kind for kind in controlplane.wiring.CHILDREN if kind is not HTTP_ROUTE)
@@ -55,7 +55,7 @@ class CombinedNamespace(PlaneNamespace):
         self.env = env(database.url)
 
     async def run_operator(self, at: int, *, before: bool) -> list[str] | None:
-        """Run an operator until all objects are gone, or it crashes at a request; the requests unless it crashed."""
+        """Run an operator until all objects are deleted, or it crashes; returns the requests unless it crashed."""
         crash_point = CrashPoint()
         crash_point.crash_at(at, before=before)
         operator = self.operator(interceptor=crash_point)
@@ -71,7 +71,7 @@ class CombinedNamespace(PlaneNamespace):
             await operator.kill()
 
     async def apply(self) -> None:
-        """Make all three objects, and wait until they are ready."""
+        """Create all three objects, and wait until they are ready."""
         plane = {"controlPlaneRef": {"name": "demo"}}
         specs = ({"extraEnv": self.env, "operatorAccess": self.access}, plane, plane)
         for (kind, name), spec in zip(KINDS, specs, strict=True):
@@ -86,7 +86,7 @@ class CombinedNamespace(PlaneNamespace):
         return bool(made[0].status.provisioner_key_id and made[1].status.proxy_id)
 
     async def become_ready(self, operator: Operator) -> None:
-        """Let daemons and proxy connect, and time pass until that is noticed."""
+        """Connect daemons and proxy, and advance the clock until that is noticed."""
         key = (await self.find(PROVISIONER, "build")).status.provisioner_key_name
         self.state.connect_daemon("build-0", key)
         self.state.set_proxy("sydney", "ok")
@@ -104,7 +104,7 @@ class CombinedNamespace(PlaneNamespace):
         return True
 
     async def later(self, **spans: float) -> None:
-        """Let time pass since now, by which the API server goes, and the operator look at all objects."""
+        """Set the clock to a time after now, and let the operator reconcile all objects."""
         self.clock.time = datetime.now(UTC) + timedelta(**spans)
         for kind, name in KINDS:
             with suppress(errors.NotFound):
@@ -115,12 +115,12 @@ class CombinedNamespace(PlaneNamespace):
             await self.delete(kind, name)
 
     async def all_gone(self, *kinds: tuple[Kind[Any], str], within: float = 15) -> None:
-        """Wait until these objects are gone, or all three."""
+        """Wait until these objects, or all three, are deleted."""
         for kind, name in kinds or KINDS:
             await self.gone(kind, name, within)
 
     async def collect(self) -> None:
-        """Remove what had an owner, as Kubernetes does."""
+        """Delete objects whose owner is deleted, like garbage collection."""
         await collect_garbage(self.client, await self.children())
 
     async def is_accepted(self, token: str) -> bool:
@@ -132,7 +132,7 @@ class CombinedNamespace(PlaneNamespace):
         return True
 
     async def left(self) -> set[str]:
-        """What works in Coder: keys, registrations and tokens."""
+        """The keys, registrations and tokens in Coder."""
         return {*self.state.keys, *self.state.proxies, *(name for _, name in await operator_tokens(self.database))}
 
     async def assert_nothing_left(self, token: str) -> None:
@@ -143,16 +143,16 @@ class CombinedNamespace(PlaneNamespace):
     async def notes(self, reason: str, name: str) -> list[str]:
         return [each["note"] for each in await self.events(reason, name)]
 
-    async def tear_down(self) -> None:
-        """Begin to delete the namespace; a test plays the controller that empties it."""
+    async def delete_namespace(self) -> None:
+        """Start the deletion of the namespace; the test deletes its content."""
         await objects.delete(self.client, NAMESPACE, Key("", self.namespace))
 
-    async def drop_secrets(self) -> None:
+    async def delete_secrets(self) -> None:
         for secret in await objects.list_all(self.client, SECRET, self.namespace):
             await self.client.delete(SECRET, secret, unchanged=False)
 
     async def stay_idle(self, operator: Operator, seconds: float = 0.5) -> None:
-        """Give the operator time for what it should not do."""
+        """Wait long enough for an unexpected action of the operator."""
         await operator.wait_idle()
         await asyncio.sleep(seconds)
         await operator.wait_idle()
@@ -162,7 +162,7 @@ class CombinedNamespace(PlaneNamespace):
 async def combined_namespace(
     admin: Path, operator: Path, namespace: str, database: CoderdDatabase
 ) -> AsyncIterator[CombinedNamespace]:
-    clock = Clock.at_present()  # by which the API server says when an object was deleted
+    clock = Clock.at_present()  # the clock of deletion timestamps
     async with plane_namespace(admin, operator, namespace, database_url=database.url, clock=clock) as place:
         place.coderd.state.install_license()
         yield CombinedNamespace(place, database)

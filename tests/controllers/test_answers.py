@@ -1,4 +1,4 @@
-"""How long an answer of coderd is valid, and for whom."""
+"""The cache of coderd's answers."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ def answers(time: Time) -> AnswerCache[str]:
     return AnswerCache(time, Backoff(2.0, 120.0, lambda: 1.0))
 
 
-def test_an_answer_belongs_to_what_was_asked_about(answers: AnswerCache[str]) -> None:
+def test_an_answer_is_valid_for_its_subject(answers: AnswerCache[str]) -> None:
     assert answers.keep(KEY, "this", "yes", 60) == "yes"
     assert answers.get(KEY, "this") == "yes"
     assert answers.get(KEY, "that") is None
@@ -54,7 +54,7 @@ def test_an_answer_is_valid_to_its_last_moment(answers: AnswerCache[str], time: 
     assert answers.left(KEY) == 0
 
 
-def test_an_answer_that_is_forgotten(answers: AnswerCache[str]) -> None:
+def test_forgotten_answer(answers: AnswerCache[str]) -> None:
     answers.forget(KEY)
     answers.fail(KEY, "", "no", Recheck.BACKOFF)
     answers.forget(KEY)
@@ -76,7 +76,7 @@ def test_an_answer_that_is_forgotten(answers: AnswerCache[str]) -> None:
 def test_how_long_an_error_is_valid(
     answers: AnswerCache[str], time: Time, recheck: Recheck, retry_after: float, expected: list[float]
 ) -> None:
-    """Whatever it is about; a success resets the back-off."""
+    """For any subject; a success resets the back-off."""
     for _ in range(2):
         waits = []
         for number, _ in enumerate(expected):
@@ -94,7 +94,7 @@ def test_the_steady_interval_is_that_of_the_cache(time: Time) -> None:
 
 
 def test_memory_is_bounded(answers: AnswerCache[str], time: Time) -> None:
-    """A back-off outlives its last wait, so that it goes on; what is not asked for any more goes."""
+    """A back-off stays for a while after it ends, so that it can increase; unused entries are removed."""
     for number in range(100):
         answers.keep(number, "", "yes", 60)
         time.advance(60)
@@ -106,7 +106,7 @@ def test_memory_is_bounded(answers: AnswerCache[str], time: Time) -> None:
 
 
 class Server:
-    """Answers questions when it is told to, and counts them."""
+    """Responds when the test releases it, and counts requests."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -124,7 +124,7 @@ class Server:
         return number
 
 
-async def test_a_shared_question_is_asked_once(answers: AnswerCache[str], time: Time) -> None:
+async def test_a_shared_question_has_one_request(answers: AnswerCache[str], time: Time) -> None:
     server = Server()
     assert await asyncio.gather(*(answers.fetch("q", server.ask, MINUTE) for _ in range(9))) == [1] * 9
     time.advance(59)
@@ -148,7 +148,7 @@ async def test_a_shared_question_is_asked_once(answers: AnswerCache[str], time: 
 async def test_an_error_is_shared(
     answers: AnswerCache[str], time: Time, error: CoderdError, retry: float, valid: float
 ) -> None:
-    """With those that wait for the request, and for a time with those that come later."""
+    """With the callers that wait for the request, and for a time with later ones."""
     server = Server()
     server.error = error
 

@@ -1,4 +1,4 @@
-"""Children are let go as they were found: what others say of them stays."""
+"""Release of children, and dry runs."""
 
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
@@ -56,7 +56,7 @@ async def test_a_child_that_is_released_and_had_no_other_owner_has_none(client: 
     assert "ownerReferences" not in (await client.get(SERVICE_ACCOUNT, account.key)).manifest["metadata"]
 
 
-async def test_an_owner_that_came_meanwhile_is_not_overlooked(client: Client, namespace: str) -> None:
+async def test_a_concurrent_owner_reference_is_a_conflict(client: Client, namespace: str) -> None:
     ours, theirs = [await make_owner(client, namespace, name) for name in ("ours", "theirs")]
     account = await make_account(client, namespace, reference(ours, controller=True))
     both = [reference(ours, controller=True), reference(theirs)]
@@ -69,7 +69,7 @@ async def test_an_owner_that_came_meanwhile_is_not_overlooked(client: Client, na
 
 
 async def test_a_dry_run_changes_nothing(client: Client, namespace: str) -> None:
-    """It is refused as the write would be, and makes nothing when it passes."""
+    """It is rejected like the write, and writes nothing if it is accepted."""
     children = Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE)
     key = Key(namespace, "demo")
     await children.dry_run(SERVICE_ACCOUNT, {"metadata": {"namespace": namespace, "name": "demo"}})
@@ -83,9 +83,9 @@ async def test_a_dry_run_changes_nothing(client: Client, namespace: str) -> None
 
 
 @pytest.mark.parametrize(("message", "refused"), [("does not support dry run", False), ("not today", True)])
-async def test_a_webhook_that_cannot_dry_run_refuses_nothing(message: str, refused: bool) -> None:
-    said = {"kind": "Status", "code": 400, "reason": "BadRequest", "message": f'admission webhook "w" {message}'}
-    async with Api(say(said, 400)) as api, Http(api.config, "tests", Metrics()) as http:
+async def test_a_webhook_without_dry_run_rejects_nothing(message: str, refused: bool) -> None:
+    status = {"kind": "Status", "code": 400, "reason": "BadRequest", "message": f'admission webhook "w" {message}'}
+    async with Api(say(status, 400)) as api, Http(api.config, "tests", Metrics()) as http:
         client = Client(http, "tests")
         children = Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE)
         with pytest.raises(errors.Invalid) if refused else nullcontext():

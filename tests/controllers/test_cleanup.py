@@ -1,4 +1,4 @@
-"""A control plane that is deleted is held until nothing of it, its provisioners and its proxies works in Coder."""
+"""A control plane that is being deleted stays until all its credentials in Coder are revoked."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -25,7 +25,7 @@ from .combined import FIRST, LAST, LEAKS, CombinedNamespace, all_three, combined
 
 __all__ = ["all_three", "database"]
 
-GOING, STAYING = Dependent("CoderProvisioner a", deleting=True), Dependent("CoderProvisioner b", deleting=False)
+DELETING, REMAINING = Dependent("CoderProvisioner a", deleting=True), Dependent("CoderProvisioner b", deleting=False)
 
 
 @pytest.mark.parametrize(
@@ -33,12 +33,12 @@ GOING, STAYING = Dependent("CoderProvisioner a", deleting=True), Dependent("Code
     [
         ([], 0, 0),
         ([], 1000, 0),
-        ([GOING], 0, 300),
-        ([GOING, STAYING], 100, 200),
-        ([GOING], 300, 0),
-        ([STAYING], 0, 30),
-        ([STAYING], 20, 10),
-        ([STAYING], 30, 0),
+        ([DELETING], 0, 300),
+        ([DELETING, REMAINING], 100, 200),
+        ([DELETING], 300, 0),
+        ([REMAINING], 0, 30),
+        ([REMAINING], 20, 10),
+        ([REMAINING], 30, 0),
     ],
 )
 def test_for_how_long_a_control_plane_waits(left: list[Dependent], seconds: float, expected: float) -> None:
@@ -63,7 +63,7 @@ async def test_delete_and_apply_again(all_three: CombinedNamespace, order: Any) 
         assert await all_three.token() not in ("", token)
 
 
-async def test_all_objects_of_the_category_at_once(
+async def test_all_objects_of_the_category_are_deleted_at_once(
     all_three: CombinedNamespace, cluster: ClusterAccess, tmp_path: Path
 ) -> None:
     async with all_three.operator():
@@ -82,7 +82,7 @@ async def test_all_objects_of_the_category_at_once(
         await all_three.assert_nothing_left(token)
 
 
-async def test_a_control_plane_is_held_with_its_pods(all_three: CombinedNamespace) -> None:
+async def test_a_control_plane_is_kept_with_its_pods(all_three: CombinedNamespace) -> None:
     async with all_three.operator() as operator:
         await all_three.apply()
         token = await all_three.token()
@@ -101,7 +101,7 @@ async def test_a_control_plane_is_held_with_its_pods(all_three: CombinedNamespac
         await all_three.assert_nothing_left(token)
 
 
-async def test_a_paused_control_plane_still_serves_its_provisioners(all_three: CombinedNamespace) -> None:
+async def test_a_paused_control_plane_waits_for_its_provisioners(all_three: CombinedNamespace) -> None:
     async with all_three.operator() as operator:
         await all_three.apply()
         token = await all_three.token()
@@ -116,8 +116,8 @@ async def test_a_paused_control_plane_still_serves_its_provisioners(all_three: C
         await all_three.assert_nothing_left(token)
 
 
-async def test_objects_that_stay_are_not_waited_for_long(all_three: CombinedNamespace) -> None:
-    """They get nothing new from a control plane that is being deleted, and go on with the next one."""
+async def test_objects_that_are_not_deleted_delay_it_shortly(all_three: CombinedNamespace) -> None:
+    """They get no new keys from a control plane that is being deleted, and continue with the next one."""
     async with all_three.operator() as operator:
         await all_three.apply()
         token = await all_three.token()
@@ -137,7 +137,7 @@ async def test_objects_that_stay_are_not_waited_for_long(all_three: CombinedName
         assert {name: key.id for name, key in all_three.state.keys.items()} == keys
 
 
-async def test_what_is_left_of_a_control_plane_that_is_gone_is_named(all_three: CombinedNamespace) -> None:
+async def test_keys_left_at_a_deleted_control_plane_are_reported(all_three: CombinedNamespace) -> None:
     async with all_three.operator():
         await all_three.apply()
         await all_three.delete(CONTROL_PLANE, "demo")
@@ -151,7 +151,7 @@ async def test_what_is_left_of_a_control_plane_that_is_gone_is_named(all_three: 
 
 
 @pytest.mark.parametrize("back", [True, False])
-async def test_coderd_that_is_down(all_three: CombinedNamespace, back: bool) -> None:
+async def test_coderd_is_down(all_three: CombinedNamespace, back: bool) -> None:
     async with all_three.operator() as operator:
         await all_three.apply()
         token = await all_three.token()
@@ -173,7 +173,7 @@ async def test_coderd_that_is_down(all_three: CombinedNamespace, back: bool) -> 
         assert "sydney" in await all_three.note("WorkspaceProxyLeaked", "sydney")
 
 
-async def test_a_database_that_is_down(all_three: CombinedNamespace) -> None:
+async def test_the_database_is_down(all_three: CombinedNamespace) -> None:
     async with all_three.operator() as operator:
         await all_three.apply()
         await all_three.delete_all(FIRST[1:])
@@ -193,7 +193,7 @@ async def allow_connections(all_three: CombinedNamespace, allowed: str) -> None:
     await all_three.database.server.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS {allowed}")
 
 
-async def test_an_operator_that_is_restarted_in_the_middle(all_three: CombinedNamespace) -> None:
+async def test_the_operator_restarts_during_the_deletion(all_three: CombinedNamespace) -> None:
     async with all_three.operator():
         await all_three.apply()
         token = await all_three.token()
@@ -207,16 +207,16 @@ async def test_an_operator_that_is_restarted_in_the_middle(all_three: CombinedNa
 
 
 @pytest.mark.parametrize("secrets", ["stay", "are gone"])
-async def test_a_namespace_that_is_torn_down(
+async def test_the_namespace_is_deleted(
     all_three: CombinedNamespace, secrets: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nothing waits for what cannot be had any more. No event is accepted there, so the log names what is left."""
+    """The deletion does not wait for a deleted coderd. No event is accepted there, so the log names what is left."""
     async with all_three.operator() as operator:
         await all_three.apply()
         token = await all_three.token()
-        await all_three.tear_down()
+        await all_three.delete_namespace()
         if secrets == "are gone":
-            await all_three.drop_secrets()
+            await all_three.delete_secrets()
             all_three.state.set(cut=True)
         await all_three.delete_all()
         await all_three.all_gone()
@@ -227,11 +227,11 @@ async def test_a_namespace_that_is_torn_down(
         await eventually(lambda: operator.runtime.recorder.idle)
         lines = [line.getMessage() for line in caplog.records if "Leaked" in getattr(line, "reason", "")]
         named = {"build": "key build", "sydney": "workspace proxy sydney"}
-        assert {name for name, words in named.items() if any(words in line for line in lines)} == left
+        assert {name for name, text in named.items() if any(text in line for line in lines)} == left
 
 
 async def test_the_secret_of_the_database_is_deleted_too(all_three: CombinedNamespace) -> None:
-    """As with one file that holds all: coderd still has the database, and revokes the token itself."""
+    """coderd still has its connection to the database, and revokes the token."""
     await all_three.put_secret("database", url=all_three.database.url)
     reference = {"secretKeyRef": {"name": "database", "key": "url"}}
     all_three.env = [{"name": CONNECTION_URL, "valueFrom": reference}]
@@ -244,8 +244,8 @@ async def test_the_secret_of_the_database_is_deleted_too(all_three: CombinedName
         await all_three.assert_nothing_left(token)
 
 
-async def test_the_finalizer_is_there_only_while_it_is_needed(all_three: CombinedNamespace) -> None:
-    """With a given token, provisioners and proxies are all that there is to wait for."""
+async def test_the_finalizer_exists_only_while_it_is_needed(all_three: CombinedNamespace) -> None:
+    """With a given token, the deletion waits only for provisioners and proxies."""
     await all_three.put_secret("given", token=all_three.state.token)
     all_three.access = {"tokenSecretRef": {"name": "given"}}
     async with all_three.operator():
@@ -255,7 +255,7 @@ async def test_the_finalizer_is_there_only_while_it_is_needed(all_three: Combine
         await eventually(lambda: is_free(all_three))
         await all_three.delete(CONTROL_PLANE, "demo")
         await all_three.all_gone()
-    assert await all_three.is_accepted(all_three.state.token), "it is not the operator's to revoke"
+    assert await all_three.is_accepted(all_three.state.token), "the operator did not create it"
 
 
 async def is_free(all_three: CombinedNamespace) -> bool:
@@ -277,7 +277,7 @@ async def test_a_service_of_another_owner_gets_no_token(all_three: CombinedNames
 
 
 async def test_foreground_deletion_ends(full_cluster: FullCluster, tmp_path: Path, database: CoderdDatabase) -> None:
-    """Garbage collection takes Secrets and pods first: what cannot be deleted any more is named."""
+    """Garbage collection deletes Secrets and pods first; an event names what is left."""
     full_cluster.kubectl("create", "namespace", "foreground")
     operator = write_operator_kubeconfig(full_cluster, tmp_path / "kubeconfig")
     async with combined_namespace(full_cluster.kubeconfig, operator, "foreground", database) as made, made.operator():

@@ -1,4 +1,4 @@
-"""The bound of a cleanup limits attempts: time in which no operator tried does not count."""
+"""The time limit of a cleanup counts only while an operator runs."""
 
 from datetime import UTC, datetime, timedelta
 from typing import cast
@@ -20,7 +20,7 @@ __all__ = ["all_three", "database"]
 
 DELETED = datetime(2026, 3, 1, tzinfo=UTC)
 NO_CLIENT = cast("Client", None)
-"""The age of a deletion needs none."""
+"""Not used for the age of a deletion."""
 
 
 def deleted(uid: str, at: datetime | None = DELETED) -> CoderWorkspaceProxy:
@@ -51,7 +51,7 @@ def test_age_counts_from_the_first_attempt(clock: Clock, first: float, now: floa
     assert cleanup.age(going) == timedelta(minutes=age)
 
 
-def test_an_object_that_stays_has_no_age(clock: Clock) -> None:
+def test_an_object_that_is_not_deleted_has_no_age(clock: Clock) -> None:
     staying = deleted("a", at=None)
     cleanup = Cleanup(NO_CLIENT, clock)
     cleanup.age(staying)

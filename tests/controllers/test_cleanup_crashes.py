@@ -1,4 +1,4 @@
-"""Whatever request of a deletion is the last before a crash, the next operator leaves nothing in Coder."""
+"""A crash at any request of a deletion leaves nothing in Coder after the next operator ran."""
 
 import pytest
 
@@ -10,7 +10,7 @@ __all__ = ["all_three", "database"]
 
 
 async def crash(all_three: CombinedNamespace, at: int, *, before: bool) -> bool:
-    """Crash at a request of the deletion, and let the next operator end it; whether there was such a request."""
+    """Crash at a request of the deletion, and let the next operator complete it; False if there was no such request."""
     async with all_three.operator() as operator:
         await all_three.apply()
         await operator.wait_idle()
@@ -25,13 +25,13 @@ async def crash(all_three: CombinedNamespace, at: int, *, before: bool) -> bool:
 
 
 @pytest.mark.parametrize(("at", "before"), [(2, False), (5, True)])
-async def test_some_crashes_in_the_middle_are_survived(all_three: CombinedNamespace, at: int, before: bool) -> None:
+async def test_some_crashes_during_a_deletion(all_three: CombinedNamespace, at: int, before: bool) -> None:
     assert await crash(all_three, at, before=before)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
-async def test_every_crash_in_the_middle_is_survived(all_three: CombinedNamespace) -> None:
+async def test_every_crash_during_a_deletion(all_three: CombinedNamespace) -> None:
     at = 1
     while await crash(all_three, at, before=True) and await crash(all_three, at, before=False):
         at += 1

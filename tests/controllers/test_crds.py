@@ -1,4 +1,4 @@
-"""CRDs that are older than the operator: nothing is done that their status could not remember."""
+"""CRDs that are older than the operator: no action is taken that their status cannot record."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -27,7 +27,7 @@ WHILE = RECHECK.total_seconds()
 
 
 class Changing:
-    """A cluster whose CRDs change under the operator."""
+    """A cluster whose CRDs change while the operator runs."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -44,7 +44,7 @@ class Changing:
         self._install(kind, definition(kind), field, known=True)
 
     def _install(self, kind: Kind[Any], crd: Manifest, field: str, *, known: bool) -> None:
-        """Returns when the API server goes by it."""
+        """Install a CRD, and wait until the API server uses it."""
         manifest = json.dumps(crd)
         self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=manifest)
         path = f"/apis/{kind.group}/{kind.version}/namespaces/{NAMESPACE}/{kind.plural}"
@@ -97,7 +97,7 @@ async def proxies(crds_that_change: Changing) -> AsyncIterator[ProxyNamespace]:
         yield made
 
 
-async def test_control_plane_gets_no_token_until_its_status_can_name_it(
+async def test_control_plane_gets_no_token_until_its_status_can_record_it(
     crds_that_change: Changing, plane: PlaneNamespace, database: CoderdDatabase
 ) -> None:
     crds_that_change.lose(CONTROL_PLANE, "operatorTokenSecretRef")
@@ -112,7 +112,7 @@ async def test_control_plane_gets_no_token_until_its_status_can_name_it(
         assert await operator_tokens(database) == []
         before = operator.write_requests()
         await operator.reconcile()
-        assert operator.write_requests() == before  # the answer holds for a minute, for all objects
+        assert operator.write_requests() == before  # the result is valid for a minute, for all objects
         crds_that_change.install(CONTROL_PLANE, "operatorTokenSecretRef")
         await operator.later(seconds=WHILE + 1)
         await plane.roll_out()
@@ -120,7 +120,7 @@ async def test_control_plane_gets_no_token_until_its_status_can_name_it(
         assert (await plane.conditions())["Stalled"][0] == "False"
 
 
-async def test_provisioner_gets_no_key_until_its_status_can_remember_those_that_retire(
+async def test_provisioner_gets_no_key_until_its_status_can_record_retiring_keys(
     crds_that_change: Changing, place: ProvisionerNamespace
 ) -> None:
     crds_that_change.lose(PROVISIONER, "retiringKeys")
@@ -136,7 +136,7 @@ async def test_provisioner_gets_no_key_until_its_status_can_remember_those_that_
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
 
 
-async def test_rotation_forgets_no_key_when_the_crds_lose_a_field_meanwhile(
+async def test_rotation_loses_no_key_if_the_crds_lose_a_field(
     crds_that_change: Changing, place: ProvisionerNamespace
 ) -> None:
     await place.make()
@@ -158,7 +158,7 @@ async def retiring(place: ProvisionerNamespace) -> list[RetiringKey]:
     return (await place.get()).status.retiring_keys
 
 
-async def test_proxy_is_not_registered_until_its_status_can_remember_it(
+async def test_proxy_is_not_registered_until_its_status_can_record_it(
     crds_that_change: Changing, proxies: ProxyNamespace
 ) -> None:
     crds_that_change.lose(WORKSPACE_PROXY, "retiringProxies")
@@ -187,7 +187,7 @@ async def test_new_crds_are_noticed_also_while_objects_are_reconciled_more_often
         assert (await plane.conditions())["Stalled"] == ("False", "Progressing")
 
 
-async def test_fields_are_tried_once_per_process_also_for_an_object_at_rest(
+async def test_fields_are_checked_once_per_process_also_in_steady_state(
     crds_that_change: Changing, plane: PlaneNamespace, database: CoderdDatabase
 ) -> None:
     await plane.make(extraEnv=env(database.url))
@@ -211,14 +211,14 @@ async def test_fields_are_tried_once_per_process_also_for_an_object_at_rest(
 
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda each: each.kind.name)
-def test_every_field_of_a_status_is_tried(resource: Any) -> None:
+def test_every_field_of_a_status_is_checked(resource: Any) -> None:
     kind: Kind[Any] = resource.kind
     [status] = [field.type for field in msgspec.structs.fields(kind.type) if field.name == "status"]
     assert set(declared(status_schema(definition(kind)))) - {"conditions"} == set(given(example(status)))
 
 
 def declared(schema: Manifest, at: str = "") -> Iterator[str]:
-    """The fields of a schema, however deep; those of a condition are not tried."""
+    """The fields of a schema at every level, except those of conditions."""
     for name, inner in schema.get("properties", {}).items():
         yield f"{at}{name}"
         if name != "conditions":

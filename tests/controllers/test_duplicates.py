@@ -1,4 +1,4 @@
-"""What Kubernetes takes twice in a list stays changeable, although server-side apply takes nothing twice."""
+"""Duplicates in lists, which Kubernetes accepts and server-side apply rejects, do not block later changes."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -17,17 +17,17 @@ from coder_k8s.controllers.provisioner.outcomes import (
 )
 from coder_k8s.controllers.workspaceproxy.outcomes import ERRORS, GIVEN_CREDENTIALS_ERRORS
 
-SAID = "in the words of coderd"
-UNAVAILABLE = errors.Unavailable(SAID)
-LIMITED = errors.RateLimited(SAID, 60)
-REDIRECTED = errors.Redirected(SAID, "https://coder.example.com")
-UNAUTHORIZED = errors.Unauthorized(SAID)
-FORBIDDEN = errors.Forbidden(SAID)
-NOT_LICENSED = errors.NotLicensed(SAID)
-NOT_SUPPORTED = errors.NotSupported(SAID)
-NOT_FOUND = errors.NotFound(SAID)
-CONFLICT = errors.Conflict(SAID)
-INVALID = errors.Invalid(SAID)
+DETAIL = "detail of coderd"
+UNAVAILABLE = errors.Unavailable(DETAIL)
+LIMITED = errors.RateLimited(DETAIL, 60)
+REDIRECTED = errors.Redirected(DETAIL, "https://coder.example.com")
+UNAUTHORIZED = errors.Unauthorized(DETAIL)
+FORBIDDEN = errors.Forbidden(DETAIL)
+NOT_LICENSED = errors.NotLicensed(DETAIL)
+NOT_SUPPORTED = errors.NotSupported(DETAIL)
+NOT_FOUND = errors.NotFound(DETAIL)
+CONFLICT = errors.Conflict(DETAIL)
+INVALID = errors.Invalid(DETAIL)
 ALL = (
     UNAVAILABLE,
     LIMITED,
@@ -48,14 +48,14 @@ class Expected(NamedTuple):
     """What an error becomes."""
 
     condition: str
-    holds: bool | None
+    status: bool | None
     reason: str
     stalled: bool
     recheck: Recheck
 
 
 def table(default: Expected, **others: Expected) -> dict[CoderdError, Expected]:
-    """One row for each error; those that are not named have the default."""
+    """One row for each error; the others have the default."""
     return {error: others.get(type(error).__name__, default) for error in ALL}
 
 
@@ -152,7 +152,7 @@ def test_explanation(explanations: Explanations, error: CoderdError, expected: E
     assert "{" not in outcome.message
     assert retry_after == (60 if error is LIMITED else 0)
     if outcome.reason not in ("NotSupported", "OrganizationNotFound", "RedirectedToAccessURL"):
-        assert SAID in outcome.message
+        assert DETAIL in outcome.message
 
 
 def test_an_error_that_looks_like_a_template_is_quoted() -> None:

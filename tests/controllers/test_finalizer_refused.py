@@ -1,4 +1,4 @@
-"""A policy that refuses finalizers: Kubernetes objects follow the spec, and nothing is made that needs a cleanup."""
+"""A policy that rejects finalizers: children follow the spec, and nothing that needs a cleanup is created."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -35,12 +35,12 @@ async def test_control_plane_is_deployed_and_gets_no_token(demo: PlaneNamespace,
         assert await operator_tokens(database) == []
         before = operator.write_requests()
         await operator.reconcile()
-        assert operator.write_requests() - before == 1, "the finalizer is tried again, and nothing else"
+        assert operator.write_requests() - before == 1, "only the finalizer is retried"
     async with demo.operator():
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
-async def test_access_of_a_control_plane_stays_as_it_was_known(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_access_of_a_control_plane_keeps_its_last_status(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await demo.make(extraEnv=env(database.url))
     async with demo.operator() as operator:
         await demo.roll_out()

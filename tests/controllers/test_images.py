@@ -1,4 +1,4 @@
-"""Images are fetched as Kubernetes itself would have it."""
+"""Pull policies are the defaults of Kubernetes."""
 
 import pytest
 

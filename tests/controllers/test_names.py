@@ -1,4 +1,4 @@
-"""Names are derived for ever: a new release must find what an old one made."""
+"""Derived names never change: a new release must find the objects of an old one."""
 
 import re
 
@@ -34,7 +34,7 @@ def test_hash_of_a_control_plane_is_in_the_names_of_roles_that_exist(namespace: 
     assert hashed(namespace, name) == expected
 
 
-def test_words_do_not_run_together() -> None:
+def test_boundaries_of_hashed_strings_count() -> None:
     assert hashed("ab", "c") != hashed("a", "bc")
 
 
@@ -67,7 +67,7 @@ def test_derived_names_fit_and_stay_names(name: str, prefix: str, suffix: str) -
 
 
 @given(NAMES, NAMES)
-def test_names_that_differ_stay_different(one: str, other: str) -> None:
+def test_different_names_stay_different(one: str, other: str) -> None:
     assert (derived(one) == derived(other)) == (one == other)
 
 

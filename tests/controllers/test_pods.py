@@ -1,4 +1,4 @@
-"""Why pods do not become ready, in one line."""
+"""The cause of pods that do not become ready."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""coderd gets one request for all that share a question."""
+"""coderd gets one request for all objects with the same question."""
 
 import asyncio
 from datetime import timedelta
@@ -18,7 +18,7 @@ ENTITLEMENTS = "/api/v2/entitlements"
 KEYS = "/api/v2/organizations/{organization}/provisionerkeys"
 
 
-async def test_one_question_for_all() -> None:
+async def test_one_request_for_all() -> None:
     clock = Clock()
     async with CoderdServer(now=clock) as server, Connections() as connections:
         server.state.install_license()
@@ -36,7 +36,7 @@ async def test_one_question_for_all() -> None:
 
 
 async def test_present() -> None:
-    """Who acts on an answer gets one that was asked for after the question."""
+    """With `max_age` 0, the answer is newer than the call."""
     clock = Clock()
     async with CoderdServer(now=clock) as server, Connections() as connections:
         server.state.install_license()
@@ -68,7 +68,7 @@ async def test_failure_is_shared() -> None:
         assert (await queries.keys(coderd, "default")).keys == []
 
 
-async def test_nothing_is_kept_for_ever() -> None:
+async def test_unused_answers_are_removed() -> None:
     clock = Clock()
     async with CoderdServer(now=clock) as server, Connections() as connections:
         server.state.install_license()
@@ -80,7 +80,7 @@ async def test_nothing_is_kept_for_ever() -> None:
         assert len(queries._answers) <= UNUSED / INTERVAL + 1
 
 
-async def test_one_user_does_not_see_with_the_eyes_of_another() -> None:
+async def test_users_do_not_share_answers() -> None:
     clock = Clock()
     async with CoderdServer(now=clock) as server, Connections() as connections:
         server.state.install_license()
@@ -91,8 +91,8 @@ async def test_one_user_does_not_see_with_the_eyes_of_another() -> None:
         assert server.state.count("GET", KEYS) == 2
 
 
-async def test_daemons_that_are_gone_hide_none_that_is_there() -> None:
-    """coderd lists no more than so many, and keeps those that are offline for days."""
+async def test_offline_daemons_do_not_hide_connected_ones() -> None:
+    """coderd limits the list, and keeps offline daemons for days."""
     clock = Clock()
     async with CoderdServer(now=clock) as server, Connections() as connections:
         server.state.install_license()
@@ -112,7 +112,7 @@ async def test_daemons_that_are_gone_hide_none_that_is_there() -> None:
         assert server.state.count("GET", DAEMONS) == 3
 
 
-async def test_entitlements_are_asked_for_every_two_minutes() -> None:
+async def test_entitlements_are_queried_every_two_minutes() -> None:
     clock = Clock()
     async with CoderdServer(now=clock) as server, Connections() as connections:
         coderd, queries = Client(connections, server.url, server.state.token), CoderdQueries(clock)
@@ -128,8 +128,8 @@ async def test_entitlements_are_asked_for_every_two_minutes() -> None:
 
 
 @pytest.mark.parametrize(("switch", "seconds"), [("failing", RETRY), ("rate_limited", 60)])
-async def test_entitlements_that_fail_are_not_asked_for_again_at_once(switch: str, seconds: float) -> None:
-    """For 30 seconds, or as long as `Retry-After` says."""
+async def test_failed_entitlements_query_is_not_repeated_at_once(switch: str, seconds: float) -> None:
+    """For 30 seconds, or for `Retry-After`."""
     clock = Clock()
     async with CoderdServer(now=clock) as server, Connections() as connections:
         coderd, queries = Client(connections, server.url, server.state.token), CoderdQueries(clock)

@@ -1,4 +1,4 @@
-"""What the reconcile of every kind does around its steps, on a real API server."""
+"""The parts of a reconcile that all kinds share, on a real API server."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -30,7 +30,7 @@ FIRST, SECOND = "coder.com/first", "coder.com/second"
 
 
 class Script(Steps[CoderControlPlane, ControlPlaneStatus]):
-    """Steps that a test chooses; `calls` lists what was called."""
+    """Steps of a test; `calls` lists the calls."""
 
     conditions = frozenset({"Available", "Exposed"})
 
@@ -81,7 +81,7 @@ class World:
         return made
 
     def show(self, *seen: CoderControlPlane) -> None:
-        """Let the cache hold what a list shows."""
+        """Put an object into the cache, like a list."""
         version = max((each.metadata.resource_version for each in seen), default="1")
         self.context.objects.replace(self.key.namespace, seen, version)
 
@@ -109,7 +109,7 @@ async def test_the_steps_decide_the_status_and_the_requeue(world: World) -> None
     assert condition(await world.live(), "Ready")["status"] == "True"
 
 
-async def test_a_condition_that_is_not_reported_goes_unless_the_report_retains_it(world: World) -> None:
+async def test_a_condition_that_is_not_reported_is_removed_unless_retained(world: World) -> None:
     await world.make()
     exposed = {"type": "Exposed", "status": "True", "reason": "Applied", "message": ""}
     status = {"conditions": [{**exposed, "lastTransitionTime": "2029-01-01T00:00:00Z"}]}
@@ -126,7 +126,7 @@ async def test_a_condition_that_is_not_reported_goes_unless_the_report_retains_i
     assert condition(await world.live(), "Exposed") == {}
 
 
-async def test_an_object_that_is_gone_is_forgotten(world: World) -> None:
+async def test_a_deleted_object_is_forgotten(world: World) -> None:
     assert await world.reconcile() is None
     assert world.script.calls == ["forget"]
 
@@ -139,7 +139,7 @@ async def test_nothing_is_done_for_a_paused_object_even_if_it_is_being_deleted(w
     assert condition(await world.live(), "Ready")["reason"] == "Paused"
 
 
-async def test_a_finalizer_goes_when_its_cleanup_is_done(world: World) -> None:
+async def test_a_finalizer_is_removed_after_its_cleanup(world: World) -> None:
     await world.make(finalizers=[SECOND, FIRST, "example.com/theirs"])
     await world.delete()
     world.script.waits = {FIRST: 5.0}
@@ -152,7 +152,7 @@ async def test_a_finalizer_goes_when_its_cleanup_is_done(world: World) -> None:
     await world.client.merge(CONTROL_PLANE, world.key, {"metadata": {"finalizers": None}})
 
 
-async def test_a_namesake_that_followed_is_not_cleaned_up(world: World) -> None:
+async def test_a_new_object_of_the_same_name_is_not_cleaned_up(world: World) -> None:
     await world.make(finalizers=[FIRST])
     await world.delete()
     await world.client.merge(CONTROL_PLANE, world.key, {"metadata": {"finalizers": None}})
@@ -187,8 +187,8 @@ async def test_rejected_status_is_reported_by_an_event_that_names_the_field_and_
     await world.recorder.flush(within=5)
     pages = [page async for page in world.client.list(EVENT, world.key.namespace)]
     [event] = [msgspec.json.decode(item) for page in pages for item in page.items]
-    words = f"The API server rejects the status of this object because of {field}. Correct this field."
-    assert (event["reason"], event["note"]) == ("StatusRejected", words)
+    message = f"The API server rejects the status of this object because of {field}. Correct this field."
+    assert (event["reason"], event["note"]) == ("StatusRejected", message)
     [family] = world.metrics.status_rejected.collect()
     assert sum(sample.value for sample in family.samples if sample.name.endswith("_total")) == 1
     assert "status" not in await world.live()

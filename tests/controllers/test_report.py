@@ -1,4 +1,4 @@
-"""The summary follows from what the steps said."""
+"""The summary of the conditions."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ SETTLED = {"Ready": (True, "AllPartsReady"), "Reconciling": (False, "Settled"), 
 
 
 def summary(report: Report) -> dict[str, tuple[bool | None, str]]:
-    return {finding.type: (finding.holds, finding.reason) for finding in report.conclude()[:3]}
+    return {finding.type: (finding.status, finding.reason) for finding in report.conclude()[:3]}
 
 
 def of(*steps: Callable[[Report], None]) -> Report:
@@ -62,7 +62,7 @@ def stall(reason: Reason) -> Callable[[Report], None]:
                 "Reconciling": (True, "RolloutInProgress"),
                 "Stalled": (False, "Progressing"),
             },
-            id="holds, but not for this generation",
+            id="True, but not for this generation",
         ),
         pytest.param(
             [add("Available", False, "NoReplicasReady"), add("Access", None, "Pending")],
@@ -104,23 +104,23 @@ def test_ready_while_no_pods_are_wanted(steps: list[Callable[[Report], None]], r
     assert summary(report)["Ready"] == ready
 
 
-def test_what_is_ready_says_so() -> None:
+def test_message_of_a_ready_object() -> None:
     report = Report()
     assert report.conclude()[0].message == "All components are ready"
     report.scaled_to_zero = True
     assert report.conclude()[0].message == "Scaled to zero"
 
 
-@pytest.mark.parametrize(("status", "holds"), [("True", True), ("False", False), ("Unknown", None), (None, None)])
-def test_condition_that_is_kept(status: Status | None, holds: bool | None) -> None:
+@pytest.mark.parametrize(("status", "expected"), [("True", True), ("False", False), ("Unknown", None), (None, None)])
+def test_retained_condition(status: Status | None, expected: bool | None) -> None:
     known = Condition(type="License", status=status or "True", reason="Old", message="old", last_transition_time=NOW)
     report = Report([known] if status else [])
     report.retain("License", reasons.SCALED_TO_ZERO, "Scaled to zero")
-    assert report.findings == [Finding("License", holds, "ScaledToZero", "Scaled to zero")]
+    assert report.findings == [Finding("License", expected, "ScaledToZero", "Scaled to zero")]
     assert summary(report) == SETTLED
 
 
-def test_every_finding_is_told_behind_the_summary_in_order() -> None:
+def test_findings_follow_the_summary_in_order() -> None:
     report = of(add("Available", True, "Serving", "1 of 1"), add("Exposed", True, "Applied"))
     assert report.conclude()[3:] == [
         Finding("Available", True, "Serving", "1 of 1"),
@@ -128,7 +128,7 @@ def test_every_finding_is_told_behind_the_summary_in_order() -> None:
     ]
 
 
-def test_the_summary_carries_the_message_of_the_culprit() -> None:
+def test_the_summary_has_the_message_of_the_first_stalled_condition() -> None:
     report = of(add("License", False, "Invalid", "coderd refused it", stalled=True))
     assert [finding.message for finding in report.conclude() if finding.type in ("Ready", "Stalled")] == [
         "coderd refused it",
@@ -136,13 +136,13 @@ def test_the_summary_carries_the_message_of_the_culprit() -> None:
     ]
 
 
-def test_the_summary_carries_the_message_of_the_first_condition_that_is_open() -> None:
+def test_the_summary_has_the_message_of_the_first_unsatisfied_condition() -> None:
     report = of(add("Available", False, "Pulling", "1 of 2"), add("License", False, "Pending", "later"))
     assert [finding.message for finding in report.conclude()[:3]] == ["1 of 2", "1 of 2", ""]
 
 
 @pytest.mark.parametrize("steps", [[], [add("Available", None, "Unknown", "not seen")], [add("Exposed", True, "Yes")]])
-def test_an_interrupt_goes_before_all_conditions(steps: list[Callable[[Report], None]]) -> None:
+def test_an_interrupt_precedes_all_conditions(steps: list[Callable[[Report], None]]) -> None:
     report = of(*steps)
     report.interrupt(reasons.UNREACHABLE, "no answer")
     assert report.conclude()[:3] == [
@@ -164,11 +164,11 @@ def test_an_interrupt_goes_before_all_conditions(steps: list[Callable[[Report], 
 )
 def test_whether_a_condition_has_a_reason(reason: Reason, types: tuple[str, ...], expected: bool) -> None:
     report = of(add("Available", True, "MinimumReplicasReady"), add("License", False, "Pending"))
-    assert report.says(reason, *types) is expected
+    assert report.has_reason(reason, *types) is expected
 
 
 @pytest.mark.parametrize(("length", "kept"), [(1, 1), (4096, 4096), (4097, 4095), (100_000, 4095)])
-def test_a_long_message_is_cut(length: int, kept: int) -> None:
+def test_a_long_message_is_shortened(length: int, kept: int) -> None:
     assert MESSAGE_LIMIT == 4096
     cut = "x" * kept + ("" if kept == length else "…")
     report = of(add("License", False, "Invalid", "x" * length, stalled=True))
@@ -176,7 +176,7 @@ def test_a_long_message_is_cut(length: int, kept: int) -> None:
     assert messages["License"] == messages["Ready"] == messages["Stalled"] == cut
 
 
-def test_the_shortest_wish_wins() -> None:
+def test_the_shortest_requeue_applies() -> None:
     report = Report()
     assert report.requeue is None
     for seconds in (30.0, 10.0, 60.0):

@@ -1,4 +1,4 @@
-"""The status write, among others who write to the same object."""
+"""Status writes, with concurrent writes by other clients."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ FOREIGN = {
     "type": "Audited",
     "status": "True",
     "reason": "Looked",
-    "message": "by somebody else",
+    "message": "by another controller",
     "lastTransitionTime": "2029-01-01T00:00:00Z",
 }
 
@@ -65,7 +65,7 @@ class Harness:
         await self.client.merge(CONTROL_PLANE, self.key, {"metadata": {"labels": {"edited": value}}})
 
     async def add_condition(self, entry: dict[str, Any]) -> CoderControlPlane:
-        """As another controller does, which keeps everything that it finds."""
+        """Add a condition like another controller, which keeps the others."""
         conditions = (await self.manifest()).get("status", {}).get("conditions", [])
         patch = {"status": {"conditions": [*conditions, entry]}}
         return await self.client.merge(CONTROL_PLANE, self.key, patch, "status")
@@ -74,7 +74,7 @@ class Harness:
         await self.writer.write(seen, report, OWNED)
 
     async def events(self) -> list[tuple[str, str]]:
-        """What was told, as often as it was."""
+        """All recorded events, repeats included."""
         await self.recorder.flush(within=5)
         events = [
             msgspec.json.decode(item) async for page in self.client.list(EVENT, self.namespace) for item in page.items
@@ -121,7 +121,7 @@ def stuck(message: str = "pod demo-1: ErrImagePull") -> Report:
     return report
 
 
-async def test_first_write_says_what_holds(harness: Harness) -> None:
+async def test_first_write(harness: Harness) -> None:
     await harness.write(await harness.create(), working(phase="Pending", url="http://demo"))
     status = (await harness.manifest())["status"]
     assert (status["observedGeneration"], status["phase"], status["url"]) == (1, "Pending", "http://demo")
@@ -135,7 +135,7 @@ async def test_first_write_says_what_holds(harness: Harness) -> None:
     assert {entry["observedGeneration"] for entry in status["conditions"]} == {1}
 
 
-async def test_what_somebody_changed_meanwhile_is_told_as_theirs_and_not_hidden_by_our_write(harness: Harness) -> None:
+async def test_concurrent_change_is_not_hidden_by_the_write(harness: Harness) -> None:
     seen = await harness.create()
     harness.cache.replace("", [seen], seen.metadata.resource_version)
     changes: list[Change[CoderControlPlane]] = []
@@ -147,7 +147,7 @@ async def test_what_somebody_changed_meanwhile_is_told_as_theirs_and_not_hidden_
     assert (ours.writer, ours.new and ours.new.spec.replicas) == ("tests", 3)
 
 
-async def test_same_again_is_no_request(harness: Harness) -> None:
+async def test_unchanged_status_sends_no_request(harness: Harness) -> None:
     await harness.write(await harness.create(), working())
     seen, before = await harness.get(), harness.requests()
     harness.now = LATE
@@ -162,7 +162,7 @@ async def test_the_write_is_in_the_cache_at_once(harness: Harness) -> None:
     assert known == await harness.get()
 
 
-async def test_transition_time_moves_only_with_the_status(harness: Harness) -> None:
+async def test_transition_time_changes_only_with_the_status(harness: Harness) -> None:
     await harness.write(await harness.create(), working())
     harness.now = LATE
     await harness.write(await harness.get(), working("still 0 of 1 pods are ready"))
@@ -172,7 +172,7 @@ async def test_transition_time_moves_only_with_the_status(harness: Harness) -> N
     assert condition(await harness.manifest(), "Available")["lastTransitionTime"] == "2030-01-02T00:00:00Z"
 
 
-async def test_own_condition_that_nobody_speaks_of_goes_and_a_foreign_one_stays(harness: Harness) -> None:
+async def test_unreported_condition_is_removed_and_a_foreign_one_kept(harness: Harness) -> None:
     report = working()
     report.add("Exposed", True, reasons.APPLIED)
     await harness.write(await harness.create(), report)
@@ -182,7 +182,7 @@ async def test_own_condition_that_nobody_speaks_of_goes_and_a_foreign_one_stays(
     assert condition(live, "Audited") == FOREIGN
 
 
-async def test_survives_an_edit_meanwhile(harness: Harness) -> None:
+async def test_concurrent_edit_is_kept(harness: Harness) -> None:
     seen = await harness.create()
     await harness.label("meanwhile")
     await harness.write(seen, working(phase="Pending"))
@@ -190,7 +190,7 @@ async def test_survives_an_edit_meanwhile(harness: Harness) -> None:
     assert (live["status"]["phase"], live["metadata"]["labels"]) == ("Pending", {"edited": "meanwhile"})
 
 
-async def test_foreign_condition_that_came_meanwhile_stays(harness: Harness) -> None:
+async def test_concurrent_foreign_condition_is_kept(harness: Harness) -> None:
     seen = await harness.create()
     await harness.add_condition(FOREIGN)
     await harness.write(seen, working())
@@ -199,7 +199,7 @@ async def test_foreign_condition_that_came_meanwhile_stays(harness: Harness) -> 
     assert condition(live, "Available")["status"] == "False"
 
 
-async def test_pause_keeps_what_came_meanwhile(harness: Harness) -> None:
+async def test_pause_keeps_concurrent_changes(harness: Harness) -> None:
     await harness.write(await harness.create(), settled())
     seen = await harness.get()
     await harness.add_condition(FOREIGN)
@@ -212,7 +212,7 @@ async def test_pause_keeps_what_came_meanwhile(harness: Harness) -> None:
     ]
 
 
-async def test_newer_generation_has_the_last_word(harness: Harness) -> None:
+async def test_status_of_a_newer_generation_is_kept(harness: Harness) -> None:
     stale = await harness.create()
     await harness.client.merge(CONTROL_PLANE, harness.key, {"spec": {"replicas": 2}})
     await harness.write(await harness.get(), working(phase="Pending"))
@@ -223,7 +223,7 @@ async def test_newer_generation_has_the_last_word(harness: Harness) -> None:
     assert await harness.events() == []
 
 
-async def test_older_generation_is_told_as_such_while_a_newer_one_waits(harness: Harness) -> None:
+async def test_status_of_an_older_generation_is_written_with_its_number(harness: Harness) -> None:
     stale = await harness.create()
     await harness.client.merge(CONTROL_PLANE, harness.key, {"spec": {"replicas": 2}})
     await harness.write(stale, settled())
@@ -232,7 +232,7 @@ async def test_older_generation_is_told_as_such_while_a_newer_one_waits(harness:
     assert {entry["observedGeneration"] for entry in live["status"]["conditions"]} == {1}
 
 
-async def test_namesake_is_left_alone(harness: Harness) -> None:
+async def test_new_object_of_the_same_name_is_not_written(harness: Harness) -> None:
     seen = await harness.create()
     await harness.client.delete(CONTROL_PLANE, seen)
     await harness.create()
@@ -241,14 +241,14 @@ async def test_namesake_is_left_alone(harness: Harness) -> None:
     assert await harness.events() == []
 
 
-async def test_object_that_is_gone_needs_no_status(harness: Harness) -> None:
+async def test_deleted_object_is_not_written(harness: Harness) -> None:
     seen = await harness.create()
     await harness.client.delete(CONTROL_PLANE, seen)
     await harness.write(seen, settled())
     assert await harness.events() == []
 
 
-async def test_events_tell_what_changed_once(harness: Harness) -> None:
+async def test_one_event_per_change(harness: Harness) -> None:
     await harness.write(await harness.create(), working())
     assert await harness.events() == []
     for report in (stuck(), stuck(), stuck("pod demo-2: CrashLoopBackOff"), settled(), settled()):
@@ -259,17 +259,17 @@ async def test_events_tell_what_changed_once(harness: Harness) -> None:
     ]
 
 
-async def break_off(harness: Harness) -> None:
-    """A pass that the API server cuts short."""
+async def interrupted_reconcile(harness: Harness) -> None:
+    """A reconcile that an error of the API server ends."""
     seen = await harness.get()
     with pytest.raises(errors.ServerError):
         async with harness.writer.report_failure(seen, StatusReport(seen.status)):
             raise errors.ServerError(500, "InternalError", "etcdserver: request timed out")
 
 
-async def test_a_pass_that_breaks_off_is_told_of_an_object_of_which_nothing_is_known(harness: Harness) -> None:
+async def test_interrupted_reconcile_is_reported_without_an_earlier_conclusion(harness: Harness) -> None:
     await harness.create()
-    await break_off(harness)
+    await interrupted_reconcile(harness)
     live = await harness.manifest()
     assert live["status"]["phase"] == "Pending"
     conditions = [condition(live, name) for name in ("Ready", "Reconciling", "Stalled")]
@@ -279,26 +279,26 @@ async def test_a_pass_that_breaks_off_is_told_of_an_object_of_which_nothing_is_k
 
 
 @pytest.mark.parametrize("verdict", [settled, stuck])
-async def test_a_pass_that_breaks_off_takes_back_no_verdict_on_this_generation(
+async def test_interrupted_reconcile_keeps_the_conclusion_of_this_generation(
     harness: Harness, verdict: Callable[[], Report]
 ) -> None:
     await harness.write(await harness.create(), verdict())
     before, events = await harness.manifest(), await harness.events()
-    await break_off(harness)
+    await interrupted_reconcile(harness)
     assert await harness.manifest() == before
     await harness.write(await harness.get(), verdict())
     assert await harness.events() == events
     await harness.client.merge(CONTROL_PLANE, harness.key, {"spec": {"replicas": 2}})
-    await break_off(harness)
+    await interrupted_reconcile(harness)
     assert condition(await harness.manifest(), "Ready")["reason"] == "Retrying"
 
 
-def test_rejection_without_a_field_has_the_words_of_who_rejects() -> None:
+def test_rejection_without_a_field_has_the_message_of_the_server() -> None:
     denial = errors.Invalid(422, "Invalid", 'admission webhook "quota.example.com" denied the request')
     assert str(StatusRejected(denial)).endswith('object: admission webhook "quota.example.com" denied the request')
 
 
-def test_a_draft_records_what_is_assigned_and_leaves_the_status_alone() -> None:
+def test_a_draft_records_assignments_and_does_not_change_the_status() -> None:
     before = ControlPlaneStatus(url="http://old", image="coder:v1")
     report = StatusReport(before)
     report.status.url = "http://new"

@@ -1,4 +1,4 @@
-"""Where a control plane is reached in the cluster."""
+"""The URLs of a control plane inside the cluster."""
 
 import pytest
 
@@ -21,7 +21,7 @@ TLS = {"secretNames": ["coder-tls"]}
     ],
 )
 def test_urls(spec: Manifest, access: str, status: str) -> None:
-    """Only the URL that people see leaves out a default port."""
+    """Only the access URL omits a default port."""
     assert (access_url(plane(**spec)), status_url(plane(**spec))) == (access, status)
 
 
@@ -34,5 +34,5 @@ def test_urls(spec: Manifest, access: str, status: str) -> None:
         ({"tls": TLS, "service": {"port": 443}}, f"http://{HOST}:80"),
     ],
 )
-def test_programs_in_the_cluster_talk_plain_http(spec: Manifest, expected: str) -> None:
+def test_api_url_uses_plain_http(spec: Manifest, expected: str) -> None:
     assert api_url(plane(**spec)) == expected

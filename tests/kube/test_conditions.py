@@ -115,7 +115,7 @@ def test_any_sequence_of_reconciles(history: list[tuple[list[Finding], int]]) ->
             if finding is None:
                 assert new == old
                 continue
-            assert (new.status, new.reason, new.message) == (finding.status, finding.reason, finding.message)
+            assert (new.is_true, new.reason, new.message) == (finding.status, finding.reason, finding.message)
             assert new.observed_generation == generation
             if old is not None and len([f for f in found if f.type == new.type]) == 1:
                 flipped = old.status != new.status

@@ -1,21 +1,22 @@
 """Answers of coderd, cached so that coderd gets a bounded number of requests.
 
-An object is reconciled whenever anything around it changes, and coderd may be slow, unreachable or rate limited.
+An object is reconciled whenever a related object changes, and coderd may be slow, unreachable or rate limited.
 `AnswerCache` serves two kinds of questions:
 
 - `fetch` is for a question that several objects share, such as the provisioner keys of an organization. One request is
-  in flight at a time, and all that wait for it share its result, an error too. The caller says how old a value may be.
-- `get`, `keep` and `fail` are for the answer about one object. It belongs to what was asked about, such as a token or a
-  version of a Secret: about anything else coderd is asked again. How long it is valid depends on the answer:
+  in flight at a time, and all callers that wait for it share its result, also an error. The caller sets the maximum
+  age of a value.
+- `get`, `keep` and `fail` are for the answer about one object. It is valid for one subject, such as a token or a
+  version of a Secret; for another one, coderd is queried again. How long it is valid depends on the answer:
 
 | answer | is valid for |
 |---|---|
-| a success | as many seconds as the caller says |
+| a success | the seconds that the caller sets |
 | an error, `Recheck.STEADY` | the steady interval of the cache: waiting does not fix it, a user does |
 | an error, `Recheck.RETRY` | 30 seconds, or `Retry-After` if that is longer, but at most 10 minutes |
 | an error, `Recheck.BACKOFF` | a time that doubles with each error in a row, with jitter |
 
-Entries that nobody asks for are removed after a while: their token or organization may never come back.
+Entries that are no longer used are removed after a while.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class Recheck(Enum):
-    """When coderd is asked again after an error."""
+    """When coderd is queried again after an error."""
 
     STEADY = auto()
     RETRY = auto()
@@ -80,7 +81,7 @@ class AnswerCache(Generic[T]):
         return len(self._entries)
 
     def get(self, key: Hashable, about: Hashable) -> T | None:
-        """The answer, if it is valid and was given about this."""
+        """The answer, if it is still valid and about this subject."""
         entry = self._entries.get(key)
         if entry is None or entry.about != about or entry.until <= self._now():
             return None
@@ -120,7 +121,7 @@ class AnswerCache(Generic[T]):
     ) -> V:
         """The answer to a shared question, from coderd if the known one is older than `max_age`.
 
-        An error is raised to all that wait for the same request, and for `retry` seconds to those that come later; for
+        An error is raised to all callers that wait for the same request, and for `retry` seconds to later ones; for
         longer if coderd sent `Retry-After`.
         """
         entry = self._entry(key)
@@ -141,9 +142,9 @@ class AnswerCache(Generic[T]):
         try:
             entry.value = await request()
         except CoderdError as error:
-            asked = min(error.after, LONGEST_RETRY) if retry and isinstance(error, RateLimited) else 0.0
+            retry_after = min(error.after, LONGEST_RETRY) if retry and isinstance(error, RateLimited) else 0.0
             entry.error, entry.failures = error, entry.failures + 1
-            entry.until = self._now() + timedelta(seconds=max(retry, asked))
+            entry.until = self._now() + timedelta(seconds=max(retry, retry_after))
             raise
         entry.error, entry.failures = None, 0
         entry.received = entry.until = self._now()
@@ -158,7 +159,7 @@ class AnswerCache(Generic[T]):
         return self._entries.setdefault(key, Entry())
 
     def _expire(self) -> None:
-        """Remove what nobody asks for."""
+        """Remove entries that are no longer used."""
         now = self._now()
         if now - self._expired < EXPIRY_INTERVAL:
             return

@@ -48,7 +48,7 @@ class Children:
         return [child for key in keys if (child := self.get(kind, key)) is not None]
 
     def labelled(self, kind: Kind[Unstructured], labels: Mapping[str, str], namespace: str = "") -> list[Unstructured]:
-        """The children of a kind that carry these labels, in any namespace or in one."""
+        """The children of a kind with these labels, in one namespace or in all."""
         index = self._caches[kind].index(_labels)
         keys: frozenset[Key] = frozenset.intersection(*(index[label] for label in labels.items()))
         here = sorted(key for key in keys if namespace in ("", key.namespace))
@@ -61,26 +61,26 @@ class Children:
         self,
         kind: Kind[Unstructured],
         owner: Object,
-        want: Manifest,
-        ours: Callable[[Unstructured], bool] | None = None,
+        desired: Manifest,
+        owned: Callable[[Unstructured], bool] | None = None,
     ) -> Unstructured:
-        """The live child, brought to `want`."""
-        return await self._applier.apply(kind, self._caches[kind], want, owner, ours)
+        """Apply the desired manifest and return the live child; `owned` replaces the check of its owner."""
+        return await self._applier.apply(kind, self._caches[kind], desired, owner, owned)
 
     def forget(self, owner: Key) -> None:
-        """Drop what is known about the children of an object that is gone."""
+        """Drop what is held in memory about the children of a deleted object."""
         self._applier.forget(owner)
 
-    async def dry_run(self, kind: Kind[Unstructured], want: Manifest) -> None:
+    async def dry_run(self, kind: Kind[Unstructured], desired: Manifest) -> None:
         """Raise the error that a write of this child would; a webhook that does not support dry run is ignored."""
         try:
-            await self._client.dry_run(kind, want)
-        except errors.Invalid as refusal:
-            if "does not support dry run" not in refusal.message:
+            await self._client.dry_run(kind, desired)
+        except errors.Invalid as error:
+            if "does not support dry run" not in error.message:
                 raise
 
     async def prune(self, kind: Kind[Unstructured], owner: Object, keep: Iterable[str]) -> None:
-        """Delete the children that the spec no longer wants."""
+        """Delete the children with other names, which the spec no longer requires."""
         kept = set(keep)
         left = [child for child in self.owned(kind, owner) if child.metadata.name not in kept and not child.deleting]
         if left:
@@ -95,12 +95,12 @@ class Children:
     async def confirm_child(self, kind: Kind[Unstructured], key: Key, beside: Object | None) -> None:
         """Raise `Conflict` unless a child is as in the cache, or missing as there.
 
-        A child that lost its labels is not in the cache; `beside` is its metadata.
+        A child that lost its labels is not in the cache; `beside` has its metadata.
         """
         await self._client.confirm(kind, key, self.get(kind, key) or beside)
 
     async def delete(self, kind: Kind[Any], child: Unstructured) -> None:
-        """Delete the object that was seen, unless it is gone or being deleted."""
+        """Delete the object with this UID, unless it is being deleted already."""
         if child.deleting:
             return
         try:

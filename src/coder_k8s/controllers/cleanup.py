@@ -1,15 +1,15 @@
-"""How long the deletion of an object waits for its keys, registrations and tokens in Coder to be removed.
+"""Limits how long the deletion of an object waits for its keys, registrations and tokens in Coder to be deleted.
 
 A cleanup that fails:
 
 | tried for | its namespace | the cleanup |
 |---|---|---|
-| less than 5 minutes | stays | is retried |
-| less than 5 minutes | is being deleted | is given up: Coder and the credentials go with the namespace |
+| less than 5 minutes | exists | is retried |
+| less than 5 minutes | is being deleted | is given up: Coder and the credentials are deleted with the namespace |
 | 5 minutes | any | is given up |
 
-What is given up is named by an event. The time counts from the deletion, or from the first attempt of this process if
-that came later: an operator that was down, or an object that was paused, has tried nothing yet.
+An event names what is left. The time counts from the deletion, or from the first attempt of this process if that is
+later: while the operator was down or the object was paused, there was no attempt.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class Cleanup:
         """With the UID of the object."""
 
     def age(self, owner: Object) -> timedelta:
-        """For how long this process has tried to clean up after an object that is deleted."""
+        """For how long this process has tried to clean up after an object that is being deleted."""
         since, now = owner.metadata.deletion_timestamp, self._now()
         if since is None:
             return timedelta()
@@ -60,9 +60,9 @@ class Cleanup:
 
     async def may_wait(self, owner: Object) -> bool:
         """Whether a cleanup that failed is tried again."""
-        return self.age(owner) < BOUND and not await self._is_torn_down(owner.metadata.namespace)
+        return self.age(owner) < BOUND and not await self._is_namespace_deleting(owner.metadata.namespace)
 
-    async def _is_torn_down(self, namespace: str) -> bool:
+    async def _is_namespace_deleting(self, namespace: str) -> bool:
         try:
             return (await self._client.get(NAMESPACE_METADATA, Key("", namespace))).deleting
         except errors.Forbidden:

@@ -58,6 +58,6 @@ class Context(Generic[T]):
         return known
 
     def forget(self, key: Key) -> None:
-        """Drop what is held in memory about an object that is gone."""
+        """Drop what is held in memory about a deleted object."""
         self.children.forget(key)
         self.cleanup.forget(key)

@@ -1,8 +1,8 @@
-"""Whether the CRDs in the cluster know every field of a status.
+"""Checks that the CRDs in the cluster have every field of a status.
 
 CRDs that are older than the operator would drop fields that it relies on, such as the keys that it has yet to delete.
-Every write is strict, so one that has such a field fails. Here all fields are tried at once by a dry run, before
-anything is done about the first object of a kind. The answer holds until the process ends or a write fails.
+Every write uses strict field validation, so one with such a field fails. A dry run tries all fields at once, before the
+first object of a kind is reconciled. The result is valid until the process ends or a write fails.
 """
 
 import asyncio
@@ -38,46 +38,46 @@ class CRDOutdated(Exception):
 
 
 class SchemaCheck(Generic[T]):
-    """What is known about the CRD of one kind; the answer is the same for all of its objects."""
+    """Checks the CRD of one kind; the result is the same for all of its objects."""
 
     def __init__(self, client: Client, kind: Kind[T], now: Callable[[], datetime]) -> None:
         self._client = client
         self._kind = kind
         self._now = now
-        self._asking = asyncio.Lock()
+        self._checking = asyncio.Lock()
         self._complete = False
         self._missing: tuple[str, ...] = ()
-        self._asked: datetime | None = None
+        self._checked: datetime | None = None
 
     async def confirm(self, seen: T) -> None:
         """Raise `CRDOutdated` unless every field can be stored. A field that is missing is tried again every minute."""
-        async with self._asking:
+        async with self._checking:
             if self._complete:
                 return
-            if self._missing and self._asked and self._now() < self._asked + RECHECK:
+            if self._missing and self._checked and self._now() < self._checked + RECHECK:
                 raise CRDOutdated(self._missing)
-            await self._ask(seen)
+            await self._check(seen)
 
     def outdated(self, fields: tuple[str, ...]) -> None:
-        """The API server has just refused a write because of these fields."""
-        self._complete, self._missing, self._asked = False, fields, self._now()
+        """Record that the API server rejected a write because of these fields."""
+        self._complete, self._missing, self._checked = False, fields, self._now()
 
-    async def _ask(self, seen: T) -> None:
+    async def _check(self, seen: T) -> None:
         patch = {"status": example(type(seen.status))}
         try:
             await self._client.merge(self._kind, seen.key, patch, "status", dry_run=True)
-        except errors.UnknownField as refusal:
-            self.outdated(refusal.fields)
-            raise CRDOutdated(refusal.fields) from None
+        except errors.UnknownField as error:
+            self.outdated(error.fields)
+            raise CRDOutdated(error.fields) from None
         except errors.NotFound:
             return
         except (errors.Invalid, errors.Forbidden):
-            pass  # a rule or a webhook rejects the object, which is asked after the fields are known
+            pass  # a validation rule or a webhook rejects the object; both run after the check of the fields
         self._complete, self._missing = True, ()
 
 
 def example(status: type[Status]) -> Manifest:
-    """A status with every field but `conditions`, which every version has, however deep."""
+    """A status with every field at every level, except `conditions`, which every version has."""
     return {name: value for name, value in _example(status).items() if name != "conditions"}
 
 

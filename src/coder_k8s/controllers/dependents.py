@@ -1,4 +1,4 @@
-"""The provisioners and workspace proxies of a control plane, and what they have in its coderd."""
+"""The provisioners and workspace proxies of a control plane that have keys or registrations in its coderd."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -35,9 +35,9 @@ def planes_of_proxy(proxy: CoderWorkspaceProxy) -> list[Key]:
 
 
 async def remaining(client: Client, plane: Key) -> list[Dependent]:
-    """The objects that have something in the coderd of a control plane, as the API server shows them now.
+    """The objects that have a key or a registration in the coderd of a control plane.
 
-    A cache may be late, and what is missed here stays in Coder for good.
+    They are listed by the API server: a cache may be outdated, and a key that is missed here stays in Coder.
     """
     return [
         *await _with_records(client, PROVISIONER, plane, PROVISIONER_FINALIZER, _provisioner_records),
@@ -51,7 +51,9 @@ async def _with_records(
     found = []
     async for page in client.list(kind, plane.namespace):
         for item in page.items:
-            with suppress(ValueError, TypeError, KeyError):  # one that cannot be read must not hold a deletion
+            with suppress(
+                ValueError, TypeError, KeyError
+            ):  # an object that cannot be decoded must not block a deletion
                 each = kind.type.decode(item)
                 if finalizer in each.metadata.finalizers and plane.name in records(each):
                     found.append(Dependent(f"{kind.name} {each.metadata.name}", each.deleting))
@@ -67,7 +69,7 @@ def _provisioner_records(provisioner: CoderProvisioner) -> list[str]:
 def _proxy_records(proxy: CoderWorkspaceProxy) -> list[str]:
     """The names of the control planes where it is registered."""
     status = proxy.status
-    return [status.control_plane_ref_name, *(made.control_plane_ref_name for made in status.retiring_proxies)]
+    return [status.control_plane_ref_name, *(proxy.control_plane_ref_name for proxy in status.retiring_proxies)]
 
 
 def _keys(owner: Object, names: Iterable[str]) -> list[Key]:

@@ -1,7 +1,7 @@
 """Fields of a status that a reconcile assigns.
 
 A draft has the type of the status, so that mypy rejects a field that does not exist. It records which fields were
-assigned: only these are written, on top of the live status. The others read as they were before.
+assigned: only these are written, on top of the live status. The other fields have their previous values.
 """
 
 from typing import Any, TypeVar, cast
@@ -12,13 +12,13 @@ S = TypeVar("S", bound=Status)
 
 
 def draft(before: S) -> S:
-    """A status to assign fields of; `before` stays as it is."""
+    """A status to assign fields of; `before` does not change."""
     return cast("S", _Draft(before))
 
 
-def assigned(made: Status) -> dict[str, Any]:
+def assigned(status: Status) -> dict[str, Any]:
     """The fields of a draft that were assigned, with their values."""
-    fields: dict[str, Any] = object.__getattribute__(made, "_assigned")
+    fields: dict[str, Any] = object.__getattribute__(status, "_assigned")
     return fields
 
 

@@ -10,16 +10,16 @@ from .report import Outcome
 
 
 class Explanation(NamedTuple):
-    """The condition that an error becomes, and when coderd is asked again."""
+    """The condition that an error becomes, and when coderd is queried again."""
 
     outcome: Outcome
     recheck: Recheck = Recheck.RETRY
     retry_after: float = 0.0
-    """Seconds, as coderd asks for them."""
+    """Seconds, from coderd's `Retry-After`."""
 
     @property
     def seconds(self) -> float:
-        """When to ask again without a back-off."""
+        """Seconds until the next request, without a back-off."""
         return STEADY if self.recheck is Recheck.STEADY else RETRY
 
 

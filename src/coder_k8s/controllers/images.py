@@ -1,13 +1,13 @@
-"""Which image pods run, and what follows from its name."""
+"""The image of pods, and its pull policy."""
 
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.kube.objects import Unstructured
 
 
 def pull_policy(image: str) -> str:
-    """When nodes fetch an image, by Kubernetes' own rule.
+    """The pull policy that Kubernetes sets by default for an image.
 
-    Kubernetes applies it only where no policy is set yet, so what it chose for one tag would stay with the next.
+    Kubernetes sets it only where no policy is set yet, so the policy of one tag would stay when the tag changes.
     """
     name, _, digest = image.partition("@")
     tag = name.rpartition("/")[2].partition(":")[2]
@@ -21,10 +21,10 @@ def followed_image(own: str, plane: CoderControlPlane, live: Unstructured | None
     |-------------------|-------------------------------------|-----------------|---------------|
     | set               | any                                 | any             | the spec's    |
     | not set           | set                                 | any             | the status's  |
-    | not set           | empty                               | exists          | stays         |
+    | not set           | empty                               | exists          | unchanged     |
     | not set           | empty                               | none            | not known yet |
 
-    The control plane's spec does not count: until its rollout is complete, coderd is older than that image.
+    The image in the control plane's spec is not used: until its rollout is complete, coderd runs an older one.
     """
     if own or plane.status.image:
         return own or plane.status.image
@@ -32,6 +32,6 @@ def followed_image(own: str, plane: CoderControlPlane, live: Unstructured | None
 
 
 def image_in(deployment: Unstructured, container: str) -> str:
-    """The image of a container, by its name: a webhook may put another one before it."""
+    """The image of a container, found by its name: a webhook may insert another container before it."""
     containers = deployment.manifest["spec"]["template"]["spec"]["containers"]
     return next((each["image"] for each in containers if each["name"] == container), "")

@@ -47,5 +47,5 @@ def paused(owner: Object) -> bool:
 
 
 def adopts(owner: Object) -> bool:
-    """Whether the object may take over what it did not create and no other object claims."""
+    """Whether the object may adopt what it did not create and no other object claims."""
     return owner.metadata.annotations.get(ADOPT) == "true"

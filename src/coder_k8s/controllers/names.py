@@ -21,7 +21,7 @@ def hashed(*parts: str) -> str:
 def derived(name: str, *, prefix: str = "", suffix: str = "", limit: int = LABEL_LIMIT) -> str:
     """A name with a prefix or suffix. A result over the limit has the name cut, followed by its hash.
 
-    The cut keeps what it ends with, also a `-` or `.`: objects of such names exist.
+    The cut name may end with `-` or `.`: objects with such names exist.
     """
     if len(prefix) + len(name) + len(suffix) <= limit:
         return prefix + name + suffix

@@ -25,7 +25,7 @@ def failing(pods: Iterable[Unstructured]) -> str:
     | has an image that cannot be pulled  | `ImagePullBackOff` and the image                   |
     | waits for another reason            | the reason and message of the kubelet              |
     | crashed before and is not ready     | `CrashLoopBackOff`, its exit code and last message |
-    | has no node                         | `Unschedulable`, and what the scheduler says       |
+    | has no node                         | `Unschedulable`, and the message of the scheduler  |
     | is just being created, or is deleted | nothing                                           |
     """
     causes = [
@@ -42,16 +42,16 @@ def failing(pods: Iterable[Unstructured]) -> str:
 
 
 def by_pod(owners: Cache[Any], component: str) -> Callable[[Unstructured], Iterable[Key]]:
-    """Which of these objects a pod belongs to, while the pod reports a cause.
+    """The object that a pod belongs to, while the pod reports a cause.
 
-    The other pods of a rollout are counted by its Deployment, whose changes are watched anyway.
+    The other pods need no watch: the Deployment counts them, and is watched.
     """
     index = owners.index(_instance)
 
     def of_pod(pod: Unstructured) -> Iterable[Key]:
         labels = pod.metadata.labels
-        ours = labels.get(COMPONENT) == component and failing([pod])
-        return index[Key(pod.metadata.namespace, labels.get(INSTANCE, ""))] if ours else []
+        relevant = labels.get(COMPONENT) == component and failing([pod])
+        return index[Key(pod.metadata.namespace, labels.get(INSTANCE, ""))] if relevant else []
 
     return of_pod
 
@@ -67,8 +67,8 @@ def _causes(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
         if container.get("ready"):
             continue
         if last and waiting.get("reason", CRASHED) == CRASHED:  # also while it runs again, so that this stays the same
-            words = (last.get("message") or last.get("reason", "")).strip()
-            yield CRASHED, f"exit code {last['exitCode']}" + (f": {words}" if words else "")
+            detail = (last.get("message") or last.get("reason", "")).strip()
+            yield CRASHED, f"exit code {last['exitCode']}" + (f": {detail}" if detail else "")
         elif waiting.get("reason") in PULL_FAILURES:
             yield UNPULLED, f'Back-off pulling image "{container["image"]}"'
         elif waiting:

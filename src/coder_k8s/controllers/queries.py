@@ -11,7 +11,7 @@ from coder_k8s.coderd.types import Entitlements, Organization, ProvisionerDaemon
 from .answers import RETRY, AnswerCache
 
 INTERVAL = timedelta(minutes=2)
-"""How old an answer may be while nothing happens."""
+"""Maximum age of an answer in steady state."""
 
 
 class CoderdQueries:
@@ -21,11 +21,11 @@ class CoderdQueries:
         self._answers = AnswerCache[Any](now)
 
     async def entitlements(self, coderd: Coderd) -> Entitlements:
-        """What the licenses allow; an error is repeated for 30 seconds before coderd is asked again."""
+        """The entitlements of the licenses; for 30 seconds after an error, coderd is not queried again."""
         return await self._answers.fetch(_entitlements(coderd), coderd.entitlements, INTERVAL, retry=RETRY)
 
     def entitlements_left(self, coderd: Coderd) -> float:
-        """For how many seconds coderd is not asked for the entitlements again."""
+        """For how many seconds coderd is not queried for the entitlements again."""
         return max(0.0, (INTERVAL - self._answers.age(_entitlements(coderd))).total_seconds())
 
     async def organization(self, coderd: Coderd, name: str, max_age: timedelta = INTERVAL) -> Organization:

@@ -28,6 +28,6 @@ class ObjectReadiness(Collector):
         for informer in self._informers:
             for each in informer:
                 ready = find(each.status.conditions, "Ready")
-                holds, reason = (ready.status == "True", ready.reason) if ready else (False, "")
-                family.add_metric((informer.kind.name, *each.key, reason), holds)
+                value, reason = (ready.status == "True", ready.reason) if ready else (False, "")
+                family.add_metric((informer.kind.name, *each.key, reason), value)
         yield family

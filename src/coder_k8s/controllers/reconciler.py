@@ -2,7 +2,7 @@
 
 | the object                          | reconcile                                                                   |
 |-------------------------------------|-----------------------------------------------------------------------------|
-| is gone                             | drops what is held in memory about it                                       |
+| does not exist                      | drops what is held in memory about it                                       |
 | is paused                           | reports that in the status, and nothing else                                |
 | is being deleted                    | runs the cleanup of each finalizer, and removes those that are done         |
 | has a CRD that lacks status fields  | reports that in the status, and nothing else                                |
@@ -46,7 +46,7 @@ class Steps(Generic[T, S]):
         return True
 
     async def forget(self, key: Key) -> None:
-        """Drop what is held in memory about an object that is gone."""
+        """Drop what is held in memory about a deleted object."""
 
 
 class Reconciler(Generic[T]):
@@ -93,7 +93,7 @@ class Reconciler(Generic[T]):
         return report.requeue
 
     async def _finalize(self, seen: T) -> float | None:
-        """Clean up for each finalizer. Another object of the same name may have followed: its own are left alone."""
+        """Clean up for each finalizer, but not for those of another object that was created with the same name."""
         waits = []
         for name in [name for name in self._kind.finalize if name in seen.metadata.finalizers]:
             await self._context.children.confirm(seen)

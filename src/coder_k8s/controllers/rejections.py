@@ -27,7 +27,7 @@ NOT_APPLICABLE = "failed to create typed patch object"
 
 
 class Rejection(NamedTuple):
-    """Why a write is rejected, and after how many seconds it is worth another attempt without a change."""
+    """Why a write is rejected, and after how many seconds it is retried without a change."""
 
     reason: reasons.Reason
     message: str

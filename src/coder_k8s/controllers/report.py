@@ -82,21 +82,21 @@ class Report:
     def retain(self, condition: str, reason: Reason, message: str) -> None:
         """Add a condition that keeps its status, Unknown if it has none, and is satisfied."""
         known = find(self.before, condition)
-        self.add(condition, known.holds if known else None, reason, message, satisfied=True)
+        self.add(condition, known.is_true if known else None, reason, message, satisfied=True)
 
     def stall(self, reason: Reason, message: str) -> None:
-        """User action is required."""
+        """Report that user action is required."""
         self._culprits.append(Finding(STALLED, True, reason, message))
 
     def interrupt(self, reason: Reason, message: str) -> None:
-        """An error ended the reconcile: the object is not Ready, whatever the conditions so far are."""
+        """Report that an error ended the reconcile: the object is not Ready, whatever its conditions are."""
         self._open.insert(0, Finding(READY, False, reason, message))
 
     def requeue_after(self, seconds: float) -> None:
-        """Reconcile again after this time; the shortest one counts."""
+        """Reconcile again after this time; the shortest time applies."""
         self.requeue = seconds if self.requeue is None else min(seconds, self.requeue)
 
-    def says(self, reason: Reason, *types: str) -> bool:
+    def has_reason(self, reason: Reason, *types: str) -> bool:
         """Whether one of these conditions has this reason."""
         return any(finding.reason == reason for finding in self.findings if finding.type in types)
 
@@ -116,7 +116,7 @@ class Report:
         if self._open:
             first = self._open[0]
             return [
-                Finding(READY, None if first.holds is None else False, first.reason, first.message),
+                Finding(READY, None if first.status is None else False, first.reason, first.message),
                 Finding(RECONCILING, True, first.reason, first.message),
                 Finding(STALLED, False, reasons.PROGRESSING),
             ]
@@ -130,7 +130,7 @@ class Report:
 
 
 class StatusReport(Report, Generic[S]):
-    """A report with the fields of a kind's own status: steps assign those that they know to `status`."""
+    """A report with the fields of a kind's own status, which steps assign to `status`."""
 
     def __init__(self, before: S) -> None:
         super().__init__(before.conditions)
@@ -140,9 +140,9 @@ class StatusReport(Report, Generic[S]):
     def fields(self) -> Mapping[str, Any]:
         return assigned(self.status)
 
-    def update(self, made: S) -> None:
-        """Take over what was assigned to another draft."""
-        for name, value in assigned(made).items():
+    def update(self, status: S) -> None:
+        """Assign the fields that were assigned to another draft."""
+        for name, value in assigned(status).items():
             setattr(self.status, name, value)
 
 

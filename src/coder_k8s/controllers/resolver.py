@@ -46,8 +46,8 @@ class CoderdResolver:
     async def with_operator_token(self, plane: CoderControlPlane) -> Coderd | None:
         """A client with the operator's token for a control plane; `None` while there is no token that works.
 
-        The token of a control plane that is being deleted is not checked any more, so it is used as it is. It is sent
-        to no Service of another owner, which for other control planes `operatorAccessReady` rules out.
+        The token of a control plane that is being deleted is no longer checked, and used as it is. It is not sent to a
+        Service of another owner; for other control planes, `operatorAccessReady` excludes that.
         """
         where = token_reference(plane)
         if where is None or not (plane.status.operator_access_ready or plane.deleting):
@@ -72,6 +72,6 @@ class CoderdResolver:
 
 
 def token_reference(plane: CoderControlPlane) -> SecretKey | None:
-    """The Secret with the operator's token; the status may still name a generated one beside a given one."""
+    """The Secret with the operator's token; the status may still name a generated one after a user provided another."""
     given = plane.spec.operator_access.token_secret_ref
     return SecretKey(name=given.name, key=given.key) if given else plane.status.operator_token_secret_ref

@@ -15,7 +15,7 @@ S = TypeVar("S", bound=Status)
 
 
 class Rollout(NamedTuple):
-    """What a Deployment reports about its pods."""
+    """The state of the pods of a Deployment, from its status."""
 
     wanted: int
     replicas: int = 0
@@ -33,7 +33,7 @@ class Rollout(NamedTuple):
     def updated_and_ready(self) -> int:
         """How many of the wanted pods run the current template and are ready.
 
-        A Deployment does not count these. Old pods are taken to be ready, so that the number is never too high.
+        A Deployment does not count these. All old pods are assumed to be ready, so the number is never too high.
         """
         old = self.replicas - self.updated
         return max(0, min(self.ready - old, self.wanted))

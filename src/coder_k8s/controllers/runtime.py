@@ -1,4 +1,4 @@
-"""What all controllers of a process share."""
+"""Shared objects of all controllers of a process."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -46,13 +46,13 @@ T = TypeVar("T", bound=CoderObject)
 class StatusRejected(Exception):
     """The API server or a webhook rejects the status of this object, perhaps because of its spec or metadata."""
 
-    def __init__(self, refusal: errors.Invalid) -> None:
-        culprits = ", ".join(sorted({field for field in refusal.fields if field != "<nil>"}))
+    def __init__(self, error: errors.Invalid) -> None:
+        fields = ", ".join(sorted({field for field in error.fields if field != "<nil>"}))
         # If the fields are known, the message of the server adds only values, and a value may be a password.
         super().__init__(
-            f"The API server rejects the status of this object because of {culprits}. Correct this field."
-            if culprits
-            else f"The API server rejects the status of this object: {refusal.message}"
+            f"The API server rejects the status of this object because of {fields}. Correct this field."
+            if fields
+            else f"The API server rejects the status of this object: {error.message}"
         )
 
 
@@ -113,10 +113,10 @@ class StatusWriter(Generic[T]):
     async def write(self, seen: T, report: Report, owned: frozenset[str]) -> None:
         """Write what a reconcile found. Conditions of the types in `owned` that it did not report are removed."""
         generation, now, findings = seen.metadata.generation, self._now(), report.conclude()
-        silent = owned - {finding.type for finding in findings}
+        unreported = owned - {finding.type for finding in findings}
 
         def changed(status: Status) -> Status:
-            conditions = merge(status.conditions, findings, generation, now, drop=silent)
+            conditions = merge(status.conditions, findings, generation, now, drop=unreported)
             return replace(status, observed_generation=generation, conditions=conditions, **report.fields)
 
         await self._patch(seen, changed)
@@ -129,18 +129,18 @@ class StatusWriter(Generic[T]):
         """
         try:
             yield
-        except errors.ServerError as trouble:
-            if not _is_known(seen):
-                report.interrupt(reasons.RETRYING, trouble.message)
+        except errors.ServerError as error:
+            if not _is_concluded(seen):
+                report.interrupt(reasons.RETRYING, error.message)
                 report.status.phase = report.status.phase or "Pending"
                 await self.write(seen, report, owned=frozenset())
             raise
 
     async def record(self, seen: T, status: Status) -> T:
-        """Write what was assigned to a draft of the status, ahead of a step that must not be taken without it.
+        """Write what was assigned to a draft of the status, before a step that requires it.
 
-        It is valid only for the object as it was seen, because the step was decided by that. A first status also says
-        that the object is not Ready.
+        Raise `Conflict` if the object has changed, because the decision for the step depends on it. The first status
+        also reports that the object is not Ready.
         """
         generation, now = seen.metadata.generation, self._now()
 
@@ -177,14 +177,14 @@ class StatusWriter(Generic[T]):
                 written = await self._cache.write(seen.key, self._writer, request)
             except errors.NotFound:
                 return None
-            except errors.UnknownField as refusal:
-                self._schema.outdated(refusal.fields)
-                raise CRDOutdated(refusal.fields) from None
-            except errors.Invalid as refusal:
-                raise StatusRejected(refusal) from None
+            except errors.UnknownField as error:
+                self._schema.outdated(error.fields)
+                raise CRDOutdated(error.fields) from None
+            except errors.Invalid as error:
+                raise StatusRejected(error) from None
             except errors.Conflict:
                 live = await self._client.get(self._kind, seen.key)
-                self._cache.record_write(live, "")  # a change by others, which our write would hide
+                self._cache.record_write(live, "")  # a change by another client, which this write would hide
                 replaced = live.metadata.uid != seen.metadata.uid
                 if replaced or live.status.observed_generation > seen.metadata.generation:
                     return None
@@ -206,7 +206,7 @@ class StatusWriter(Generic[T]):
                 self._recorder.record(self._kind, seen, event, new.message, logged=True)
 
 
-def _is_known(seen: CoderObject) -> bool:
+def _is_concluded(seen: CoderObject) -> bool:
     """Whether the object is Ready or Stalled at this generation."""
     found = [find(seen.status.conditions, type_) for type_ in (READY, STALLED)]
     current = ("True", seen.metadata.generation)

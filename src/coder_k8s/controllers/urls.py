@@ -1,4 +1,4 @@
-"""Where a control plane is, for those in the cluster."""
+"""The URLs of a control plane inside the cluster."""
 
 from coder_k8s.api import CoderControlPlane
 
@@ -8,12 +8,12 @@ def has_tls(plane: CoderControlPlane) -> bool:
 
 
 def http_port(plane: CoderControlPlane) -> int:
-    """The port of the Service behind which coderd speaks plain HTTP."""
+    """The port of the Service for plain HTTP."""
     return 80 if has_tls(plane) and plane.spec.service.port == 443 else plane.spec.service.port
 
 
 def api_url(plane: CoderControlPlane) -> str:
-    """Where the operator and the daemons talk to coderd: its certificate, if any, is for another name."""
+    """The URL for the operator and the daemons: plain HTTP, because coderd's certificate is for another host name."""
     return f"http://{_host(plane)}:{http_port(plane)}"
 
 
@@ -23,7 +23,7 @@ def status_url(plane: CoderControlPlane) -> str:
 
 
 def access_url(plane: CoderControlPlane) -> str:
-    """The URL in the cluster as coderd shows it: a default port is left out."""
+    """The URL in the cluster without a default port."""
     return status_url(plane).removesuffix(":443" if has_tls(plane) else ":80")
 
 

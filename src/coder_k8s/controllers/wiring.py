@@ -1,4 +1,4 @@
-"""How a controller is put together."""
+"""Builds controllers."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -28,21 +28,21 @@ def base_rules(kind: Kind[Any]) -> tuple[Rule, ...]:
 def controller_of(context: Context[T], steps: Steps[T, Any]) -> Controller:
     """The controller of a kind, which watches its objects and their children."""
     reconciler, runtime = Reconciler(context, steps), context.runtime
-    made = Controller(context.name, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)
-    made.watch(context.objects)
+    controller = Controller(context.name, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)
+    controller.watch(context.objects)
     for child in context.owned:
-        made.watch(context.children.cache(child), by_owner(context.kind))
-    return made
+        controller.watch(context.children.cache(child), by_owner(context.kind))
+    return controller
 
 
 def by_reference(objects: Cache[T], references: Callable[[T], Iterable[Key]]) -> Callable[[Object], Iterable[Key]]:
-    """Which objects refer to another one."""
+    """Maps an object to those that refer to it."""
     index = objects.index(references)
     return lambda other: index[other.key]
 
 
 def by_owner(kind: Kind[Any]) -> Callable[[Object], Iterable[Key]]:
-    """Which object of a kind controls a child."""
+    """Maps a child to the object of a kind that controls it."""
 
     def owner_of(child: Object) -> Iterable[Key]:
         owner = child.controller

@@ -50,11 +50,11 @@ class Applier:
         cache: Cache[Unstructured],
         desired: Manifest,
         owner: Object,
-        ours: Callable[[Unstructured], bool] | None = None,
+        owned: Callable[[Unstructured], bool] | None = None,
     ) -> Unstructured:
         """Apply the desired manifest and return the live object.
 
-        Raise `OwnedByOther` if `ours` rejects the live object. By default its controller must be the owner.
+        Raise `OwnedByOther` if `owned` rejects the live object. By default its controller must be the owner.
         """
         key, desired = key_of(desired), self._add_digest(desired)
         live = cache.get(key)
@@ -66,7 +66,7 @@ class Applier:
             else:
                 log.info("Created %s %s", kind.name, key, extra={"reason": "Created"})
                 return created
-        if not (ours(live) if ours else live.is_controlled_by(owner)):
+        if not (owned(live) if owned else live.is_controlled_by(owner)):
             raise OwnedByOther(kind, live)
         if live.deleting or self._is_applied(kind, live, desired, owner.key):
             return live

@@ -20,21 +20,18 @@ class Condition(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True
     observed_generation: int = 0
 
     @property
-    def holds(self) -> bool | None:
+    def is_true(self) -> bool | None:
+        """The status as a value; None if it is Unknown."""
         return None if self.status == "Unknown" else self.status == "True"
 
 
 class Finding(NamedTuple):
-    """The result of a reconcile for one condition; `holds` is None for status Unknown."""
+    """The result of a reconcile for one condition; the status None is Unknown."""
 
     type: str
-    holds: bool | None
+    status: bool | None
     reason: str
     message: str = ""
-
-    @property
-    def status(self) -> Status:
-        return "Unknown" if self.holds is None else "True" if self.holds else "False"
 
 
 def find(conditions: Iterable[Condition], type: str) -> Condition | None:  # noqa: A002 - the name of the API field
@@ -61,10 +58,11 @@ def merge(
 
 
 def _update(old: Condition | None, finding: Finding, generation: int, now: datetime) -> Condition:
-    unchanged = old is not None and old.status == finding.status
+    status: Status = "Unknown" if finding.status is None else "True" if finding.status else "False"
+    unchanged = old is not None and old.status == status
     return Condition(
         type=finding.type,
-        status=finding.status,
+        status=status,
         reason=str(finding.reason),  # msgspec encodes no subclass of str
         message=finding.message,
         last_transition_time=old.last_transition_time

@@ -1,4 +1,4 @@
-"""Control planes in any namespace, as an administrator of the cluster sees them."""
+"""Control planes in any namespace, written with administrator permissions."""
 
 import tempfile
 import uuid
@@ -57,7 +57,7 @@ class Administrator:
         await objects.gone(self.client, kind, key, within)
 
     async def condition(self, key: Key, type: str, reason: str, within: float = 10) -> Condition:  # noqa: A002
-        """The condition, as soon as it has this reason at the present generation."""
+        """The condition, as soon as it has this reason at the current generation."""
         return await objects.condition(self.client, CONTROL_PLANE, key, type, reason, within=within)
 
     async def not_stalled(self, key: Key) -> None:
@@ -99,7 +99,7 @@ class Administrator:
 
 @contextmanager
 def own_cluster(audit: Path) -> Iterator[Cluster]:
-    """A cluster for an operator that may see all of it, known by the kubeconfig `operator_of` it."""
+    """A cluster for an operator that watches all namespaces; `operator_of` has its kubeconfig."""
     with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder), auditing(audit)) as cluster:
         install_crds(cluster)
         write_operator_kubeconfig(cluster, operator_of(cluster))
@@ -107,7 +107,7 @@ def own_cluster(audit: Path) -> Iterator[Cluster]:
 
 
 def install_gateway_api(cluster: ClusterAccess) -> None:
-    """The definitions of the Gateway API, served when this returns: an operator looks for them only now and then."""
+    """Install the CRDs of the Gateway API, and wait until they are served: an operator checks for them only rarely."""
     cluster.kubectl("apply", "--server-side", "--filename=-", input=gateway_api.manifests())
     assert poll(lambda: serves_routes(cluster), timeout=30), "the Gateway API is not served"
 

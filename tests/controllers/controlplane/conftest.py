@@ -1,4 +1,4 @@
-"""A cluster for operators that care for all of it, and a control plane with a database."""
+"""A cluster for operators that watch all namespaces, and a control plane with a database."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +15,6 @@ __all__ = ["database", "demo"]
 
 @pytest.fixture(scope="session")
 def whole_cluster(audit: Path) -> Iterator[Cluster]:
-    """A cluster all of which belongs to the operator of the present test; one per worker that needs it."""
+    """A cluster in which the operator of the current test watches all namespaces; one per worker that needs it."""
     with own_cluster(audit) as cluster:
         yield cluster

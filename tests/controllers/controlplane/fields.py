@@ -1,4 +1,4 @@
-"""Every field of the spec: a value for it, and what the children then have and have after it is removed."""
+"""Every field of the spec: a value for it, and the fields of children while it is set and after it is removed."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -36,15 +36,15 @@ class Look(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A field, a value for it, and where that shows."""
+    """A field, a value for it, and the fields of children that follow it."""
 
     field: str
     value: Any
     looks: list[Look]
     given: Mapping[str, Any] = MappingProxyType({})
-    """Other fields without which this one means nothing."""
+    """Other fields that this one requires."""
     remove: str = ""
-    """What to remove in place of a field that its parent cannot be without."""
+    """The field to remove instead, if its parent requires this one."""
 
 
 def in_pod(field: str, value: Any, name: str = "", after: Any = NOTHING) -> Row:
@@ -268,7 +268,7 @@ NEED_CODERD = {
     "licenseSecretRef.name",
     "licenseSecretRef.key",
 }
-"""What no child shows without a coderd to talk to."""
+"""Fields without an effect on children while there is no coderd."""
 
 KUBERNETES_OWN = {"affinity", "resources", "securityContext", "podSecurityContext"}
-"""Types of Kubernetes that are passed through whole."""
+"""Kubernetes types that are passed through unchanged."""

@@ -1,4 +1,4 @@
-"""Control planes for tests, and a look at what they are made of."""
+"""Control planes for tests, and an observer of their children."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from tests.support.objects import REPLICA_COUNTS
 
 
 def manifest(namespace: str = "golden", name: str = "demo", **spec: Any) -> Manifest:
-    """What a user writes; the operator needs no way into a Coder that does not run."""
+    """The manifest of a control plane, without operator access because no Coder runs."""
     return {
         "metadata": {"namespace": namespace, "name": name},
         "spec": {"operatorAccess": {"disabled": True}, **spec},
@@ -31,21 +31,21 @@ def manifest(namespace: str = "golden", name: str = "demo", **spec: Any) -> Mani
 
 
 def plane(namespace: str = "golden", name: str = "demo", **spec: Any) -> CoderControlPlane:
-    """What the operator reads of it."""
+    """The same as the operator reads it."""
     written = manifest(namespace, name, **spec)
     written["metadata"]["uid"] = "1234"
     return msgspec.convert(written, CoderControlPlane)
 
 
 class Observer:
-    """An administrator who sees every child as soon as it changes."""
+    """Watches all children with administrator permissions."""
 
     def __init__(self, client: Client, caches: Mapping[Kind[Unstructured], Informer[Unstructured]]) -> None:
         self.client = client
         self._caches = caches
 
     def get(self, kind: Kind[Unstructured], namespace: str, name: str) -> Unstructured:
-        """A child that is there; `eventually` waits for one that is not there yet."""
+        """A child that exists; `eventually` waits for one that does not exist yet."""
         found = self._caches[kind].get(Key(namespace, name))
         assert found is not None, f"there is no {kind.name} {namespace}/{name}"
         return found
@@ -54,7 +54,7 @@ class Observer:
         return self._caches[kind].get(Key(namespace, name)) is not None
 
     def children(self) -> dict[tuple[str, Key], Unstructured]:
-        """Everything of a kind that the operator makes."""
+        """All objects of the kinds that the operator creates."""
         return {(kind.name, child.key): child for kind, cache in self._caches.items() for child in cache}
 
     def listen(self, kind: Kind[Unstructured], listener: Listener[Unstructured]) -> None:
@@ -68,8 +68,8 @@ class Observer:
 @asynccontextmanager
 async def observing(kubeconfig: Path, namespaces: Sequence[str] = ("",)) -> AsyncIterator[Observer]:
     metrics = Metrics()
-    async with Http(load(kubeconfig), "somebody", metrics) as http:
-        client = Client(http, "somebody")
+    async with Http(load(kubeconfig), "administrator", metrics) as http:
+        client = Client(http, "administrator")
         caches = {
             kind: Informer(client, kind, namespaces, metrics=metrics, optional=kind is HTTP_ROUTE) for kind in CHILDREN
         }
@@ -86,20 +86,20 @@ async def observing(kubeconfig: Path, namespaces: Sequence[str] = ("",)) -> Asyn
 
 @asynccontextmanager
 async def rolling_out(observer: Observer) -> AsyncIterator[None]:
-    """Have every Deployment report that it is rolled out, as soon as it changes: no pods run here."""
-    news = asyncio.Queue[Unstructured]()
+    """Set the status of every Deployment to rolled out as soon as it changes: no pods run here."""
+    changed = asyncio.Queue[Unstructured]()
 
     def listen(change: Change[Unstructured]) -> None:
         if change.new is not None:
-            news.put_nowait(change.new)
+            changed.put_nowait(change.new)
 
     async def roll_out() -> None:
         while True:
-            deployment = await news.get()
+            deployment = await changed.get()
             wanted = deployment.manifest["spec"]["replicas"]
             status = {"observedGeneration": deployment.metadata.generation, **dict.fromkeys(REPLICA_COUNTS, wanted)}
             if deployment.manifest.get("status") != status:
-                with suppress(errors.NotFound, errors.Conflict):  # it is gone, perhaps with another in its place
+                with suppress(errors.NotFound, errors.Conflict):  # it was deleted, and perhaps created again
                     await observer.client.merge(DEPLOYMENT, deployment.key, {"status": status}, "status")
 
     observer.listen(DEPLOYMENT, listen)

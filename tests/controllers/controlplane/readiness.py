@@ -1,4 +1,4 @@
-"""Whether a control plane tells the truth, judged from outside: by what the API server held at that moment."""
+"""Compares the status of a control plane with its Deployment as the API server stored it at that time."""
 
 from coder_k8s.kube.objects import Manifest
 from tests.support.history import version_of
@@ -8,10 +8,10 @@ from .recorded_plane import NAME, RecordedPlane
 
 
 def check_every_state(demo: RecordedPlane, *, at_once: bool = True) -> None:
-    """Every state that was ever to be seen: it looked finished only while it was, and every tool agreed.
+    """Check every recorded state: it was Ready only while the rollout was complete, and all tools agreed.
 
-    `at_once` also asks that every status says so of what is finished: true where the operator is given the time to
-    tell of one event before the next one happens.
+    `at_once` also requires that every new status reports a complete rollout, which needs an operator that has time to
+    report one change before the next one.
     """
     previous: Manifest = {}
     for plane in demo.planes.of(NAME):
@@ -26,7 +26,7 @@ def check_every_state(demo: RecordedPlane, *, at_once: bool = True) -> None:
 
 
 def serves(plane: Manifest, deployment: Manifest | None) -> bool:
-    """Whether a Deployment has rolled out completely what the spec of a control plane asks for."""
+    """Whether a Deployment has rolled out completely the spec of a control plane."""
     if deployment is None:
         return False
     spec, status = deployment["spec"], deployment.get("status", {})

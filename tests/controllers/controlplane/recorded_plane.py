@@ -32,7 +32,7 @@ class RecordedPlane(Namespace[CoderControlPlane]):
     kind = CONTROL_PLANE
     builders = (wiring.build,)
     since = 0
-    """When the pods last changed: an older status is not about that."""
+    """The resourceVersion of the last change of the pods; an older status is out of date."""
 
     def __init__(self, client: Client, kubeconfig: Path, namespace: str, planes: History, deployments: History) -> None:
         super().__init__(client, kubeconfig, Key(namespace, NAME), SystemClock())
@@ -46,13 +46,13 @@ class RecordedPlane(Namespace[CoderControlPlane]):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Operator]:
-        """The operator, idle when the block begins."""
+        """The operator, idle at the start of the block."""
         async with self.operator() as operator:
             await operator.wait_idle()
             yield operator
 
     async def deploy(self, **spec: Any) -> Manifest:
-        """Create the control plane; its Deployment, once there is a status."""
+        """Create the control plane, wait for its status, and return its Deployment."""
         await self.client.create(CONTROL_PLANE, manifest(self.namespace, **spec))
         await self.wait_until(lambda plane: "status" in plane)
         return await self.deployments.until(NAME, lambda _: True)
@@ -62,17 +62,17 @@ class RecordedPlane(Namespace[CoderControlPlane]):
         changed = await self.client.merge(CONTROL_PLANE, self.key_of(name), {"spec": spec})
         await self.wait_until(lambda plane: plane["metadata"]["generation"] >= changed.metadata.generation)
 
-    async def wait_until(self, holds: Callable[[Manifest], object]) -> Manifest:
-        return await self.planes.until(NAME, holds)
+    async def wait_until(self, condition: Callable[[Manifest], object]) -> Manifest:
+        return await self.planes.until(NAME, condition)
 
     async def waits(self, message: str) -> None:
-        """Wait until the status says what the pods wait for."""
+        """Wait until the message reports what the pods wait for."""
         state = await self.wait_until(lambda plane: condition(plane, "Available").get("message") == message)
         assert condition(state, "Ready")["status"] == "False"
         assert condition(state, "Reconciling")["status"] == "True"
 
     async def checksum_in_status(self) -> str:
-        """What the status remembers of the sources, once it does."""
+        """Wait until the status records the sources, and return the record."""
         state = await self.wait_until(lambda plane: "configChecksum" in plane.get("status", {}))
         return str(state["status"]["configChecksum"])
 
@@ -87,7 +87,7 @@ class RecordedPlane(Namespace[CoderControlPlane]):
         return checksum(live)
 
     async def pods(self, ready: int, *, total: int | None = None, updated: int | None = None, **more: Any) -> None:
-        """Say about the Deployment what its controller would, at its present generation."""
+        """Write the status of the Deployment at its current generation, like its controller."""
         live = await self.client.get(DEPLOYMENT, self.key)
         total = ready if total is None else total
         status = {

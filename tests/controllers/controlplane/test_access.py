@@ -1,4 +1,4 @@
-"""The operator's way into coderd: by a user of its own in coderd's database, or by a token that it is given."""
+"""Operator access by a system user and a token in coderd's database."""
 
 import asyncio
 from random import SystemRandom
@@ -41,7 +41,7 @@ async def test_a_fresh_database_gets_a_system_user_and_a_token(demo: PlaneNamesp
     assert secret.controller.uid == plane.metadata.uid
 
 
-async def test_a_user_of_an_earlier_operator_is_used_again(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_user_of_an_earlier_operator_is_reused(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await ensure_token(database.url, "of-another-operator", "", now=demo.clock(), rng=SystemRandom())
     await database.server.execute("UPDATE users SET status = 'suspended', rbac_roles = '{}'", database.name)
     async with demo.operator():
@@ -72,7 +72,7 @@ async def test_a_token_is_replaced_before_it_expires(
     assert names == {f"{own}-2" if kept else own}
 
 
-async def test_a_token_is_renewed_while_nothing_else_happens(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_token_renewal_is_scheduled(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
@@ -81,7 +81,7 @@ async def test_a_token_is_renewed_while_nothing_else_happens(demo: PlaneNamespac
 
 
 @pytest.mark.parametrize("content", ["", "garbage", "AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB", "\x00\n", "é-" * 40])
-async def test_a_secret_that_was_edited_is_mended(demo: PlaneNamespace, database: CoderdDatabase, content: str) -> None:
+async def test_an_edited_secret_is_restored(demo: PlaneNamespace, database: CoderdDatabase, content: str) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
@@ -89,10 +89,10 @@ async def test_a_secret_that_was_edited_is_mended(demo: PlaneNamespace, database
         first = await demo.token()
         await demo.put_secret(SECRET_NAME, token=content)
 
-        async def mended() -> bool:
+        async def restored() -> bool:
             return await demo.token() not in (first, content)
 
-        await eventually(mended)
+        await eventually(restored)
         await operator.wait_idle()
         await assert_one_token(demo, database)
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
@@ -117,9 +117,7 @@ async def test_a_token_of_another_control_plane_is_not_used(demo: PlaneNamespace
     assert not kept.new
 
 
-async def test_a_secret_that_was_deleted_comes_back_with_a_new_token(
-    demo: PlaneNamespace, database: CoderdDatabase
-) -> None:
+async def test_a_deleted_secret_is_created_with_a_new_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
@@ -171,7 +169,7 @@ async def test_disabled_revokes_and_enabled_issues(demo: PlaneNamespace, databas
 
 
 @pytest.mark.parametrize("secret_lost", [False, True])
-async def test_disabled_goes_on_until_the_token_is_revoked(
+async def test_disabled_retries_until_the_token_is_revoked(
     demo: PlaneNamespace, database: CoderdDatabase, secret_lost: bool
 ) -> None:
     async with demo.operator():
@@ -200,7 +198,7 @@ async def test_disabled_from_the_start_needs_no_database(demo: PlaneNamespace) -
         await demo.condition("Ready", "AllPartsReady", "True")
 
 
-async def test_another_name_for_the_secret_moves_the_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_a_changed_secret_name_moves_the_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
@@ -216,8 +214,8 @@ async def test_another_name_for_the_secret_moves_the_token(demo: PlaneNamespace,
         assert reference.name == "moved"
 
 
-async def test_a_secret_that_was_left_behind_is_removed(demo: PlaneNamespace, database: CoderdDatabase) -> None:
-    """As when the token was moved and the API server took no more requests."""
+async def test_a_secret_of_an_earlier_name_is_deleted(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+    """The token was moved, and the deletion of the old Secret failed."""
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
@@ -252,8 +250,8 @@ async def test_two_control_planes_share_a_database(demo: PlaneNamespace, databas
         assert await demo.token("other-operator-token") == second
 
 
-async def test_two_operators_at_once_agree(demo: PlaneNamespace, database: CoderdDatabase) -> None:
-    """As when a paused process wakes up after another has taken over."""
+async def test_two_concurrent_operators_use_one_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+    """A suspended process continues after another became the leader."""
     async with demo.operator() as one, demo.operator() as two:
         await demo.make(extraEnv=env(database.url))
         await demo.condition("OperatorAccessReady", "TokenReady", "True")

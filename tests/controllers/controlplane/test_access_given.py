@@ -1,4 +1,4 @@
-"""The operator's way into coderd by a token that somebody gives it."""
+"""Operator access by the token of `operatorAccess.tokenSecretRef`."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -38,7 +38,7 @@ async def test_a_given_token_is_checked_and_used(demo: PlaneNamespace) -> None:
         assert demo.coderd.state.count("GET", "/api/v2/users/me") == 1
 
 
-async def test_a_given_token_that_coderd_refuses_waits_for_somebody(demo: PlaneNamespace) -> None:
+async def test_a_given_token_that_coderd_rejects_stalls(demo: PlaneNamespace) -> None:
     await demo.put_secret("given", token="AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB")
     async with demo.operator():
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
@@ -51,7 +51,7 @@ async def test_a_given_token_that_coderd_refuses_waits_for_somebody(demo: PlaneN
         await demo.condition("Ready", "AllPartsReady", "True")
 
 
-async def test_a_given_token_of_a_suspended_user_is_refused(demo: PlaneNamespace) -> None:
+async def test_a_given_token_of_a_suspended_user_is_rejected(demo: PlaneNamespace) -> None:
     token = demo.coderd.state.add_token(User("former", ("owner",), status="suspended"))
     await demo.put_secret("given", token=token)
     async with demo.operator():
@@ -61,9 +61,7 @@ async def test_a_given_token_of_a_suspended_user_is_refused(demo: PlaneNamespace
 
 
 @pytest.mark.parametrize("content", [None, {}, {"other": "x"}, {"token": " \n"}])
-async def test_a_given_token_that_is_not_there_waits_for_its_secret(
-    demo: PlaneNamespace, content: dict[str, str] | None
-) -> None:
+async def test_a_given_token_waits_for_its_secret(demo: PlaneNamespace, content: dict[str, str] | None) -> None:
     if content is not None:
         await demo.put_secret("given", **content)
     async with demo.operator():
@@ -90,7 +88,7 @@ async def test_a_given_token_is_rotated(demo: PlaneNamespace) -> None:
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
-async def test_a_given_token_is_not_doubted_while_coderd_is_in_trouble(demo: PlaneNamespace) -> None:
+async def test_a_given_token_is_pending_while_coderd_fails(demo: PlaneNamespace) -> None:
     await demo.put_secret("given", token=demo.coderd.state.token)
     demo.coderd.state.set(failing=True)
     async with demo.operator() as operator:

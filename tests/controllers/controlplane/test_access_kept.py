@@ -1,4 +1,4 @@
-"""A token that works stays in use, and one that is no longer wanted does not."""
+"""A token that works stays in use, and one that is no longer required is revoked."""
 
 import pytest
 
@@ -22,7 +22,7 @@ VALID = Outcome(READY, True, reasons.TOKEN_READY, "valid until 2027-03-01")
 ACCEPTED = Outcome(READY, True, reasons.TOKEN_READY, "accepted")
 REDIRECTED = Outcome(READY, False, reasons.REDIRECTED_TO_ACCESS_URL, "redirected", stalled=True)
 REFUSED = Outcome(READY, False, reasons.TOKEN_REJECTED, "refused", stalled=True)
-UNKNOWN = Outcome(READY, None, reasons.PENDING, "coderd is away")
+UNKNOWN = Outcome(READY, None, reasons.PENDING, "coderd is unavailable")
 DOWN = Outcome(READY, False, reasons.DATABASE_UNREACHABLE, "the database is down")
 NEW_SCHEMA = Outcome(READY, False, reasons.SCHEMA_UNSUPPORTED, "table users requires a value for new", stalled=True)
 NO_URL = Outcome(READY, False, reasons.DATABASE_URL_MISSING, "no URL", stalled=True)
@@ -43,13 +43,11 @@ UNCHECKED = (DOWN, NEW_SCHEMA, NO_URL, HUMAN, QUOTA, NOT_HELD)
         *((EMPTY, coderd, EMPTY) for coderd in (ACCEPTED, REFUSED, None)),
     ],
 )
-def test_what_the_database_and_coderd_say_together(
-    database: Outcome, coderd: Outcome | None, expected: Outcome
-) -> None:
+def test_generated_token_outcome(database: Outcome, coderd: Outcome | None, expected: Outcome) -> None:
     assert judge_generated(database, coderd, "demo") == expected
 
 
-def test_a_token_of_another_database_is_not_taken_to_work() -> None:
+def test_a_token_of_another_database_is_rejected() -> None:
     judged = judge_generated(VALID, REFUSED, "demo")
     assert (judged.status, judged.reason, judged.stalled) == (False, "TokenRejected", True)
     assert VALID.message in judged.message
@@ -65,7 +63,7 @@ def test_a_token_that_coderd_accepts_needs_no_database(database: Outcome) -> Non
 
 
 @pytest.mark.parametrize(
-    ("answer", "holds", "reason"),
+    ("answer", "status", "reason"),
     [
         ("ada", True, "TokenReady"),
         (errors.Unauthorized("dead"), False, "TokenRejected"),
@@ -77,13 +75,13 @@ def test_a_token_that_coderd_accepts_needs_no_database(database: Outcome) -> Non
         (errors.Unavailable("down"), None, "Pending"),
     ],
 )
-def test_what_coderd_says_of_a_token(answer: str | errors.CoderdError, holds: bool | None, reason: str) -> None:
+def test_given_token_outcome(answer: str | errors.CoderdError, status: bool | None, reason: str) -> None:
     judged = judge_token(answer, "given", "http://demo")
-    assert (judged.status, judged.reason, judged.stalled) == (holds, reason, holds is False)
+    assert (judged.status, judged.reason, judged.stalled) == (status, reason, status is False)
 
 
 async def change_schema(database: CoderdDatabase) -> None:
-    """As a version of coderd that the operator does not know would."""
+    """Change the schema like an unknown version of coderd."""
     await database.server.execute("ALTER TABLE users ADD COLUMN new text NOT NULL DEFAULT ''", database.name)
     await database.server.execute("ALTER TABLE users ALTER COLUMN new DROP DEFAULT", database.name)
 
@@ -97,8 +95,8 @@ async def with_access(demo: PlaneNamespace, database: CoderdDatabase) -> str:
     return await demo.token()
 
 
-async def test_a_new_schema_takes_no_token_away(demo: PlaneNamespace, database: CoderdDatabase) -> None:
-    """As the how-to for upgrades promises, also over a restart and for longer than the token was trusted."""
+async def test_an_unsupported_schema_keeps_the_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+    """Also after a restart, and after more than the hour between two checks."""
     first = await with_access(demo, database)
     await change_schema(database)
     async with demo.operator() as operator:
@@ -108,10 +106,10 @@ async def test_a_new_schema_takes_no_token_away(demo: PlaneNamespace, database: 
         assert (await demo.conditions())["Ready"] == ("True", "AllPartsReady")
         assert (await demo.get()).status.operator_access_ready
         await demo.event("OperatorTokenNotRenewed")
-        asked = demo.coderd.state.count("GET", ME)
+        queries = demo.coderd.state.count("GET", ME)
         for _ in range(3):
             await operator.later(minutes=2)
-        assert demo.coderd.state.count("GET", ME) == asked, "it is not asked at every reconcile"
+        assert demo.coderd.state.count("GET", ME) == queries, "it is not queried at every reconcile"
         await operator.later(minutes=61)
         assert await not_renewed(demo) == condition
         assert await demo.event("OperatorTokenNotRenewed"), "once"
@@ -128,7 +126,7 @@ async def not_renewed(demo: PlaneNamespace) -> str:
     return message
 
 
-async def test_a_token_that_coderd_refuses_is_not_kept(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_a_token_that_coderd_rejects_is_not_used(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await with_access(demo, database)
     await change_schema(database)
     await database.server.execute("DELETE FROM api_keys", database.name)
@@ -147,10 +145,10 @@ async def is_accepted(demo: PlaneNamespace, token: str) -> bool:
 
 
 @pytest.mark.parametrize("secret_lost", [False, True])
-async def test_a_given_token_takes_the_place_of_the_generated_one(
+async def test_a_given_token_replaces_the_generated_one(
     demo: PlaneNamespace, database: CoderdDatabase, secret_lost: bool
 ) -> None:
-    """Retried until it is done, also when the database is down at first, and the operator restarts meanwhile."""
+    """The revocation is retried while the database is down, also after a restart of the operator."""
     first = await with_access(demo, database)
     await demo.put_secret("given", token=demo.coderd.state.token)
     if secret_lost:
@@ -163,7 +161,7 @@ async def test_a_given_token_takes_the_place_of_the_generated_one(
             assert SECRET_NAME in condition
             reference = (await demo.get()).status.operator_token_secret_ref
             assert reference is not None
-            assert reference.name == SECRET_NAME, "status names it until then"
+            assert reference.name == SECRET_NAME, "the status names it until then"
             await operator.wait_idle()
     async with demo.operator() as operator:
         await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS true")
@@ -190,7 +188,7 @@ async def is_free(demo: PlaneNamespace) -> bool:
     return not (await demo.get()).metadata.finalizers
 
 
-async def test_a_given_token_that_does_not_work_leaves_the_generated_one(
+async def test_a_given_token_that_is_rejected_keeps_the_generated_one(
     demo: PlaneNamespace, database: CoderdDatabase
 ) -> None:
     first = await with_access(demo, database)
@@ -205,7 +203,7 @@ async def test_a_given_token_that_does_not_work_leaves_the_generated_one(
         assert await assert_one_token(demo, database) == first
 
 
-async def test_the_generated_secret_that_is_given_is_left_alone(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_the_generated_secret_as_the_given_one_is_kept(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     first = await with_access(demo, database)
     await demo.change(operatorAccess={"tokenSecretRef": {"name": SECRET_NAME}})
     async with demo.operator() as operator:
@@ -214,24 +212,24 @@ async def test_the_generated_secret_that_is_given_is_left_alone(demo: PlaneNames
         assert await assert_one_token(demo, database) == first
 
 
-async def test_a_finalizer_is_there_before_the_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
-    """Also on an object of a version of the operator that knew none."""
+async def test_the_finalizer_is_added_before_the_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+    """Also for an object of an earlier version without this finalizer."""
     await with_access(demo, database)
     assert (await demo.get()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
     await demo.client.merge(CONTROL_PLANE, demo.key, {"metadata": {"finalizers": None}})
     async with demo.operator():
-        await eventually(lambda: is_held(demo))
+        await eventually(lambda: has_finalizer(demo))
 
 
-async def is_held(demo: PlaneNamespace) -> bool:
+async def has_finalizer(demo: PlaneNamespace) -> bool:
     return (await demo.get()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
 
 
 @pytest.mark.parametrize("given", [False, True])
-async def test_a_redirect_to_the_access_url_is_named(
+async def test_a_redirect_to_the_access_url_is_reported(
     demo: PlaneNamespace, database: CoderdDatabase, given: bool
 ) -> None:
-    """Nothing follows it with the token."""
+    """The token is not sent to the target of the redirect."""
     demo.coderd.state.set(redirect_to="https://coder.example.com")
     await demo.put_secret("given", token=demo.coderd.state.token)
     access = {"tokenSecretRef": {"name": "given"}} if given else {}
@@ -247,10 +245,8 @@ async def test_a_redirect_to_the_access_url_is_named(
         await demo.condition("Ready", "AllPartsReady", "True")
 
 
-async def test_a_lost_secret_is_looked_for_where_the_status_says(
-    demo: PlaneNamespace, database: CoderdDatabase
-) -> None:
-    """Disabled access needs the database only if there was a token of the operator's own."""
+async def test_disabled_after_a_given_token_needs_no_database(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+    """The database is needed only if the operator created a token."""
     await demo.put_secret("given", token=demo.coderd.state.token)
     async with demo.operator():
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
@@ -262,7 +258,7 @@ async def test_a_lost_secret_is_looked_for_where_the_status_says(
     assert await demo.client.get(SECRET, Key(demo.namespace, "given"))
 
 
-async def test_a_database_that_is_not_that_of_coder_is_named(
+async def test_a_database_that_coder_does_not_use_is_reported(
     demo: PlaneNamespace, database: CoderdDatabase, postgres: Postgres
 ) -> None:
     other = await create_database(postgres, "2.36.1")
@@ -276,7 +272,7 @@ async def test_a_database_that_is_not_that_of_coder_is_named(
         await operator.wait_idle()
         first = await demo.token()
         await operator.later(seconds=31)
-        assert await demo.token() == first, "another one would be no better"
+        assert await demo.token() == first, "a new token would not help"
         await demo.change(extraEnv=env(database.url))
         await demo.roll_out()
         await operator.later(seconds=31)

@@ -1,4 +1,4 @@
-"""Only a token that the operator made holds a control plane, and its revocation ends whatever is in the way."""
+"""Revocation of the generated token, and the finalizer that waits for it."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -44,8 +44,8 @@ async def is_gone(demo: PlaneNamespace) -> bool:
 
 
 @asynccontextmanager
-async def secrets_that_stay(demo: PlaneNamespace) -> AsyncIterator[None]:
-    """A policy by which no Secret of the namespace may be deleted."""
+async def policy_against_deletion(demo: PlaneNamespace) -> AsyncIterator[None]:
+    """An admission policy that forbids the deletion of Secrets in the namespace."""
     name = f"keep-{demo.namespace}"
     rule = {"apiGroups": [""], "apiVersions": ["*"], "resources": ["secrets"], "operations": ["DELETE"]}
     here = {"matchLabels": {"kubernetes.io/metadata.name": demo.namespace}}
@@ -57,7 +57,7 @@ async def secrets_that_stay(demo: PlaneNamespace) -> AsyncIterator[None]:
     spec = {"policyName": name, "validationActions": ["Deny"]}
     await demo.client.create(BINDING, {"metadata": {"name": name}, "spec": spec})
 
-    async def is_refused() -> bool:
+    async def is_rejected() -> bool:
         await demo.put_secret("probe", key="value")
         try:
             await demo.delete(SECRET, "probe")
@@ -65,13 +65,13 @@ async def secrets_that_stay(demo: PlaneNamespace) -> AsyncIterator[None]:
             return True
         return False
 
-    await eventually(is_refused, 30)
+    await eventually(is_rejected, 30)
     yield
     for kind in (BINDING, POLICY):
         await demo.client.delete(kind, await demo.client.get(kind, Key("", name)), unchanged=False)
 
 
-async def test_a_secret_that_another_controller_holds_is_revoked_once(
+async def test_a_secret_with_a_foreign_finalizer_is_revoked_once(
     demo: PlaneNamespace, database: CoderdDatabase
 ) -> None:
     async with Gate(database.server.port) as gate, demo.operator() as operator:
@@ -98,13 +98,13 @@ async def is_free(demo: PlaneNamespace) -> bool:
     return not (await demo.get()).metadata.finalizers
 
 
-async def test_a_secret_that_may_not_be_deleted_holds_no_deletion(
+async def test_a_secret_that_cannot_be_deleted_does_not_block_deletion(
     demo: PlaneNamespace, database: CoderdDatabase
 ) -> None:
-    """Garbage collection has it next, and its token does not work any more."""
+    """Garbage collection deletes it later, and its token is revoked."""
     async with demo.operator() as operator:
         await with_access(demo, database, operator)
-        async with secrets_that_stay(demo):
+        async with policy_against_deletion(demo):
             await demo.delete(CONTROL_PLANE, "demo")
             await eventually(lambda: is_gone(demo))
             await operator.wait_idle()
@@ -115,13 +115,13 @@ async def test_a_secret_that_may_not_be_deleted_holds_no_deletion(
 
 
 @pytest.mark.parametrize("access", [{"disabled": True}, {"tokenSecretRef": {"name": "given"}}], ids=["off", "given"])
-async def test_a_secret_that_may_not_be_deleted_is_named(
+async def test_a_secret_that_cannot_be_deleted_is_reported(
     demo: PlaneNamespace, database: CoderdDatabase, access: dict[str, Any]
 ) -> None:
     await demo.put_secret("given", token=demo.coderd.state.token)
     async with demo.operator() as operator:
         await with_access(demo, database, operator)
-        async with secrets_that_stay(demo):
+        async with policy_against_deletion(demo):
             await demo.change(operatorAccess=access)
 
             async def named() -> bool:
@@ -139,15 +139,15 @@ async def test_a_secret_that_may_not_be_deleted_is_named(
             await operator.later(seconds=31)
             return await is_free(demo)
 
-        await eventually(retried)  # the API server takes a while to forget the policy
+        await eventually(retried)  # the API server applies the change of the policy with a delay
         assert await demo.find(SECRET, SECRET_NAME) is None
 
 
 @pytest.mark.parametrize("reason", ["DatabaseUnreachable", "UsernameTaken", "DatabaseURLMissing"])
-async def test_a_token_that_was_never_made_holds_nothing(
+async def test_without_a_token_deletion_does_not_wait(
     demo: PlaneNamespace, database: CoderdDatabase, reason: str
 ) -> None:
-    """As after the commonest mistakes: the wrong host, no URL, a person of the operator's name."""
+    """The most common mistakes: a wrong host, no URL, a human user of the operator's name."""
     await database.server.execute(
         """
         INSERT INTO users (id, email, username, hashed_password, created_at, updated_at, status, rbac_roles, login_type)
@@ -167,8 +167,8 @@ async def test_a_token_that_was_never_made_holds_nothing(
         assert await demo.events("CleanupGivenUp") == []
 
 
-async def test_a_name_that_a_person_took_holds_no_deletion(demo: PlaneNamespace, database: CoderdDatabase) -> None:
-    """The operator's user is gone with its tokens, so there is nothing to revoke."""
+async def test_a_user_name_of_a_human_does_not_block_deletion(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+    """The operator's user and its tokens were deleted, so there is nothing to revoke."""
     async with demo.operator() as operator:
         await with_access(demo, database, operator)
         await database.server.execute("DELETE FROM api_keys", database.name)
@@ -179,8 +179,8 @@ async def test_a_name_that_a_person_took_holds_no_deletion(demo: PlaneNamespace,
         assert await demo.events("CleanupGivenUp") == []
 
 
-async def test_another_given_secret_is_no_reason_to_revoke(demo: PlaneNamespace, database: CoderdDatabase) -> None:
-    """As with a Secret that kustomize names after its content, and a database that the operator cannot reach."""
+async def test_a_change_of_the_given_secret_revokes_nothing(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+    """kustomize names a Secret after its content; the database is not reachable."""
     for name in ("given-1", "given-2"):
         await demo.put_secret(name, token=demo.coderd.state.token)
     async with demo.operator() as operator:
@@ -224,12 +224,12 @@ FOR EACH ROW EXECUTE FUNCTION hesitate();
 """
 
 
-async def test_a_crash_while_the_token_is_made_leaves_none(demo: PlaneNamespace, database: CoderdDatabase) -> None:
-    """The database commits what the operator does not live to see."""
+async def test_a_crash_during_token_creation_leaves_no_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+    """The database commits after the crash."""
     await database.server.execute(AT_COMMIT, database.name)
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
-        await eventually(lambda: is_held(demo))
+        await eventually(lambda: has_finalizer(demo))
         assert await demo.token()
         assert await operator_tokens(database) == []
         operator.cancel_workers()
@@ -241,7 +241,7 @@ async def test_a_crash_while_the_token_is_made_leaves_none(demo: PlaneNamespace,
     assert await operator_tokens(database) == []
 
 
-async def is_held(demo: PlaneNamespace) -> bool:
+async def has_finalizer(demo: PlaneNamespace) -> bool:
     return (await demo.get()).metadata.finalizers == [CONTROL_PLANE_FINALIZER]
 
 
@@ -251,10 +251,10 @@ async def test_an_edited_secret_does_not_prove_that_the_token_is_revoked(
     async with demo.operator() as operator:
         await with_access(demo, database, operator)
     await demo.put_secret(SECRET_NAME, token="AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB")
-    await demo.change(extraEnv=[])  # as when the Secret with the URL is gone
+    await demo.change(extraEnv=[])  # like a Secret with the URL that was deleted
     await demo.delete(CONTROL_PLANE, "demo")
     async with demo.operator() as operator:
         await operator.reconcile()
-        assert await is_held(demo)
+        assert await has_finalizer(demo)
         assert await demo.events("OperatorTokenRevoked") == []
         assert len(await operator_tokens(database)) == 1

@@ -20,7 +20,7 @@ async def demo(
 
 
 async def test_access_url_is_injected_while_no_source_defines_it(demo: RecordedPlane) -> None:
-    """Through every way in which a source can come to define it, and stop to."""
+    """Sources start and stop to define it, also with a prefix."""
     own = f"http://demo.{demo.namespace}.svc.cluster.local"
     sources = [
         {"configMapRef": {"name": "plain", "optional": True}},
@@ -44,7 +44,7 @@ async def test_access_url_is_injected_while_no_source_defines_it(demo: RecordedP
         await follows(own)
 
 
-async def test_access_url_of_a_source_that_is_there_from_the_start(demo: RecordedPlane) -> None:
+async def test_access_url_of_a_source_that_exists_from_the_start(demo: RecordedPlane) -> None:
     await demo.put(SECRET, "it", CODER_ACCESS_URL="https://coder.example.com")
     async with demo.running():
         assert access_url(await demo.deploy(envFrom=[{"secretRef": {"name": "it"}}])) == ""
@@ -54,7 +54,7 @@ async def test_access_url_of_a_source_that_is_there_from_the_start(demo: Recorde
 async def test_access_url_while_a_source_is_missing(
     demo: RecordedPlane, content: str, injected: bool, generation: int
 ) -> None:
-    """A source that appears rolls nothing, unless it says that our guess was wrong."""
+    """A source that appears rolls no pods, unless it defines the access URL."""
     async with demo.running() as operator:
         assert access_url(await demo.deploy(envFrom=[{"secretRef": {"name": "it"}}])) != ""
         async with operator.one_more_reconcile():

@@ -1,4 +1,4 @@
-"""What the schema cannot know to be wrong: told in the API server's own words, once, and not tried again in vain."""
+"""Input that the schema cannot reject: reported once with the error of the API server, and not retried."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ EXPRESSION = {"key": "zone", "operator": "Sometimes"}
 TERMS = {"nodeSelectorTerms": [{"matchExpressions": [EXPRESSION]}]}
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
 
-REFUSED_BY_THE_SERVER: dict[str, tuple[Spec, str]] = {
+REJECTED_BY_THE_SERVER: dict[str, tuple[Spec, str]] = {
     "empty-image": ({"image": ""}, "image: Required value"),
     "duplicate-volumes": ({"volumes": [VOLUME, VOLUME]}, "uplicate"),
     "duplicate-mounts": ({"volumes": [VOLUME], "volumeMounts": [MOUNT, MOUNT]}, "volumeMounts"),
@@ -66,7 +66,7 @@ REFUSED_BY_THE_SERVER: dict[str, tuple[Spec, str]] = {
     ),
 }
 
-REFUSED_AT_ADMISSION: dict[str, tuple[Spec, str]] = {
+REJECTED_AT_ADMISSION: dict[str, tuple[Spec, str]] = {
     "replicas as text": ({"replicas": "two"}, "spec.replicas"),
     "negative replicas": ({"replicas": -1}, "greater than or equal to 0"),
     "image as a number": ({"image": 7}, "spec.image"),
@@ -90,57 +90,57 @@ REFUSED_AT_ADMISSION: dict[str, tuple[Spec, str]] = {
 
 @pytest.fixture
 async def admin(cluster: ClusterAccess, crds: None) -> AsyncIterator[Administrator]:
-    async with administrator(cluster.kubeconfig) as somebody:
-        yield somebody
+    async with administrator(cluster.kubeconfig) as admin:
+        yield admin
 
 
-@pytest.mark.parametrize(("spec", "words"), REFUSED_AT_ADMISSION.values(), ids=REFUSED_AT_ADMISSION)
-async def test_refused_at_admission(admin: Administrator, namespace: str, spec: Spec, words: str) -> None:
-    with pytest.raises(errors.Invalid) as refusal:
+@pytest.mark.parametrize(("spec", "error"), REJECTED_AT_ADMISSION.values(), ids=REJECTED_AT_ADMISSION)
+async def test_rejected_at_admission(admin: Administrator, namespace: str, spec: Spec, error: str) -> None:
+    with pytest.raises(errors.Invalid) as rejection:
         await admin.make(namespace, **spec)
-    assert words in refusal.value.message
+    assert error in rejection.value.message
 
 
 @pytest.mark.parametrize("name", ["a" * 300, "größe", "Upper", "", "a.b"])
-async def test_name_refused_at_admission(admin: Administrator, namespace: str, name: str) -> None:
+async def test_name_rejected_at_admission(admin: Administrator, namespace: str, name: str) -> None:
     with pytest.raises(errors.Invalid, match=r"name|resourceName"):
         await admin.make(namespace, name)
 
 
 class Case(NamedTuple):
-    """A control plane that the API server refuses something of, and words from its refusal."""
+    """A control plane with a child that the API server rejects, and a part of the error."""
 
     name: str
     bad: Spec
-    words: str
-    born_good: bool = False
+    error: str
+    valid_at_first: bool = False
 
 
 CASES = [
-    *(Case(name, bad, words) for name, (bad, words) in REFUSED_BY_THE_SERVER.items()),
-    *(Case(f"{name}-by-a-change", bad, words, True) for name, (bad, words) in REFUSED_BY_THE_SERVER.items()),
+    *(Case(name, bad, error) for name, (bad, error) in REJECTED_BY_THE_SERVER.items()),
+    *(Case(f"{name}-by-a-change", bad, error, True) for name, (bad, error) in REJECTED_BY_THE_SERVER.items()),
     *(Case("a" * length, {}, "must be no more than 63") for length in (64, 253)),
 ]
 
 
-async def test_refused_by_the_server(admin: Administrator, operator_kubeconfig: Path, namespace: str) -> None:
+async def test_rejected_by_the_server(admin: Administrator, operator_kubeconfig: Path, namespace: str) -> None:
     async with Operator(operator_kubeconfig, [namespace], wiring.build) as operator:
         for case in CASES:
-            await admin.make(namespace, case.name, **({} if case.born_good else case.bad))
+            await admin.make(namespace, case.name, **({} if case.valid_at_first else case.bad))
         for case in CASES:
-            if case.born_good:
+            if case.valid_at_first:
                 await admin.not_stalled(Key(namespace, case.name))
                 await admin.change(Key(namespace, case.name), **case.bad)
         for case in CASES:
-            await stalled(admin, Key(namespace, case.name), case.words)
+            await stalled(admin, Key(namespace, case.name), case.error)
         await quiet(operator, admin, namespace)
-        await told_once(admin, namespace)
+        await has_one_event(admin, namespace)
 
-        mendable = [case for case in CASES if case.bad]
-        for case in mendable:
-            mended = dict.fromkeys(case.bad) | ({"image": "coder:mended"} if "image" in case.bad else {})
-            await admin.change(Key(namespace, case.name), **mended)
-        for case in mendable:
+        correctable = [case for case in CASES if case.bad]
+        for case in correctable:
+            restored = dict.fromkeys(case.bad) | ({"image": "coder:restored"} if "image" in case.bad else {})
+            await admin.change(Key(namespace, case.name), **restored)
+        for case in correctable:
             await admin.not_stalled(Key(namespace, case.name))
             assert await admin.find(DEPLOYMENT, Key(namespace, case.name))
             assert await admin.find(SERVICE, Key(namespace, case.name))
@@ -149,19 +149,19 @@ async def test_refused_by_the_server(admin: Administrator, operator_kubeconfig: 
             await admin.gone(CONTROL_PLANE, Key(namespace, case.name))
 
 
-async def stalled(admin: Administrator, key: Key, words: str) -> None:
-    """Wait for the verdict, and see that it is told in the same words everywhere."""
-    verdict = await admin.condition(key, "Stalled", "Invalid", within=60)
-    assert verdict.status == "True"
-    assert words in verdict.message
+async def stalled(admin: Administrator, key: Key, error: str) -> None:
+    """Wait for the condition `Stalled`, and check that `Ready` has the same message."""
+    condition = await admin.condition(key, "Stalled", "Invalid", within=60)
+    assert condition.status == "True"
+    assert error in condition.message
     plane = await admin.plane(key)
     ready = find(plane.status.conditions, "Ready")
     assert ready is not None
-    assert (ready.status, ready.reason, ready.message) == ("False", "Invalid", verdict.message)
+    assert (ready.status, ready.reason, ready.message) == ("False", "Invalid", condition.message)
 
 
 async def quiet(operator: Operator, admin: Administrator, namespace: str) -> None:
-    """The operator does not come back to what it knows to be refused."""
+    """Check that rejected writes are not repeated."""
     await operator.wait_idle()
     await eventually(lambda: caught_up(operator, admin, namespace))
     await operator.wait_idle()
@@ -171,7 +171,7 @@ async def quiet(operator: Operator, admin: Administrator, namespace: str) -> Non
 
 
 async def caught_up(operator: Operator, admin: Administrator, namespace: str) -> bool:
-    """Whether no change of a child, our own included, is still on its way to the operator."""
+    """Whether the operator's cache has every change of a child, also its own writes."""
     for kind in set(CHILDREN) - {HTTP_ROUTE}:
         for child in await admin.all(kind, namespace, MANAGED):
             known = operator.informers[kind].get(child.key)
@@ -180,19 +180,19 @@ async def caught_up(operator: Operator, admin: Administrator, namespace: str) ->
     return True
 
 
-async def told_once(admin: Administrator, namespace: str) -> None:
-    """Each has one event, and that was not told again."""
+async def has_one_event(admin: Administrator, namespace: str) -> None:
+    """Check that each control plane has one event without repeats."""
     events_by_plane: dict[str, list[tuple[str, str, int]]] = {case.name: [] for case in CASES}
     for event in await admin.all(EVENT, namespace):
-        said = event.manifest
-        if said["regarding"]["kind"] != CONTROL_PLANE.name:  # the API server has events of its own about Services
+        manifest = event.manifest
+        if manifest["regarding"]["kind"] != CONTROL_PLANE.name:  # the API server has its own events about Services
             continue
-        entry = (said["type"], said["reason"], said.get("series", {}).get("count", 1))
-        events_by_plane[said["regarding"]["name"]].append(entry)
+        entry = (manifest["type"], manifest["reason"], manifest.get("series", {}).get("count", 1))
+        events_by_plane[manifest["regarding"]["name"]].append(entry)
     assert {name: entries for name, entries in events_by_plane.items() if entries != [("Warning", "Invalid", 1)]} == {}
 
 
-async def test_what_kubernetes_takes_twice_stays_changeable(
+async def test_duplicates_that_kubernetes_accepts_can_be_changed(
     admin: Administrator, operator_kubeconfig: Path, namespace: str
 ) -> None:
     async with Operator(operator_kubeconfig, [namespace], wiring.build):

@@ -1,4 +1,4 @@
-"""Where the database of a control plane is, as its pods are told."""
+"""The connection URL of a control plane's database, from the environment of its pods."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -56,7 +56,7 @@ FROM_FIELD = {"name": VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadat
         ),
     ],
 )
-async def test_where_the_database_is(demo: PlaneNamespace, spec: dict[str, Any], found: str) -> None:
+async def test_connection_url(demo: PlaneNamespace, spec: dict[str, Any], found: str) -> None:
     namespace = demo.namespace
     await demo.put_secret("one", url="of one")
     await demo.put_secret("all", **{VARIABLE: "of all", "OTHER": "x"})

@@ -1,4 +1,4 @@
-"""The end of a control plane: nothing hangs, nothing is left behind."""
+"""Deletion of a control plane: it always ends, and leaves no children."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,8 +31,8 @@ build = partial(wiring.build, allow_workspace_namespaces=["test-*"])
 
 @pytest.fixture
 async def admin(whole_cluster: Cluster) -> AsyncIterator[Administrator]:
-    async with administrator(whole_cluster.kubeconfig) as somebody:
-        yield somebody
+    async with administrator(whole_cluster.kubeconfig) as admin:
+        yield admin
 
 
 async def spread(admin: Administrator, number: int = 2) -> tuple[Key, list[str]]:
@@ -49,7 +49,9 @@ async def nothing_left(admin: Administrator, places: list[str]) -> None:
         assert await admin.granted(place) == set()
 
 
-async def test_all_children_go_with_their_owner(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path) -> None:
+async def test_all_children_have_an_owner_reference(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path
+) -> None:
     async with administrator(cluster.kubeconfig) as admin:
         namespace = await admin.make_namespace()
         async with Operator(operator_kubeconfig, [namespace], build) as operator:
@@ -66,13 +68,13 @@ async def test_all_children_go_with_their_owner(cluster: ClusterAccess, crds: No
                 await admin.delete(CONTROL_PLANE, key)
             await admin.gone(CONTROL_PLANE, key)
             before = operator.write_requests()
-            async with operator.one_more_reconcile():  # as garbage collection would
+            async with operator.one_more_reconcile():  # like garbage collection
                 await admin.delete(SERVICE, key)
             assert operator.write_requests() == before
             assert await admin.find(SERVICE, key) is None
 
 
-async def test_operator_that_was_away_finishes_what_was_begun(whole_cluster: Cluster, admin: Administrator) -> None:
+async def test_restarted_operator_finishes_a_deletion(whole_cluster: Cluster, admin: Administrator) -> None:
     async with Operator(operator_of(whole_cluster), [""], build):
         key, places = await spread(admin, 3)
     await admin.delete(CONTROL_PLANE, key)
@@ -91,7 +93,7 @@ async def test_deletion_right_after_creation_leaves_nothing(whole_cluster: Clust
 
         async def flash(number: int) -> None:
             key = await admin.make(home, f"flash-{number}", rbac={"workspaceNamespaces": [place]})
-            await asyncio.sleep(number * 0.005)  # each at another moment of its first pass
+            await asyncio.sleep(number * 0.005)  # each at another time of its first reconcile
             await admin.delete(CONTROL_PLANE, key)
             await admin.gone(CONTROL_PLANE, key)
 
@@ -100,8 +102,8 @@ async def test_deletion_right_after_creation_leaves_nothing(whole_cluster: Clust
         await eventually(lambda: _empty(admin, place))
 
 
-async def test_object_that_goes_without_asking_leaves_nothing(whole_cluster: Cluster, admin: Administrator) -> None:
-    """The API server may drop a finalizer that is added at the moment of the deletion, and so may people."""
+async def test_removed_finalizer_leaves_no_roles(whole_cluster: Cluster, admin: Administrator) -> None:
+    """The API server may drop a finalizer that is added during the deletion, and a user may remove it."""
     async with Operator(operator_of(whole_cluster), [""], build) as operator:
         key, places = await spread(admin)
         async with operator.one_more_reconcile():
@@ -113,7 +115,7 @@ async def test_object_that_goes_without_asking_leaves_nothing(whole_cluster: Clu
             await eventually(partial(_empty, admin, place))
 
 
-async def test_paused_deletion_waits_for_the_end_of_the_pause(whole_cluster: Cluster, admin: Administrator) -> None:
+async def test_paused_deletion_waits_until_it_is_resumed(whole_cluster: Cluster, admin: Administrator) -> None:
     async with Operator(operator_of(whole_cluster), [""], build) as operator:
         key, places = await spread(admin)
         async with operator.one_more_reconcile():
@@ -124,18 +126,20 @@ async def test_paused_deletion_waits_for_the_end_of_the_pause(whole_cluster: Clu
         await admin.condition(key, "Ready", "Paused")
         after = [await admin.granted(place) for place in places]
         assert after == before[1]
-        assert operator.write_requests() <= before[0] + 1, "the status at most, for deletion makes a new generation"
+        assert operator.write_requests() <= before[0] + 1, (
+            "at most the status, because the deletion starts a new generation"
+        )
 
         await admin.annotate(key, {PAUSED: None})
         await admin.gone(CONTROL_PLANE, key)
         await nothing_left(admin, places)
 
 
-async def test_namespace_that_is_torn_down_is_not_held_up(whole_cluster: Cluster, admin: Administrator) -> None:
+async def test_deletion_of_the_namespace_is_not_blocked(whole_cluster: Cluster, admin: Administrator) -> None:
     async with Operator(operator_of(whole_cluster), [""], build) as operator:
         key, places = await spread(admin)
         await admin.delete(NAMESPACE, Key("", key.namespace))
-        # As the namespace controller would, in its order; nothing can be made there any more.
+        # In the order of the namespace controller; nothing can be created there any more.
         for kind in (DEPLOYMENT, SERVICE):
             async with operator.one_more_reconcile():
                 await admin.delete(kind, key)
@@ -151,7 +155,7 @@ async def test_namespace_that_is_torn_down_is_not_held_up(whole_cluster: Cluster
         await nothing_left(admin, places)
 
 
-async def test_workspace_namespace_that_is_torn_down_gets_nothing_more(
+async def test_workspace_namespace_that_is_being_deleted_gets_no_roles(
     whole_cluster: Cluster, admin: Administrator
 ) -> None:
     async with Operator(operator_of(whole_cluster), [""], build):
@@ -171,7 +175,7 @@ async def _empty(admin: Administrator, place: str) -> bool:
 
 @pytest.fixture
 async def stuck(whole_cluster: Cluster, admin: Administrator) -> AsyncIterator[tuple[Key, str, str]]:
-    """A control plane that is deleted, of whose Roles the operator may remove those in the second place alone."""
+    """A control plane that is being deleted; the operator may delete only its Roles in the second namespace."""
     async with Operator(operator_of(whole_cluster), [""], build):
         key, [closed, open_] = await spread(admin)
     operator = await admin.client.get(CLUSTER_ROLE, Key("", "coder-k8s"))
@@ -198,14 +202,14 @@ async def allow_deletion(admin: Administrator, namespace: str) -> None:
     await admin.client.create(ROLE_BINDING, {"metadata": metadata, "roleRef": reference, "subjects": [subject]})
 
 
-async def test_cleanup_is_given_up_after_its_bound_and_told(
+async def test_cleanup_is_given_up_after_its_bound_with_an_event(
     whole_cluster: Cluster, admin: Administrator, stuck: tuple[Key, str, str]
 ) -> None:
     key, closed, open_ = stuck
     ahead = timedelta()
     async with Operator(operator_of(whole_cluster), [""], build, now=lambda: datetime.now(UTC) + ahead) as operator:
         await eventually(lambda: _empty(admin, open_))
-        await eventually(lambda: operator.reconciles() > 2)  # it is tried again
+        await eventually(lambda: operator.reconciles() > 2)  # it is retried
         assert (await admin.plane(key)).metadata.finalizers == [FINALIZER]
         ahead = LATER
         await admin.gone(CONTROL_PLANE, key)

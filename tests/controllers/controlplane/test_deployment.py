@@ -1,4 +1,4 @@
-"""The Deployment follows from the spec, and from as little else as possible."""
+"""The Deployment of a control plane."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def container(around: PodInputs = DEFAULT, **spec: Any) -> Manifest:
     return made
 
 
-def test_the_least_there_is() -> None:
+def test_minimal_spec() -> None:
     made = deployment(plane(), PodInputs())
     assert made["spec"]["replicas"] == 1
     assert made["spec"]["selector"]["matchLabels"] == made["spec"]["template"]["metadata"]["labels"]
@@ -88,7 +88,7 @@ def test_replicas_may_be_zero() -> None:
     assert deployment(plane(replicas=0), PodInputs())["spec"]["replicas"] == 0
 
 
-def test_arguments_follow_ours() -> None:
+def test_extra_arguments_are_appended() -> None:
     assert container(extraArgs=["--verbose", "--trace"])["args"] == [
         "--http-address=0.0.0.0:8080",
         "--verbose",
@@ -191,7 +191,7 @@ def test_certificates(secrets: list[tuple[str, str]], expected: dict[str, tuple[
     assert all(mount["readOnly"] for mount in mounts)
 
 
-def test_volumes_of_the_spec_follow_ours() -> None:
+def test_volumes_of_the_spec_are_appended() -> None:
     data = {"name": "data", "emptyDir": {}}
     names = [volume["name"] for volume in pod(tls={"secretNames": ["coder-tls"]}, volumes=[data])["volumes"]]
     assert names == ["tls-coder-tls", "data"]
@@ -228,7 +228,7 @@ SECRET_NAMES = st.from_regex(r"[a-z0-9]([-.a-z0-9]{0,250}[a-z0-9])?", fullmatch=
 
 
 @given(SECRET_NAMES, SECRET_NAMES)
-def test_volume_names_fit_and_never_meet(one: str, other: str) -> None:
+def test_volume_names_fit_and_are_unique(one: str, other: str) -> None:
     names = [volume_name("tls", secret) for secret in (one, other)]
     assert all(len(name) <= 63 and "." not in name and name[-1] != "-" for name in names)
     assert (names[0] == names[1]) == (one == other)
@@ -251,5 +251,5 @@ def test_probes(probe: str) -> None:
     assert probe not in container(**disabled)
 
 
-def test_only_the_readiness_probe_is_there_unless_said_otherwise() -> None:
+def test_by_default_only_the_readiness_probe_is_enabled() -> None:
     assert container().keys() & {"readinessProbe", "livenessProbe"} == {"readinessProbe"}

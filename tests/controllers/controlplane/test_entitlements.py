@@ -1,4 +1,4 @@
-"""What a control plane is entitled to: in its status, its events and the metrics."""
+"""Entitlements of a control plane: status, events and metrics."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -43,14 +43,14 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 async def demo(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> AsyncIterator[PlaneNamespace]:
-    """A control plane with a token that works, without a license of its own."""
+    """A control plane with a valid token, without `licenseSecretRef`."""
     async with plane_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
         await place.put_secret("given", token=place.coderd.state.token)
         await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
         yield place
 
 
-def asked(demo: PlaneNamespace) -> int:
+def queries(demo: PlaneNamespace) -> int:
     return demo.coderd.state.count("GET", ENTITLEMENTS)
 
 
@@ -93,7 +93,7 @@ async def test_each_tier(
         assert value_of(metrics, EXPIRY, **who) == (ends.timestamp() if has_license else None)
 
 
-async def test_coderd_is_asked_and_status_written_at_most_every_two_minutes(demo: PlaneNamespace) -> None:
+async def test_coderd_is_queried_and_status_written_at_most_every_two_minutes(demo: PlaneNamespace) -> None:
     demo.coderd.state.install_license()
     async with demo.operator() as operator:
         await demo.roll_out()
@@ -105,13 +105,13 @@ async def test_coderd_is_asked_and_status_written_at_most_every_two_minutes(demo
         checked = demo.clock()
         for _ in range(11):
             await operator.later(seconds=10)
-        assert sum(demo.coderd.state.requests.values()) == first, "nothing is asked before the interval is over"
+        assert sum(demo.coderd.state.requests.values()) == first, "there is no query before the interval is over"
         assert operator.write_requests() == before
         assert (await demo.get()).status.entitlements_last_checked == checked
         for _ in range(49):
             await operator.later(seconds=10)
         assert operator.write_requests() - before == 5
-        assert asked(demo) == 6
+        assert queries(demo) == 6
         assert (await demo.get()).status.entitlements_last_checked == demo.clock()
 
 
@@ -124,12 +124,12 @@ async def test_a_restart_writes_nothing(demo: PlaneNamespace) -> None:
     demo.clock.advance(seconds=60)
     async with demo.operator() as operator:
         await operator.reconcile()
-        assert asked(demo) == 2, "the metrics of a new process are to be filled"
+        assert queries(demo) == 2, "a new process needs values for its metrics"
         assert value_of(operator.metrics(), EXPIRY) is not None
         assert operator.writes() == 0
 
 
-async def test_a_change_is_told_when_it_is_seen(demo: PlaneNamespace) -> None:
+async def test_a_change_is_reported(demo: PlaneNamespace) -> None:
     async with demo.operator() as operator:
         await demo.roll_out()
         await demo.condition("EntitlementsKnown", "Checked", "True")
@@ -149,7 +149,7 @@ async def test_a_change_is_told_when_it_is_seen(demo: PlaneNamespace) -> None:
         assert len(await demo.events("EntitlementLost")) == 1
 
 
-async def test_the_grace_period_loses_nothing(demo: PlaneNamespace) -> None:
+async def test_the_grace_period_loses_no_entitlement(demo: PlaneNamespace) -> None:
     demo.coderd.state.install_license(expires=timedelta(days=1), grace=timedelta(days=2))
     async with demo.operator() as operator:
         await demo.roll_out()
@@ -162,7 +162,7 @@ async def test_the_grace_period_loses_nothing(demo: PlaneNamespace) -> None:
         await demo.event("EntitlementLost")
 
 
-async def test_a_licence_that_runs_out_is_told_three_times(demo: PlaneNamespace) -> None:
+async def test_an_expiring_license_has_three_events(demo: PlaneNamespace) -> None:
     demo.coderd.state.install_license(expires=timedelta(days=40))
 
     async def warned() -> int:
@@ -183,7 +183,7 @@ async def test_a_licence_that_runs_out_is_told_three_times(demo: PlaneNamespace)
         assert await warned() == warnings, f"after {start} days"
 
 
-async def test_the_metrics_go_with_the_control_plane(demo: PlaneNamespace) -> None:
+async def test_the_metrics_are_removed_with_the_control_plane(demo: PlaneNamespace) -> None:
     demo.coderd.state.install_license()
     async with demo.operator() as operator:
         await demo.roll_out()
@@ -194,7 +194,7 @@ async def test_the_metrics_go_with_the_control_plane(demo: PlaneNamespace) -> No
         await eventually(lambda: demo.namespace not in operator.metrics())
 
 
-async def test_a_token_that_sees_no_licence_still_sees_what_they_allow(demo: PlaneNamespace) -> None:
+async def test_entitlements_without_visible_licenses(demo: PlaneNamespace) -> None:
     demo.coderd.state.install_license()
     await demo.put_secret("given", token=demo.coderd.state.add_token(User("member")))
     async with demo.operator():
@@ -217,8 +217,8 @@ ALLOWED = {
 }
 
 
-async def test_a_token_that_may_not_list_licences_still_sees_what_they_allow() -> None:
-    """As one of a narrow scope: coderd refuses the list, and only the day on which they end stays unknown."""
+async def test_entitlements_if_the_token_may_not_list_licenses() -> None:
+    """Like a token with a narrow scope: coderd rejects the list, and only the expiry is unknown."""
     forbidden = say({"message": "Forbidden."}, 403)
     async with (
         Api(say(BUILD_INFO), say(ALLOWED), forbidden) as api,
@@ -230,14 +230,14 @@ async def test_a_token_that_may_not_list_licences_still_sees_what_they_allow() -
         report = StatusReport(ControlPlaneStatus())
         await watcher.check(plane(), Coderd(connections, f"http://127.0.0.1:{api.port}", "token"), True, report)
     assert [seen.path for seen in api.requests] == ["/api/v2/buildinfo", ENTITLEMENTS, LICENSES]
-    assert [(found.type, found.holds, found.reason) for found in report.findings] == [
+    assert [(found.type, found.status, found.reason) for found in report.findings] == [
         ("EntitlementsKnown", True, "Checked")
     ]
     assert (report.fields["license_tier"], report.fields["license_expires"]) == ("premium", None)
     assert report.fields["external_provisioner_daemons_entitlement"] == "entitled"
 
 
-async def test_without_access_nothing_is_asked(demo: PlaneNamespace) -> None:
+async def test_without_access_coderd_is_not_queried(demo: PlaneNamespace) -> None:
     await demo.change(operatorAccess={"tokenSecretRef": None, "disabled": True})
     async with demo.operator() as operator:
         await demo.roll_out()
@@ -273,7 +273,7 @@ def test_when_a_warning_is_due(left: float, since_check: float | None, due: bool
     assert is_warning_due(before, ends, NOW) is due
 
 
-def test_a_new_licence_has_dates_of_its_own() -> None:
+def test_a_new_license_has_its_own_dates() -> None:
     before = ControlPlaneStatus(entitlements_last_checked=NOW, license_expires=NOW + timedelta(days=1))
     assert is_warning_due(before, NOW + timedelta(days=10), NOW)
     assert not is_warning_due(before, NOW + timedelta(days=300), NOW)
@@ -289,6 +289,6 @@ def test_a_new_licence_has_dates_of_its_own() -> None:
         ([{"license_expires": "soon", "exp": 1e30}], None),
     ],
 )
-def test_the_last_licence_counts(claims: list[dict[str, Any]], ends: int | None) -> None:
+def test_expiry_of_several_licenses(claims: list[dict[str, Any]], ends: int | None) -> None:
     stored = [License(1, "", NOW, each) for each in claims]
     assert expiry(stored) == (None if ends is None else datetime.fromtimestamp(ends, UTC))

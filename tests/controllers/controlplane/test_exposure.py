@@ -1,4 +1,4 @@
-"""The way in: an Ingress, an HTTPRoute, or none."""
+"""Exposure by an Ingress, an HTTPRoute, or none."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -38,29 +38,29 @@ BY_GATEWAY = {"gateway": {"host": "coder.example.com", "parentRefs": [{"name": "
 
 @pytest.fixture
 async def admin(cluster: ClusterAccess, crds: None) -> AsyncIterator[Administrator]:
-    async with administrator(cluster.kubeconfig) as somebody:
-        yield somebody
+    async with administrator(cluster.kubeconfig) as admin:
+        yield admin
 
 
 @pytest.fixture(scope="module")
 def gateway_cluster(audit: Path) -> Iterator[Cluster]:
-    """A cluster where the Gateway API comes and goes."""
+    """A cluster in which the Gateway API is installed and removed."""
     with own_cluster(audit) as cluster:
         yield cluster
 
 
 @pytest.fixture
 async def gateway_admin(gateway_cluster: Cluster) -> AsyncIterator[Administrator]:
-    async with administrator(gateway_cluster.kubeconfig) as somebody:
-        yield somebody
+    async with administrator(gateway_cluster.kubeconfig) as admin:
+        yield admin
 
 
-async def have_gateway_api(cluster: ClusterAccess) -> None:
+async def ensure_gateway_api(cluster: ClusterAccess) -> None:
     if not serves_routes(cluster):
         await asyncio.to_thread(install_gateway_api, cluster)
 
 
-async def lose_gateway_api(cluster: ClusterAccess) -> None:
+async def remove_gateway_api(cluster: ClusterAccess) -> None:
     if serves_routes(cluster):
         command = ("delete", "--ignore-not-found", "--wait=false", "--filename=-")
         await asyncio.to_thread(cluster.kubectl, *command, input=gateway_api.manifests())
@@ -70,7 +70,7 @@ async def lose_gateway_api(cluster: ClusterAccess) -> None:
 PUBLIC, INTERNAL = {"name": "public"}, {"name": "internal", "namespace": "gateways", "sectionName": "https"}
 
 
-def said(parent: dict[str, str], status: str, generation: int = 2) -> dict[str, Any]:
+def accepted(parent: dict[str, str], status: str, generation: int = 2) -> dict[str, Any]:
     accepted = {"type": "Accepted", "status": status, "reason": "Said", "observedGeneration": generation}
     return {"parentRef": parent, "conditions": [{"type": "ResolvedRefs", "status": "True"}, accepted]}
 
@@ -82,24 +82,32 @@ SILENT = "Gateway public has not answered HTTPRoute demo"
 @pytest.mark.parametrize(
     ("parents", "expected", "message"),
     [
-        ([], "Unknown WaitingForGateway", f"{WAITS} public"),
-        ([said(PUBLIC, "True")], "Unknown WaitingForGateway", f"{WAITS} internal"),
-        ([said(PUBLIC, "True"), said(PUBLIC, "True")], "Unknown WaitingForGateway", f"{WAITS} internal"),
-        ([said(PUBLIC, "True"), said(INTERNAL, "Unknown")], "Unknown WaitingForGateway", f"{WAITS} internal"),
-        ([said({**PUBLIC, "namespace": "here"}, "True"), said(INTERNAL, "True")], "True Applied", ACCEPTED),
-        ([said(PUBLIC, "True"), said(INTERNAL, "False")], "False NotAccepted", "Gateway internal does not accept"),
-        ([said(PUBLIC, "False"), said(PUBLIC, "True")], "False NotAccepted", "Gateway public does not accept"),
-        ([said(INTERNAL, "False", generation=1)], "Unknown WaitingForGateway", f"{WAITS} public"),
-        ([said({"name": "retired"}, "False"), said(PUBLIC, "True")], "Unknown WaitingForGateway", f"{WAITS} internal"),
-        ([{"parentRef": PUBLIC}], "Unknown WaitingForGateway", f"{WAITS} public"),
+        ([], "None WaitingForGateway", f"{WAITS} public"),
+        ([accepted(PUBLIC, "True")], "None WaitingForGateway", f"{WAITS} internal"),
+        ([accepted(PUBLIC, "True"), accepted(PUBLIC, "True")], "None WaitingForGateway", f"{WAITS} internal"),
+        ([accepted(PUBLIC, "True"), accepted(INTERNAL, "Unknown")], "None WaitingForGateway", f"{WAITS} internal"),
+        ([accepted({**PUBLIC, "namespace": "here"}, "True"), accepted(INTERNAL, "True")], "True Applied", ACCEPTED),
+        (
+            [accepted(PUBLIC, "True"), accepted(INTERNAL, "False")],
+            "False NotAccepted",
+            "Gateway internal does not accept",
+        ),
+        ([accepted(PUBLIC, "False"), accepted(PUBLIC, "True")], "False NotAccepted", "Gateway public does not accept"),
+        ([accepted(INTERNAL, "False", generation=1)], "None WaitingForGateway", f"{WAITS} public"),
+        (
+            [accepted({"name": "retired"}, "False"), accepted(PUBLIC, "True")],
+            "None WaitingForGateway",
+            f"{WAITS} internal",
+        ),
+        ([{"parentRef": PUBLIC}], "None WaitingForGateway", f"{WAITS} public"),
     ],
 )
-def test_judgement_of_a_route(parents: list[dict[str, Any]], expected: str, message: str) -> None:
+def test_route_outcome(parents: list[dict[str, Any]], expected: str, message: str) -> None:
     report = judged(parents)
     [found] = report.findings
     assert f"{found.status} {found.reason}" == expected
     assert found.message.startswith(message)
-    assert report.requeue == (60 if found.holds is None else None)
+    assert report.requeue == (60 if found.status is None else None)
 
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -121,20 +129,20 @@ def judged(
 @pytest.mark.parametrize(
     ("status", "reason", "seconds", "expected"),
     [
-        ("True", "Applied", 3600, "Unknown WaitingForGateway"),
-        ("False", "GatewayAPIMissing", 3600, "Unknown WaitingForGateway"),
-        ("Unknown", "WaitingForGateway", 59, "Unknown WaitingForGateway"),
+        ("True", "Applied", 3600, "None WaitingForGateway"),
+        ("False", "GatewayAPIMissing", 3600, "None WaitingForGateway"),
+        ("Unknown", "WaitingForGateway", 59, "None WaitingForGateway"),
         ("Unknown", "WaitingForGateway", 60, "False NotAccepted"),
         ("False", "NotAccepted", 5, "False NotAccepted"),
     ],
 )
-def test_gateway_that_does_not_answer(status: Status, reason: str, seconds: int, expected: str) -> None:
+def test_gateway_that_does_not_respond(status: Status, reason: str, seconds: int, expected: str) -> None:
     since = NOW - timedelta(seconds=seconds)
     before = Condition(type="Exposed", status=status, reason=reason, message="", last_transition_time=since)
     report = judged([], [before])
     [found] = report.findings
     assert f"{found.status} {found.reason}" == expected
-    if found.holds is None:
+    if found.status is None:
         assert report.requeue == (60 - seconds if status == "Unknown" else 60)
     else:
         assert found.message.startswith(SILENT)
@@ -147,18 +155,16 @@ def test_route_that_changed_has_another_minute(status: Status, reason: str) -> N
     before = Condition(type="Exposed", status=status, reason=reason, message="", last_transition_time=since)
     report = judged([], [before], changed=True)
     [found] = report.findings
-    assert (found.status, found.reason, report.requeue) == ("Unknown", "WaitingForGateway", 60)
+    assert (found.status, found.reason, report.requeue) == (None, "WaitingForGateway", 60)
 
 
-def test_route_that_goes_is_accepted_by_nobody() -> None:
-    parents = [said(PUBLIC, "True"), said(INTERNAL, "True")]
+def test_route_that_is_being_deleted_is_not_accepted() -> None:
+    parents = [accepted(PUBLIC, "True"), accepted(INTERNAL, "True")]
     [found] = judged(parents, deletionTimestamp="2026-03-01T11:59:00Z").findings
-    assert (found.status, found.reason) == ("Unknown", "WaitingForGateway")
+    assert (found.status, found.reason) == (None, "WaitingForGateway")
 
 
-async def test_ingress_follows_the_spec_and_goes_with_it(
-    admin: Administrator, operator_kubeconfig: Path, namespace: str
-) -> None:
+async def test_ingress_follows_the_spec(admin: Administrator, operator_kubeconfig: Path, namespace: str) -> None:
     async with Operator(operator_kubeconfig, [namespace], wiring.build):
         tls = {"secretName": "coder-tls", "wildcardSecretName": "apps-tls"}
         host = {"host": "coder.example.com", "wildcardHost": "*.coder.example.com"}
@@ -180,15 +186,15 @@ async def test_ingress_follows_the_spec_and_goes_with_it(
 
         await admin.change(key, expose=None)
         await admin.gone(INGRESS, key)
-        await eventually(lambda: silent(admin, key))
+        await eventually(lambda: is_unreported(admin, key))
 
 
-async def silent(admin: Administrator, key: Key) -> bool:
-    """Whether nothing is said about exposure any more."""
+async def is_unreported(admin: Administrator, key: Key) -> bool:
+    """Whether the condition `Exposed` is removed."""
     return find((await admin.plane(key)).status.conditions, "Exposed") is None
 
 
-async def test_foreign_ingress_of_the_same_name_is_left_alone(
+async def test_ingress_of_another_owner_is_not_changed(
     admin: Administrator, operator_kubeconfig: Path, namespace: str
 ) -> None:
     key = Key(namespace, "demo")
@@ -210,10 +216,8 @@ async def test_foreign_ingress_of_the_same_name_is_left_alone(
         assert (await admin.condition(key, "Exposed", "Applied")).status == "True"
 
 
-async def test_gateway_api_is_picked_up_and_missed_without_a_restart(
-    gateway_cluster: Cluster, gateway_admin: Administrator
-) -> None:
-    await lose_gateway_api(gateway_cluster)
+async def test_gateway_api_is_noticed_without_a_restart(gateway_cluster: Cluster, gateway_admin: Administrator) -> None:
+    await remove_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     async with Operator(operator_of(gateway_cluster), [namespace], wiring.build):
         key = await gateway_admin.make(namespace, expose=BY_GATEWAY)
@@ -221,17 +225,19 @@ async def test_gateway_api_is_picked_up_and_missed_without_a_restart(
         assert missing.status == "False"
         assert "Gateway API" in missing.message
 
-        await have_gateway_api(gateway_cluster)
+        await ensure_gateway_api(gateway_cluster)
         await gateway_admin.condition(key, "Exposed", "WaitingForGateway", within=20)
         made = (await gateway_admin.client.get(HTTP_ROUTE, key)).manifest
         assert made["metadata"]["ownerReferences"][0]["name"] == "demo"
 
-        await lose_gateway_api(gateway_cluster)
+        await remove_gateway_api(gateway_cluster)
         await gateway_admin.condition(key, "Exposed", "GatewayAPIMissing", within=20)
 
 
-async def test_route_is_as_good_as_its_parents_say(gateway_cluster: Cluster, gateway_admin: Administrator) -> None:
-    await have_gateway_api(gateway_cluster)
+async def test_route_follows_the_conditions_of_its_parents(
+    gateway_cluster: Cluster, gateway_admin: Administrator
+) -> None:
+    await ensure_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     clock = Clock()
     async with Operator(operator_of(gateway_cluster), [namespace], wiring.build, now=clock) as operator:
@@ -239,9 +245,9 @@ async def test_route_is_as_good_as_its_parents_say(gateway_cluster: Cluster, gat
         assert (await gateway_admin.condition(key, "Exposed", "WaitingForGateway")).status == "Unknown"
         await operator.wait_idle()
         clock.advance(seconds=61)
-        await gateway_admin.change(key, extraArgs=["--verbose"])  # another pass, as when a minute is over
-        silent = await gateway_admin.condition(key, "Exposed", "NotAccepted")
-        assert (silent.status, "public" in silent.message) == ("False", True)
+        await gateway_admin.change(key, extraArgs=["--verbose"])  # another reconcile, like after a minute
+        condition = await gateway_admin.condition(key, "Exposed", "NotAccepted")
+        assert (condition.status, "public" in condition.message) == ("False", True)
         assert (await gateway_admin.plane(key)).status.phase == "Pending"
 
         corrected = {**BY_GATEWAY["gateway"], "parentRefs": [{"name": "corrected"}]}
@@ -252,7 +258,7 @@ async def test_route_is_as_good_as_its_parents_say(gateway_cluster: Cluster, gat
 
         await answer(gateway_admin.client, key, "False", "NotAllowedByListeners", "no listener takes this host")
         refused = await gateway_admin.condition(key, "Exposed", "NotAccepted")
-        await eventually(lambda: says(gateway_admin, key, "no listener takes this host"))
+        await eventually(lambda: has_message(gateway_admin, key, "no listener takes this host"))
         assert refused.status == "False"
 
         await answer(gateway_admin.client, key, "True", "Accepted")
@@ -260,16 +266,16 @@ async def test_route_is_as_good_as_its_parents_say(gateway_cluster: Cluster, gat
         assert accepted.message == "HTTPRoute demo serves coder.example.com by Gateway public"
 
 
-async def says(admin: Administrator, key: Key, words: str) -> bool:
-    """Whether the message about exposure has these words."""
+async def has_message(admin: Administrator, key: Key, text: str) -> bool:
+    """Whether the message of `Exposed` contains a text."""
     found = find((await admin.plane(key)).status.conditions, "Exposed")
-    return found is not None and words in found.message
+    return found is not None and text in found.message
 
 
-async def test_old_way_in_stays_until_the_new_one_is_accepted(
+async def test_old_exposure_stays_until_the_new_one_is_accepted(
     gateway_cluster: Cluster, gateway_admin: Administrator
 ) -> None:
-    await have_gateway_api(gateway_cluster)
+    await ensure_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     async with Operator(operator_of(gateway_cluster), [namespace], wiring.build) as operator:
         key = await gateway_admin.make(namespace, expose=BY_INGRESS)
@@ -300,10 +306,8 @@ async def test_old_way_in_stays_until_the_new_one_is_accepted(
         await gateway_admin.gone(INGRESS, key)
 
 
-async def test_ingress_stays_where_there_is_no_gateway_api(
-    gateway_cluster: Cluster, gateway_admin: Administrator
-) -> None:
-    await lose_gateway_api(gateway_cluster)
+async def test_ingress_stays_without_gateway_api(gateway_cluster: Cluster, gateway_admin: Administrator) -> None:
+    await remove_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     async with Operator(operator_of(gateway_cluster), [namespace], wiring.build) as operator:
         key = await gateway_admin.make(namespace, expose=BY_INGRESS)
@@ -315,10 +319,10 @@ async def test_ingress_stays_where_there_is_no_gateway_api(
         assert await gateway_admin.find(INGRESS, key) == before
 
 
-async def test_switching_leaves_a_foreign_route_alone_and_the_ingress_in_place(
+async def test_switch_to_a_route_of_another_owner_keeps_the_ingress(
     gateway_cluster: Cluster, gateway_admin: Administrator
 ) -> None:
-    await have_gateway_api(gateway_cluster)
+    await ensure_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     key = Key(namespace, "demo")
     foreign: Manifest = {
@@ -332,7 +336,7 @@ async def test_switching_leaves_a_foreign_route_alone_and_the_ingress_in_place(
         await gateway_admin.change(key, expose={**BY_GATEWAY, "ingress": None})
 
         assert f"HTTPRoute {key}" in (await gateway_admin.condition(key, "Stalled", "NameTaken")).message
-        assert await gateway_admin.find(INGRESS, key), "the old way in stays until there is a new one"
+        assert await gateway_admin.find(INGRESS, key), "the Ingress stays until the route is accepted"
         assert await gateway_admin.find(HTTP_ROUTE, key) == before
 
         await gateway_admin.delete(CONTROL_PLANE, key)

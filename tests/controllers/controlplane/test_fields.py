@@ -1,4 +1,4 @@
-"""Every field of the spec, changed on a live object and removed again: the children follow both times."""
+"""Every field of the spec is set on a live object and removed again; the children follow."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from .planes import Observer, manifest, observing, rolling_out
 
 
 def leaves(schema: Manifest, path: str = "") -> Iterator[str]:
-    """Every field that holds a value of its own."""
+    """Every field without subfields."""
     for name, inner in schema["properties"].items():
         if "properties" in inner and name not in KUBERNETES_OWN:
             yield from leaves(inner, f"{path}{name}.")
@@ -32,7 +32,7 @@ def leaves(schema: Manifest, path: str = "") -> Iterator[str]:
             yield path + name
 
 
-def test_no_field_is_forgotten() -> None:
+def test_every_field_has_a_row() -> None:
     crd = yaml.safe_load((CONFIG / "crd" / f"{CONTROL_PLANE.plural}.yaml").read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     rows = [row.field for row in ROWS]
@@ -65,7 +65,7 @@ BASICS = {kind.name for kind in (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROL
 async def drive(observer: Observer, row: Row) -> None:
     """Set a field and remove it; the fields that it needs stay until the end."""
     for look in row.looks:
-        assert find(observer, look) != look.then, f"{row.field} would show nothing"
+        assert find(observer, look) != look.then, f"{row.field} has no effect"
     await observer.change(HOME, NAME, **spec({**row.given, row.field: row.value}))
     for look in row.looks:
         await eventually(partial(shows, observer, row, look, look.then))
@@ -81,7 +81,7 @@ def shows(observer: Observer, row: Row, look: Look, expected: Any) -> bool:
 
 
 def find(observer: Observer, look: Look) -> Any:
-    """The value at a path; an item of a list is known by its place or by its name."""
+    """The value at a path; list items are found by index or by name."""
     if not observer.has(look.kind, look.namespace, look.name):
         return NOTHING
     value: Any = observer.get(look.kind, look.namespace, look.name).manifest
@@ -107,7 +107,7 @@ def spec(fields: dict[str, Any]) -> Manifest:
 
 
 def state(observer: Observer) -> set[tuple[str, str]]:
-    """Everything about the children that the operator decides, marks included, as paths with their values."""
+    """All fields of the children that the operator sets, labels included, as paths with their values."""
     return {
         entry
         for (kind, key), child in observer.children().items()

@@ -1,4 +1,4 @@
-"""What belongs to one control plane is shown to no other."""
+"""Tokens and licenses of one control plane are not visible in another."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -13,7 +13,7 @@ from tests.support.databases import CoderdDatabase
 async def test_operator_tokens_and_licenses(
     cluster: ClusterAccess, demo: PlaneNamespace, database: CoderdDatabase, operator_kubeconfig: Path
 ) -> None:
-    """One control plane has a token that the operator made, its neighbour has been given one and then another."""
+    """One control plane has a generated token, another one gets two given tokens in a row."""
     async with plane_namespace(
         cluster.kubeconfig, operator_kubeconfig, demo.namespace, name="neighbour", clock=demo.clock
     ) as neighbour:

@@ -1,4 +1,4 @@
-"""The license of a control plane: in coderd once, whatever happens on the way."""
+"""The license of a control plane is uploaded to coderd once."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ async def demo(
 async def prepared(
     cluster: ClusterAccess, operator_kubeconfig: Path, namespace: str, version: str = "2.36.1"
 ) -> AsyncIterator[PlaneNamespace]:
-    """A control plane with a token that works and a reference to a license; its pods are not ready yet."""
+    """A control plane with a valid token and a license; its pods are not ready yet."""
     async with plane_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, version=version) as place:
         await place.put_secret("given", token=place.coderd.state.token)
         await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}}, licenseSecretRef={"name": "license"})
@@ -55,7 +55,7 @@ async def put(demo: PlaneNamespace, jwt: str) -> None:
 
 
 async def applied(demo: PlaneNamespace, jwt: str) -> None:
-    """Wait until the status says that this very license is in coderd."""
+    """Wait until the status records this license."""
 
     async def check() -> bool:
         await demo.condition("LicenseApplied", "Applied", "True")
@@ -64,7 +64,7 @@ async def applied(demo: PlaneNamespace, jwt: str) -> None:
     await eventually(check)
 
 
-async def test_it_waits_for_a_pod_and_is_uploaded_once(demo: PlaneNamespace) -> None:
+async def test_license_waits_for_a_pod_and_is_uploaded_once(demo: PlaneNamespace) -> None:
     jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator() as operator:
@@ -86,7 +86,7 @@ async def test_it_waits_for_a_pod_and_is_uploaded_once(demo: PlaneNamespace) -> 
     assert [each.jwt for each in demo.coderd.state.licenses] == [jwt]
 
 
-async def test_a_pause_between_pods_uploads_nothing(demo: PlaneNamespace) -> None:
+async def test_a_time_without_pods_uploads_nothing(demo: PlaneNamespace) -> None:
     jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator():
@@ -99,7 +99,7 @@ async def test_a_pause_between_pods_uploads_nothing(demo: PlaneNamespace) -> Non
     assert posts(demo) == 1
 
 
-async def test_others_may_write_to_the_object_meanwhile(demo: PlaneNamespace) -> None:
+async def test_concurrent_writes_upload_nothing_again(demo: PlaneNamespace) -> None:
     jwt = license(demo)
     await put(demo, jwt)
     demo.coderd.state.set(latency=0.2)
@@ -129,7 +129,7 @@ async def test_a_crash_after_the_upload_uploads_nothing_again(demo: PlaneNamespa
     assert posts(demo) == 1
 
 
-async def test_a_status_that_was_lost_uploads_nothing_again(demo: PlaneNamespace) -> None:
+async def test_a_lost_status_uploads_nothing_again(demo: PlaneNamespace) -> None:
     jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator() as operator:
@@ -142,7 +142,7 @@ async def test_a_status_that_was_lost_uploads_nothing_again(demo: PlaneNamespace
     assert posts(demo) == 1
 
 
-async def test_it_is_rotated_back_and_forth(demo: PlaneNamespace) -> None:
+async def test_a_license_can_be_replaced_and_restored(demo: PlaneNamespace) -> None:
     first, second = license(demo), license(demo, feature_set="enterprise")
     await put(demo, first)
     async with demo.operator() as operator:
@@ -159,7 +159,7 @@ async def test_it_is_rotated_back_and_forth(demo: PlaneNamespace) -> None:
 
 
 async def test_a_duplicate_counts_as_applied(demo: PlaneNamespace) -> None:
-    """Somebody else uploads the same license between our look and our upload."""
+    """Another client uploads the same license between the check and the upload."""
     jwt = license(demo)
     await put(demo, jwt)
     demo.coderd.state.set(latency=0.2)
@@ -173,7 +173,7 @@ async def test_a_duplicate_counts_as_applied(demo: PlaneNamespace) -> None:
     assert posts(demo) == 1
 
 
-async def test_coderd_that_lost_it_gets_it_again(demo: PlaneNamespace) -> None:
+async def test_a_license_that_coderd_lost_is_uploaded_again(demo: PlaneNamespace) -> None:
     jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator() as operator:
@@ -181,15 +181,15 @@ async def test_coderd_that_lost_it_gets_it_again(demo: PlaneNamespace) -> None:
         await applied(demo, jwt)
         demo.coderd.state.remove_licenses()
         await operator.later(seconds=119)
-        assert posts(demo) == 1, "it is not asked at every look"
+        assert posts(demo) == 1, "it is not queried at every reconcile"
         await operator.later(seconds=2)
         assert posts(demo) == 2
         plane = await demo.get()
         assert plane.status.license_last_applied == demo.clock()
-        assert plane.status.license_tier == "premium", "what it is worth is asked at once"
+        assert plane.status.license_tier == "premium", "the entitlements are queried at once"
 
 
-async def test_whitespace_around_it_does_not_count(demo: PlaneNamespace) -> None:
+async def test_surrounding_whitespace_is_ignored(demo: PlaneNamespace) -> None:
     jwt = license(demo)
     await put(demo, f"\n  {jwt}\r\n")
     async with demo.operator() as operator:
@@ -203,7 +203,7 @@ async def test_whitespace_around_it_does_not_count(demo: PlaneNamespace) -> None
 
 
 @pytest.mark.parametrize("content", [None, {}, {"other": "x"}, {"license": ""}, {"license": " \n"}])
-async def test_it_waits_for_its_secret(demo: PlaneNamespace, content: dict[str, str] | None) -> None:
+async def test_license_waits_for_its_secret(demo: PlaneNamespace, content: dict[str, str] | None) -> None:
     if content is not None:
         await demo.put_secret("license", **content)
     async with demo.operator():
@@ -219,7 +219,7 @@ async def test_it_waits_for_its_secret(demo: PlaneNamespace, content: dict[str, 
         await demo.condition("Ready", "AllPartsReady", "True")
 
 
-async def test_a_secret_that_goes_is_told(demo: PlaneNamespace) -> None:
+async def test_a_deleted_license_secret_is_reported(demo: PlaneNamespace) -> None:
     jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator():
@@ -233,7 +233,7 @@ async def test_a_secret_that_goes_is_told(demo: PlaneNamespace) -> None:
 
 
 @pytest.mark.parametrize("content", ["garbage", "a.b.c", "a.e30.c", "\x00", "é.é.é"])
-async def test_what_coderd_refuses_is_tried_again_after_an_hour(demo: PlaneNamespace, content: str) -> None:
+async def test_a_rejected_license_is_retried_after_an_hour(demo: PlaneNamespace, content: str) -> None:
     await put(demo, content)
     async with demo.operator() as operator:
         await demo.roll_out()
@@ -257,10 +257,10 @@ async def test_what_coderd_refuses_is_tried_again_after_an_hour(demo: PlaneNames
             await operator.later(minutes=5)
         assert posts(demo) == 2
         assert (await demo.condition("LicenseApplied", "LicenseInvalid")) == condition
-        assert len(await demo.events("LicenseInvalid")) == 1, "nothing new happened"
+        assert len(await demo.events("LicenseInvalid")) == 1, "nothing changed"
     async with demo.operator() as operator:
         await operator.reconcile()
-        assert posts(demo) == 2, "the status remembers it through a restart"
+        assert posts(demo) == 2, "the status has it after a restart"
         jwt = license(demo)
         await put(demo, jwt)
         await applied(demo, jwt)
@@ -268,7 +268,7 @@ async def test_what_coderd_refuses_is_tried_again_after_an_hour(demo: PlaneNames
         assert posts(demo) == 3
 
 
-async def test_another_bad_one_is_tried(demo: PlaneNamespace) -> None:
+async def test_another_invalid_license_is_uploaded(demo: PlaneNamespace) -> None:
     await put(demo, "garbage")
     async with demo.operator() as operator:
         await demo.roll_out()
@@ -281,10 +281,10 @@ async def test_another_bad_one_is_tried(demo: PlaneNamespace) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("change", ["deployment", "version"])
-async def test_another_coderd_is_offered_what_the_last_one_refused(
+async def test_a_rejected_license_is_uploaded_to_another_coderd(
     demo: PlaneNamespace, change: str, restarted: bool
 ) -> None:
-    """As when a database is restored, or coderd upgraded."""
+    """After a restore of the database, or an upgrade of coderd."""
     state = demo.coderd.state
     jwt = license(demo, deployment_ids=["restored"] if change == "deployment" else [])
     await put(demo, jwt if change == "deployment" else "garbage")
@@ -295,11 +295,11 @@ async def test_another_coderd_is_offered_what_the_last_one_refused(
         if not restarted:
             await another(demo, change)
             await operator.later(seconds=121)
-            await offered(demo, change, before.message, jwt)
+            await uploaded_again(demo, change, before.message, jwt)
     if restarted:
         await another(demo, change)
         async with demo.operator():
-            await offered(demo, change, before.message, jwt)
+            await uploaded_again(demo, change, before.message, jwt)
     assert posts(demo) == 2
     assert [each.jwt for each in state.licenses] == ([jwt] if change == "deployment" else [])
 
@@ -311,31 +311,31 @@ async def another(demo: PlaneNamespace, change: str) -> None:
         demo.coderd.state.version = "2.30.0"
 
 
-async def offered(demo: PlaneNamespace, change: str, before: str, jwt: str) -> None:
+async def uploaded_again(demo: PlaneNamespace, change: str, before: str, jwt: str) -> None:
     if change == "deployment":
         await applied(demo, jwt)
         return
 
-    async def told_again() -> bool:
+    async def reported_again() -> bool:
         message = (await demo.condition("LicenseApplied", "LicenseInvalid")).message
         return message != before and "v2.30.0" in message
 
-    await eventually(told_again)
+    await eventually(reported_again)
 
 
-async def test_what_holds_is_said(demo: PlaneNamespace) -> None:
+async def test_messages_of_the_conditions(demo: PlaneNamespace) -> None:
     jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator() as operator:
         await demo.roll_out()
         await applied(demo, jwt)
         await operator.wait_idle()
-        said = (await demo.condition("LicenseApplied", "Applied")).message
-        assert said == "The license of Secret license is in Coder and expires on 2027-03-01"
-        said = (await demo.condition("EntitlementsKnown", "Checked", "True")).message
-        assert said == "License tier premium; external provisioners are entitled"
-        said = (await demo.condition("OperatorAccessReady", "TokenReady", "True")).message
-        assert said == f"Coder accepts the token in Secret given, of user {demo.coderd.state.owner.username}"
+        message = (await demo.condition("LicenseApplied", "Applied")).message
+        assert message == "The license of Secret license is in Coder and expires on 2027-03-01"
+        message = (await demo.condition("EntitlementsKnown", "Checked", "True")).message
+        assert message == "License tier premium; external provisioners are entitled"
+        message = (await demo.condition("OperatorAccessReady", "TokenReady", "True")).message
+        assert message == f"Coder accepts the token in Secret given, of user {demo.coderd.state.owner.username}"
         writes = operator.write_requests()
         await operator.reconcile()
         assert operator.write_requests() == writes
@@ -344,7 +344,7 @@ async def test_what_holds_is_said(demo: PlaneNamespace) -> None:
         assert operator.writes() == 0
 
 
-async def test_nothing_is_waited_for_without_pods(demo: PlaneNamespace) -> None:
+async def test_license_scaled_to_zero(demo: PlaneNamespace) -> None:
     jwt = license(demo)
     await put(demo, jwt)
     async with demo.operator() as operator:
@@ -353,7 +353,7 @@ async def test_nothing_is_waited_for_without_pods(demo: PlaneNamespace) -> None:
         await demo.condition("Ready", "AllPartsReady", "True")
         await demo.change(replicas=0)
         await demo.condition("Available", "RolloutInProgress", "True")
-        demo.coderd.state.set(rate_limited=True)  # as a pod that stops may refuse
+        demo.coderd.state.set(rate_limited=True)  # a pod that stops may reject requests
         await operator.later(minutes=3)
         await demo.roll_out(0)
         await demo.condition("Ready", "ScaledToZero", "True")
@@ -372,7 +372,7 @@ async def test_nothing_is_waited_for_without_pods(demo: PlaneNamespace) -> None:
     assert posts(demo) == 1
 
 
-async def test_a_build_without_licences_is_not_asked_in_a_loop(
+async def test_a_build_without_licenses_is_queried_rarely(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
     async with prepared(cluster, operator_kubeconfig, namespace, version="agpl") as demo, demo.operator() as operator:
@@ -396,8 +396,8 @@ async def test_a_build_without_licences_is_not_asked_in_a_loop(
 
 
 @asynccontextmanager
-async def in_trouble(demo: PlaneNamespace, **switches: Any) -> AsyncIterator[Operator]:
-    """The token works, then something is wrong when the license is to be uploaded."""
+async def failing_plane(demo: PlaneNamespace, **switches: Any) -> AsyncIterator[Operator]:
+    """The token works, and the upload of the license fails."""
     async with demo.operator(limits=Limits(total=0.5)) as operator:
         await demo.roll_out()
         await demo.condition("LicenseApplied", "SecretMissing")
@@ -407,7 +407,7 @@ async def in_trouble(demo: PlaneNamespace, **switches: Any) -> AsyncIterator[Ope
 
 
 @pytest.mark.parametrize(
-    ("switches", "said", "patience"),
+    ("switches", "error", "retry"),
     [
         ({"failing": True}, "HTTP 500", 30),
         ({"cut": True}, "", 30),
@@ -416,18 +416,18 @@ async def in_trouble(demo: PlaneNamespace, **switches: Any) -> AsyncIterator[Ope
         ({"rate_limited": True}, "rate limited", 60),
     ],
 )
-async def test_trouble_is_told_and_tried_again(
-    demo: PlaneNamespace, switches: dict[str, Any], said: str, patience: float
+async def test_an_error_is_reported_and_retried(
+    demo: PlaneNamespace, switches: dict[str, Any], error: str, retry: float
 ) -> None:
     jwt = license(demo)
-    async with in_trouble(demo, **switches) as operator:
+    async with failing_plane(demo, **switches) as operator:
         await put(demo, jwt)
         condition = await demo.condition("LicenseApplied", "Error", "False")
-        assert said in condition.message
+        assert error in condition.message
         assert (await demo.conditions())["Stalled"][0] == "False"
         await operator.wait_idle()
         asked = sum(demo.coderd.state.requests.values())
-        await operator.later(seconds=patience - 1)
+        await operator.later(seconds=retry - 1)
         assert sum(demo.coderd.state.requests.values()) == asked
         demo.coderd.state.set(failing=False, cut=False, latency=0, database_down=False, rate_limited=False)
         await operator.later(seconds=2)
@@ -435,9 +435,9 @@ async def test_trouble_is_told_and_tried_again(
     assert posts(demo) == 1
 
 
-async def test_a_dead_token_is_told(demo: PlaneNamespace) -> None:
+async def test_a_deleted_token_is_reported(demo: PlaneNamespace) -> None:
     jwt = license(demo)
-    async with in_trouble(demo) as operator:
+    async with failing_plane(demo) as operator:
         demo.coderd.state.revoke_token(demo.coderd.state.token)
         asked = sum(demo.coderd.state.requests.values())
         await put(demo, jwt)
@@ -450,7 +450,7 @@ async def test_a_dead_token_is_told(demo: PlaneNamespace) -> None:
         await applied(demo, jwt)
 
 
-async def test_a_user_without_the_right_is_told(demo: PlaneNamespace) -> None:
+async def test_a_user_without_the_permission_is_reported(demo: PlaneNamespace) -> None:
     jwt = license(demo)
     await demo.put_secret("given", token=demo.coderd.state.add_token(User("member")))
     await put(demo, jwt)
@@ -468,14 +468,14 @@ async def test_a_user_without_the_right_is_told(demo: PlaneNamespace) -> None:
         await applied(demo, jwt)
 
 
-def test_what_a_licence_says_of_itself() -> None:
+def test_read_license() -> None:
     assert read("").claims == {}
     assert read("a.W10.c").claims == {}
     assert read("a.!!!.c").claims == {}
     assert read("a.eyJleHAiOjF9.c").claims == {"exp": 1}
 
 
-async def test_a_refusal_is_remembered_while_coderd_is_away(demo: PlaneNamespace) -> None:
+async def test_a_rejection_is_kept_while_coderd_is_unavailable(demo: PlaneNamespace) -> None:
     await put(demo, "garbage")
     async with demo.operator() as operator:
         await demo.roll_out()

@@ -1,4 +1,4 @@
-"""An object of the same name that belongs to another owner is no part of a control plane, and is left alone."""
+"""Objects of the same name that belong to another owner are neither used nor changed."""
 
 import pytest
 
@@ -14,7 +14,7 @@ LABELS = {"app.kubernetes.io/name": "coder", "app.kubernetes.io/managed-by": "He
 
 
 async def put_release(demo: PlaneNamespace, *kinds: Kind[Unstructured]) -> list[Unstructured]:
-    """What a Helm release has under the name of the control plane; its pods are ready."""
+    """Create the objects of a Helm release with the name of the control plane; its pods are ready."""
     container = {"name": "coder", "image": "ghcr.io/coder/coder:v2.36.1"}
     template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container]}}
     specs: dict[str, Manifest] = {
@@ -42,7 +42,7 @@ async def make(demo: PlaneNamespace, database: CoderdDatabase) -> None:
         pytest.param((SERVICE,), id="Service"),
     ],
 )
-async def test_coderd_of_another_owner_hears_nothing(
+async def test_coderd_of_another_owner_gets_no_request(
     demo: PlaneNamespace, database: CoderdDatabase, kinds: tuple[Kind[Unstructured], ...]
 ) -> None:
     before = await put_release(demo, *kinds)
@@ -76,7 +76,7 @@ async def test_coderd_of_another_owner_hears_nothing(
 
 
 async def test_service_of_another_owner_is_not_exposed(demo: PlaneNamespace, database: CoderdDatabase) -> None:
-    """Nor is its address published, to which provisioners would send their tokens."""
+    """Its URL is not published either: provisioners would send their tokens to it."""
     await put_release(demo, SERVICE)
     await demo.make(extraEnv=env(database.url), expose={"ingress": {"host": "coder.example.com"}})
     async with demo.operator() as operator:
@@ -91,9 +91,7 @@ async def test_service_of_another_owner_is_not_exposed(demo: PlaneNamespace, dat
         assert (await demo.get()).status.url
 
 
-async def test_what_leads_to_a_service_that_was_taken_away_stays(
-    demo: PlaneNamespace, database: CoderdDatabase
-) -> None:
+async def test_exposure_of_a_service_that_was_taken_over_stays(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await demo.make(extraEnv=env(database.url), expose={"ingress": {"host": "coder.example.com"}})
     async with demo.operator():
         await demo.condition("Exposed", "Applied", "True")
@@ -104,7 +102,7 @@ async def test_what_leads_to_a_service_that_was_taken_away_stays(
         assert (await demo.get()).status.url == url
 
 
-async def test_it_goes_on_when_the_name_is_free(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_it_continues_when_the_name_is_free(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await put_release(demo, DEPLOYMENT, SERVICE)
     await make(demo, database)
     async with demo.operator() as operator:
@@ -117,8 +115,8 @@ async def test_it_goes_on_when_the_name_is_free(demo: PlaneNamespace, database: 
         await demo.condition("Ready", "AllPartsReady", "True")
 
 
-async def test_deployment_that_was_taken_away_is_no_longer_used(demo: PlaneNamespace, database: CoderdDatabase) -> None:
-    """As by whoever removes the owner reference to keep the pods."""
+async def test_deployment_that_was_released_is_no_longer_used(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+    """A user removed the owner reference to keep the pods."""
     await make(demo, database)
     async with demo.operator() as operator:
         await demo.roll_out()

@@ -1,4 +1,4 @@
-"""What a control plane is made of besides its Deployment and its Roles."""
+"""The children of a control plane, except its Deployment and its Roles."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from coder_k8s.controllers.controlplane.objects import (
     http_route,
     ingress,
-    is_account,
+    owns_account,
     service,
     service_account,
 )
@@ -51,7 +51,7 @@ def test_a_child_is_named_labelled_and_owned() -> None:
     }
 
 
-def test_a_name_that_is_too_long_for_a_label_is_cut_there_only() -> None:
+def test_a_long_name_is_cut_only_in_labels() -> None:
     made = service_account(plane(name="x" * 70))["metadata"]
     assert made["name"] == "x" * 70
     assert made["labels"]["app.kubernetes.io/instance"].startswith("x" * 54 + "-")
@@ -78,18 +78,18 @@ def test_a_label_of_the_spec_cannot_hide_a_child_from_the_operator() -> None:
     [
         pytest.param(["1234"], {}, True, id="owned, whatever its labels"),
         pytest.param([], LABELS, True, id="released"),
-        pytest.param([], {}, False, id="somebody's"),
+        pytest.param([], {}, False, id="unrelated"),
         pytest.param([], LABELS | {"app.kubernetes.io/instance": "other"}, False, id="of another control plane"),
         pytest.param(["5678"], LABELS, False, id="released and claimed by another"),
     ],
 )
-def test_whose_account_it_is(owners: list[str], marks: dict[str, str], expected: bool) -> None:
+def test_owns_account(owners: list[str], marks: dict[str, str], expected: bool) -> None:
     references = [
         {"apiVersion": "v1", "kind": "Owner", "name": "owner", "uid": uid, "controller": True} for uid in owners
     ]
     metadata = {"name": "demo", "namespace": "golden", "labels": marks, "ownerReferences": references}
     live = Unstructured.decode(json.dumps({"metadata": metadata}).encode())
-    assert is_account(plane(), live) == expected
+    assert owns_account(plane(), live) == expected
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_ingress(wanted: Manifest, expected: Manifest) -> None:
     assert by_ingress(**wanted)["spec"] == expected
 
 
-def test_ingress_leads_to_the_http_port_also_where_443_is_https() -> None:
+def test_ingress_uses_the_http_port_also_if_443_is_https() -> None:
     made = by_ingress({"tls": TLS, "service": {"port": 443}}, annotations={"a": "b"})
     assert made["spec"]["rules"] == [rule("coder.example.com", 80)]
     assert made["metadata"]["annotations"] == {"a": "b"}

@@ -1,4 +1,4 @@
-"""`coder.com/paused`: hands off until it is removed."""
+"""`coder.com/paused`: no changes until it is removed."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,8 +21,8 @@ from .planes import manifest
 
 @pytest.fixture
 async def admin(cluster: ClusterAccess, crds: None) -> AsyncIterator[Administrator]:
-    async with administrator(cluster.kubeconfig) as somebody:
-        yield somebody
+    async with administrator(cluster.kubeconfig) as admin:
+        yield admin
 
 
 async def is_paused(admin: Administrator, key: Key) -> None:
@@ -39,7 +39,7 @@ async def image(admin: Administrator, key: Key) -> str:
     return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-async def test_paused_from_the_start_nothing_is_made(
+async def test_paused_from_the_start_nothing_is_created(
     admin: Administrator, operator_kubeconfig: Path, namespace: str
 ) -> None:
     key = Key(namespace, "demo")
@@ -49,7 +49,7 @@ async def test_paused_from_the_start_nothing_is_made(
         await admin.client.create(CONTROL_PLANE, written)
         await is_paused(admin, key)
         await operator.wait_idle()
-        assert operator.write_requests() == 1, "the status, and nothing else"
+        assert operator.write_requests() == 1, "only the status"
         assert await admin.all(SERVICE, namespace) == []
 
         await admin.annotate(key, {PAUSED: "false"})
@@ -67,7 +67,7 @@ async def test_nothing_is_written_while_paused_and_everything_at_once_after(
             before = operator.write_requests()
             await admin.annotate(key, {PAUSED: "true"})
         await is_paused(admin, key)
-        assert operator.write_requests() == before + 1, "the status, and nothing else"
+        assert operator.write_requests() == before + 1, "only the status"
 
         async with operator.one_more_reconcile():
             await admin.delete(SERVICE, key)
@@ -76,11 +76,13 @@ async def test_nothing_is_written_while_paused_and_everything_at_once_after(
         assert operator.write_requests() == before + 1
         async with operator.one_more_reconcile():
             await admin.change(key, image="coder:second")
-        await is_paused(admin, key)  # says of which generation that is true
+        await is_paused(admin, key)  # the new generation is recorded
         assert operator.write_requests() == before + 2
         assert await admin.find(SERVICE, key) is None
         assert await image(admin, key) == "coder:first"
-        assert (await admin.plane(key)).status.observed_generation == 1, "what was not acted upon was not observed"
+        assert (await admin.plane(key)).status.observed_generation == 1, (
+            "a generation that is not reconciled is not observed"
+        )
 
         await admin.annotate(key, {PAUSED: None})
         await admin.condition(key, "Available", "NoReplicasReady")
@@ -89,7 +91,7 @@ async def test_nothing_is_written_while_paused_and_everything_at_once_after(
         assert (await admin.client.get(DEPLOYMENT, key)).manifest["spec"]["replicas"] == 1
 
 
-async def test_restarted_operator_writes_nothing_about_what_is_paused(
+async def test_restarted_operator_writes_nothing_for_a_paused_object(
     admin: Administrator, operator_kubeconfig: Path, namespace: str
 ) -> None:
     async with Operator(operator_kubeconfig, [namespace], wiring.build):

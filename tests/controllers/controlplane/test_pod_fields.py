@@ -1,4 +1,4 @@
-"""Fields of pods that are newer than the cluster: an API server would drop them, and the pods would be other ones."""
+"""Fields of pods that the cluster does not support: the API server would drop them, and change the pods."""
 
 import json
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ FUTURE = "spec.template.spec.securityContext.futurePolicy"
 
 
 def with_future_field() -> Manifest:
-    """A CRD that was made from a Kubernetes that knows one more field of pods."""
+    """A CRD that was generated for a version of Kubernetes with one more field of pods."""
     crd = definition(CONTROL_PLANE)
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     schema["properties"]["spec"]["properties"]["podSecurityContext"]["properties"]["futurePolicy"] = {"type": "string"}
@@ -31,7 +31,7 @@ def with_future_field() -> Manifest:
 
 @pytest.fixture
 async def newer(fresh_cluster: Cluster, tmp_path: Path) -> AsyncIterator[PlaneNamespace]:
-    """A place whose CRDs are newer than its cluster."""
+    """A namespace whose CRDs are newer than its cluster."""
     install_crds(fresh_cluster)
     crd = json.dumps(with_future_field())
     fresh_cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=crd)
@@ -40,7 +40,7 @@ async def newer(fresh_cluster: Cluster, tmp_path: Path) -> AsyncIterator[PlaneNa
         yield made
 
 
-async def test_field_that_the_cluster_does_not_know_is_named_and_not_dropped(newer: PlaneNamespace) -> None:
+async def test_unknown_field_is_reported_and_not_dropped(newer: PlaneNamespace) -> None:
     await newer.make(podSecurityContext={"futurePolicy": "Strict", "runAsUser": 1000})
     async with newer.operator() as operator:
         stalled = await newer.condition("Stalled", "FieldNotSupported", "True")
@@ -56,7 +56,7 @@ async def test_field_that_the_cluster_does_not_know_is_named_and_not_dropped(new
         await newer.condition("Available", "MinimumReplicasReady", "True")
 
 
-async def test_field_that_the_cluster_does_not_know_changes_nothing_of_what_runs(newer: PlaneNamespace) -> None:
+async def test_unknown_field_leaves_running_pods_unchanged(newer: PlaneNamespace) -> None:
     await newer.make()
     async with newer.operator() as operator:
         await newer.roll_out()
@@ -71,13 +71,13 @@ async def test_field_that_the_cluster_does_not_know_changes_nothing_of_what_runs
         assert after.manifest["spec"] == before.manifest["spec"]
 
 
-async def test_refusal_of_a_field_becomes_the_condition_of_a_step() -> None:
+async def test_unknown_field_becomes_the_condition_of_a_step() -> None:
     async def apply() -> str:
         raise errors.UnknownField(400, "BadRequest", "the API server does not know spec.x of HTTPRoute", ("spec.x",))
 
     report = Report()
     assert await rejections.as_condition(apply(), report, "Exposed") is None
-    assert report.says(reasons.FIELD_NOT_SUPPORTED, "Exposed")
+    assert report.has_reason(reasons.FIELD_NOT_SUPPORTED, "Exposed")
 
 
 @pytest.mark.parametrize(

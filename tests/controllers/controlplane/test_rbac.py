@@ -1,4 +1,4 @@
-"""What Coder gets to run workspaces, where, and who has to agree."""
+"""Permissions to run workspaces, in the namespaces that opt in."""
 
 from collections.abc import AsyncIterator
 from functools import partial
@@ -30,8 +30,8 @@ NODES = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}
 
 @pytest.fixture
 async def admin(whole_cluster: Cluster) -> AsyncIterator[Administrator]:
-    async with administrator(whole_cluster.kubeconfig) as somebody:
-        yield somebody
+    async with administrator(whole_cluster.kubeconfig) as admin:
+        yield admin
 
 
 async def names(admin: Administrator, key: Key) -> set[tuple[str, str]]:
@@ -58,9 +58,9 @@ async def finalizers(admin: Administrator, key: Key, expected: list[str]) -> Non
     await eventually(check)
 
 
-async def test_namespace_agrees_by_label_and_takes_it_back(whole_cluster: Cluster, admin: Administrator) -> None:
+async def test_namespace_opts_in_and_out_by_label(whole_cluster: Cluster, admin: Administrator) -> None:
     home, other, open_to_others = [await admin.make_namespace() for _ in range(3)]
-    await admin.label_namespace(open_to_others, {OPT_IN: "somebody-else"})
+    await admin.label_namespace(open_to_others, {OPT_IN: "another"})
     async with Operator(operator_of(whole_cluster), EVERYWHERE, wiring.build):
         key = await admin.make(home, rbac={"workspaceNamespaces": [other, open_to_others, home]})
         refused = await admin.condition(key, READY, "NamespaceNotAllowed")
@@ -92,13 +92,13 @@ async def test_namespace_agrees_by_label_and_takes_it_back(whole_cluster: Cluste
         assert other in (await admin.condition(key, READY, "NamespaceNotAllowed")).message
         await finalizers(admin, key, [FINALIZER])
 
-        await admin.label_namespace(open_to_others, {OPT_IN: "somebody-else"})
+        await admin.label_namespace(open_to_others, {OPT_IN: "another"})
         await becomes(admin, open_to_others, set())
         await finalizers(admin, key, [])
         await becomes(admin, home, both)
 
 
-async def test_role_elsewhere_says_whose_it_is_and_binds_the_account_at_home(
+async def test_role_in_another_namespace_has_labels_and_is_restored(
     whole_cluster: Cluster, admin: Administrator
 ) -> None:
     home = await admin.make_namespace()
@@ -118,7 +118,7 @@ async def test_role_elsewhere_says_whose_it_is_and_binds_the_account_at_home(
         at_home = await admin.client.get(ROLE, Key(home, role.metadata.name))
         assert [owner.uid for owner in at_home.metadata.owner_references] == [plane.metadata.uid]
 
-        # Whatever somebody does to it, it comes back.
+        # Changes by others are reverted.
         await admin.delete(ROLE_BINDING, Key(other, binding_name(plane)))
         await becomes(admin, other, await names(admin, key))
         await admin.client.merge(ROLE, role.key, {"metadata": {"labels": None}, "rules": []})
@@ -139,7 +139,7 @@ async def test_role_elsewhere_says_whose_it_is_and_binds_the_account_at_home(
         await finalizers(admin, key, [])
 
 
-async def test_administrator_agrees_by_a_list(whole_cluster: Cluster, admin: Administrator) -> None:
+async def test_namespaces_allowed_by_option(whole_cluster: Cluster, admin: Administrator) -> None:
     home, listed, unlisted = [await admin.make_namespace() for _ in range(3)]
     build = partial(wiring.build, allow_workspace_namespaces=[f"{listed[:-1]}?"])
     async with Operator(operator_of(whole_cluster), EVERYWHERE, build):
@@ -159,9 +159,7 @@ async def test_missing_namespace_is_waited_for(whole_cluster: Cluster, admin: Ad
         await becomes(admin, "not-there-yet", await names(admin, key))
 
 
-async def test_deletion_removes_its_roles_everywhere_and_nobody_elses(
-    whole_cluster: Cluster, admin: Administrator
-) -> None:
+async def test_deletion_removes_only_its_own_roles(whole_cluster: Cluster, admin: Administrator) -> None:
     first_home, second_home = [await admin.make_namespace() for _ in range(2)]
     build = partial(wiring.build, allow_workspace_namespaces=["test-*"])
     async with Operator(operator_of(whole_cluster), EVERYWHERE, build):
@@ -180,10 +178,10 @@ async def test_deletion_removes_its_roles_everywhere_and_nobody_elses(
         for place in places:
             assert await admin.granted(place) == others
         for child in await admin.all(ROLE, places[0]):
-            assert child == kept[child.key], "the Role of the other control plane was not even written to"
+            assert child == kept[child.key], "the Role of the other control plane was not written"
 
 
-async def test_only_what_the_operator_holds_can_be_granted(whole_cluster: Cluster, admin: Administrator) -> None:
+async def test_only_permissions_of_the_operator_can_be_granted(whole_cluster: Cluster, admin: Administrator) -> None:
     home = await admin.make_namespace()
     other = await admin.make_namespace({OPT_IN: home})
     async with Operator(operator_of(whole_cluster), EVERYWHERE, wiring.build):
@@ -209,7 +207,7 @@ async def test_only_what_the_operator_holds_can_be_granted(whole_cluster: Cluste
             assert NODES not in rules
 
 
-async def test_foreign_role_of_the_same_name_is_left_alone(whole_cluster: Cluster, admin: Administrator) -> None:
+async def test_role_of_another_owner_is_not_changed(whole_cluster: Cluster, admin: Administrator) -> None:
     home = await admin.make_namespace()
     async with Operator(operator_of(whole_cluster), EVERYWHERE, wiring.build):
         key = await admin.make(home, rbac={"workspacePerms": False})
@@ -219,7 +217,9 @@ async def test_foreign_role_of_the_same_name_is_left_alone(whole_cluster: Cluste
         await admin.change(key, rbac={"workspacePerms": True})
         assert role_name(plane) in (await admin.condition(key, READY, "NameTaken")).message
         assert await admin.find(ROLE, before.key) == before
-        assert await admin.find(ROLE_BINDING, Key(home, binding_name(plane))) is None, "it would grant what they wrote"
+        assert await admin.find(ROLE_BINDING, Key(home, binding_name(plane))) is None, (
+            "it would grant the permissions of another owner"
+        )
 
 
 def test_operator_can_neither_escalate_nor_bind() -> None:
@@ -235,7 +235,7 @@ def test_operator_can_neither_escalate_nor_bind() -> None:
     assert not {"*"} & {word for rule in rules for word in (*rule["apiGroups"], *rule["resources"])}
 
 
-async def test_confined_operator_goes_by_its_list_alone(
+async def test_namespaced_operator_uses_only_its_options(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path
 ) -> None:
     async with administrator(cluster.kubeconfig) as admin:
@@ -247,13 +247,13 @@ async def test_confined_operator_goes_by_its_list_alone(
             await admin.condition(key, READY, "Applied")
             await becomes(admin, listed, await names(admin, key))
 
-            for place, reason, words in (
+            for place, reason, message in (
                 (labelled, "NamespaceNotAllowed", "--allow-workspace-namespaces"),
                 (unwatched, "NamespaceNotAllowed", "--watch-namespaces"),
                 ("nowhere", "NamespaceMissing", "nowhere"),
             ):
                 await admin.change(key, rbac={"workspaceNamespaces": [place]})
-                assert words in (await admin.condition(key, READY, reason)).message
+                assert message in (await admin.condition(key, READY, reason)).message
                 await becomes(admin, listed, set())
             assert await admin.granted(labelled) == await admin.granted(unwatched) == set()
 
@@ -264,7 +264,7 @@ async def test_confined_operator_goes_by_its_list_alone(
             assert await admin.granted(listed) == set()
 
 
-async def test_nothing_is_granted_elsewhere_without_the_finalizer(whole_cluster: Cluster, admin: Administrator) -> None:
+async def test_no_role_in_other_namespaces_without_the_finalizer(whole_cluster: Cluster, admin: Administrator) -> None:
     home = await admin.make_namespace()
     other = await admin.make_namespace({OPT_IN: home})
     key = await admin.make(home, operatorAccess={"disabled": True}, rbac={"workspaceNamespaces": [other]})

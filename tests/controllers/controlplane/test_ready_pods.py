@@ -1,4 +1,4 @@
-"""A control plane on a cluster in which pods really come and go."""
+"""A control plane on a cluster in which pods start and stop."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ async def demo(full_cluster: FullCluster, operator: Path) -> AsyncIterator[Recor
 
 
 async def find(demo: RecordedPlane, kind: Kind[Unstructured]) -> list[Manifest]:
-    """What there is of a kind that is not on its way out; the account of every namespace does not count."""
+    """The objects of a kind that are not being deleted, without the default ServiceAccount."""
     pages = demo.client.list(kind, demo.namespace)
     found = [msgspec.json.decode(item) async for page in pages for item in page.items]
     return [
@@ -86,7 +86,7 @@ async def test_scaled_to_zero_and_back(demo: RecordedPlane) -> None:
     check_every_state(demo, at_once=False)
 
 
-async def test_deletion_takes_all_children_along(demo: RecordedPlane) -> None:
+async def test_deletion_deletes_all_children(demo: RecordedPlane) -> None:
     async def left() -> dict[str, int]:
         return {kind.name: len(await find(demo, kind)) for kind in KINDS}
 

@@ -1,4 +1,4 @@
-"""What we made stays as we made it; what others add stays theirs."""
+"""Children are restored to the desired state; fields of other managers are kept."""
 
 import json
 import time
@@ -29,13 +29,13 @@ AUTOSCALER = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpod
 
 
 class Setting(NamedTuple):
-    """A control plane at rest, the operator that cares for it, and somebody who does not know of either."""
+    """A control plane in steady state, its operator, and a client that changes children."""
 
     home: str
     operator: Operator
     observer: Observer
     away: str = ""
-    """Another namespace to look at."""
+    """Another namespace with children."""
 
     def key(self, kind: Kind[Unstructured]) -> Key:
         grant = f"{NAME}-{hashed(self.home, NAME)}"
@@ -70,7 +70,7 @@ async def steady_plane(
 
 
 def content(child: Unstructured) -> Manifest:
-    """What the operator decides about a child."""
+    """The fields of a child that the operator sets."""
     whole = child.manifest
     metadata = {name: whole["metadata"].get(name) for name in ("labels", "annotations", "ownerReferences")}
     spec = {name: value for name, value in whole.get("spec", {}).items() if name not in ("clusterIP", "clusterIPs")}
@@ -119,15 +119,15 @@ HARM: dict[Kind[Unstructured], list[Manifest]] = {
     ],
     INGRESS: [{"spec": {"rules": [{"host": "evil.example.com"}]}}, NO_ANNOTATION, NO_LABEL, NOT_MANAGED],
 }
-"""What somebody may do to each kind of child."""
+"""An edit of each kind of child."""
 
 
-async def test_what_somebody_does_is_mended(
+async def test_changed_children_are_restored(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
     async with steady_plane(cluster, operator_kubeconfig, namespace) as setting:
         await setting.complete(HARM)
-        await do_harm(setting, HARM)
+        await change_and_delete(setting, HARM)
 
 
 ELSEWHERE = {kind: HARM[kind] for kind in (ROLE, ROLE_BINDING)}
@@ -136,7 +136,7 @@ ROUTE: dict[Kind[Unstructured], list[Manifest]] = {
 }
 
 
-async def test_also_in_other_namespaces_and_of_kinds_that_are_installed(fresh_cluster: Cluster, tmp_path: Path) -> None:
+async def test_children_in_other_namespaces_and_routes_are_restored(fresh_cluster: Cluster, tmp_path: Path) -> None:
     install_crds(fresh_cluster)
     install_gateway_api(fresh_cluster)
     for name, labels in (("home", {}), ("away", {"coder.com/workspaces-from": "home"})):
@@ -148,18 +148,18 @@ async def test_also_in_other_namespaces_and_of_kinds_that_are_installed(fresh_cl
         away = home._replace(away="away")
         for setting, harm in ((home, ROUTE), (away, ELSEWHERE)):
             await setting.complete(harm)
-            await do_harm(setting, harm)
+            await change_and_delete(setting, harm)
 
 
-async def do_harm(setting: Setting, harm: Mapping[Kind[Unstructured], list[Manifest]]) -> None:
-    """Edit and delete children, one at a time; each is back within a second."""
+async def change_and_delete(setting: Setting, harm: Mapping[Kind[Unstructured], list[Manifest]]) -> None:
+    """Edit and delete children, one at a time; each is restored within a second."""
     seconds, before = {}, retries(setting.operator)
     for kind, edits in harm.items():
         for edit in edits:
             seconds[f"{kind.name} {edit}"] = await quickest(setting, kind, partial(do_edit, setting, kind, edit))
-        seconds[f"{kind.name} deleted"] = await quickest(setting, kind, partial(do_away_with, setting, kind))
+        seconds[f"{kind.name} deleted"] = await quickest(setting, kind, partial(do_delete, setting, kind))
     slowest = max(seconds, key=lambda what: seconds[what])
-    print(  # noqa: T201 - the figures are worth knowing
+    print(  # noqa: T201 - shows the durations
         f"{len(seconds)} repairs: median {median(seconds.values()):.3f} s, {slowest}: {seconds[slowest]:.3f} s"
     )
     assert seconds[slowest] < WITHIN, slowest
@@ -169,7 +169,7 @@ async def do_harm(setting: Setting, harm: Mapping[Kind[Unstructured], list[Manif
 async def quickest(
     setting: Setting, kind: Kind[Unstructured], harm: Callable[[Unstructured], Awaitable[Unstructured]]
 ) -> float:
-    """How long a repair takes. A machine that is busy delays one or two, but not three times the same one."""
+    """The shortest of three repairs: a busy machine may delay one or two."""
     seconds = []
     for _ in range(TRIES):
         before = setting.get(kind)
@@ -188,13 +188,13 @@ async def do_edit(setting: Setting, kind: Kind[Unstructured], edit: Manifest, be
     return harmed
 
 
-async def do_away_with(setting: Setting, kind: Kind[Unstructured], before: Unstructured) -> Unstructured:
+async def do_delete(setting: Setting, kind: Kind[Unstructured], before: Unstructured) -> Unstructured:
     await setting.observer.client.delete(kind, before, unchanged=False)
     return before
 
 
 def is_whole(setting: Setting, kind: Kind[Unstructured], before: Unstructured, harmed: Unstructured) -> bool:
-    """Whether a child is again what it was: the same one if it was edited, another if it was deleted."""
+    """Whether a child is restored: the same object if it was edited, a new one if it was deleted."""
     now = setting.get(kind)
     assert newer(now.metadata.resource_version, harmed.metadata.resource_version)
     assert content(now) == content(before)
@@ -203,7 +203,7 @@ def is_whole(setting: Setting, kind: Kind[Unstructured], before: Unstructured, h
 
 
 def retries(operator: Operator) -> int:
-    """How many passes had to be made again after a failure."""
+    """How many reconciles were repeated after an error."""
     return sum(
         int(sample.value)
         for family in operator.runtime.metrics.queue_retries.collect()
@@ -218,7 +218,7 @@ FOREIGN: Manifest = {
 SIDECAR = {"name": "sidecar", "image": "sidecar:1"}
 
 
-async def test_what_others_add_is_left_alone(
+async def test_fields_of_other_managers_are_kept(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
     async with steady_plane(cluster, operator_kubeconfig, namespace) as setting:
@@ -244,7 +244,7 @@ async def test_what_others_add_is_left_alone(
 
 
 def with_sidecar(namespace: str) -> Manifest:
-    """What an injector applies, which knows nothing but its own container."""
+    """The manifest that an injector applies: only its own container."""
     metadata = {"name": NAME, "namespace": namespace}
     return {"metadata": metadata, "spec": {"template": {"spec": {"containers": [SIDECAR]}}}}
 
@@ -263,7 +263,7 @@ def replicas(setting: Setting) -> int:
 
 
 async def test_scale(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str) -> None:
-    """The object itself is scaled: by hand, and by an autoscaler, which speaks to nothing but `/scale`."""
+    """The object is scaled by a user, and by an autoscaler through `/scale`."""
     path = f"{CONTROL_PLANE.path(Key(namespace, NAME))}/scale"
     async with steady_plane(cluster, operator_kubeconfig, namespace) as setting:
         cluster.kubectl("scale", "codercontrolplane", NAME, f"--namespace={namespace}", "--replicas=3")

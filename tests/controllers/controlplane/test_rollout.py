@@ -1,4 +1,4 @@
-"""What is made of a Deployment's own account of itself."""
+"""The rollout of a Deployment, and the condition `Available`."""
 
 from typing import Any
 
@@ -76,7 +76,7 @@ def found(wanted: int, replicas: int = 0, updated: int = 0, ready: int = 0, **mo
         pytest.param(None, Rollout(7), id="no Deployment"),
     ],
 )
-def test_reads_a_deployment(live: Unstructured | None, expected: Rollout) -> None:
+def test_rollout_from_a_deployment(live: Unstructured | None, expected: Rollout) -> None:
     assert rollout(live, 7, "coder") == expected
 
 
@@ -95,7 +95,7 @@ LEAVING = found(0, 1, 1, 1)
 
 
 @pytest.mark.parametrize(("found", "expected"), [(COMPLETE, IMAGE), (HALF, ""), (SURGE, ""), (ZERO, ""), (NOTHING, "")])
-def test_image_that_every_pod_runs(found: Rollout, expected: str) -> None:
+def test_running_image(found: Rollout, expected: str) -> None:
     assert found.running_image == expected
 
 
@@ -130,13 +130,13 @@ def test_progress(found: Rollout, message: str) -> None:
         (LEAVING, "Waiting for all pods to stop"),
     ],
 )
-def test_cause_is_added_while_pods_are_waited_for(found: Rollout, message: str) -> None:
+def test_cause_is_added_while_pods_are_not_ready(found: Rollout, message: str) -> None:
     assert explain(found, "pod x: ErrImagePull") == message
 
 
 @given(*[st.integers(0, 5)] * 4)
 def test_no_more_pods_are_counted_than_there_are(wanted: int, old: int, updated: int, ready: int) -> None:
-    """Whichever of the pods are ready: none is counted that is old, not ready or surplus."""
+    """Pods that are old, not ready or surplus are not counted, whichever pods are ready."""
     ready = min(ready, old + updated)
     counted = Rollout(wanted, old + updated, updated, ready).updated_and_ready
     fewest = max(0, ready - old)
@@ -171,15 +171,15 @@ READY, MOVING, STALLED = "True False False", "False True False", "False False Tr
         (STUCK, ("Secret/a",), "False RolloutStuck took too long", STALLED),
     ],
 )
-def test_judges_it(found: Rollout, missing: tuple[str, ...], available: str, summary: str) -> None:
+def test_available_condition(found: Rollout, missing: tuple[str, ...], available: str, summary: str) -> None:
     report = Report()
     judge(found, report, missing)
     conditions = {finding.type: finding for finding in report.conclude()}
     assert (
-        " ".join([conditions["Available"].status, conditions["Available"].reason, conditions["Available"].message])
+        " ".join([str(conditions["Available"].status), conditions["Available"].reason, conditions["Available"].message])
         == available
     )
-    assert " ".join(conditions[name].status for name in ("Ready", "Reconciling", "Stalled")) == summary
+    assert " ".join(str(conditions[name].status) for name in ("Ready", "Reconciling", "Stalled")) == summary
 
 
 @pytest.mark.parametrize(
@@ -195,12 +195,12 @@ def test_judges_it(found: Rollout, missing: tuple[str, ...], available: str, sum
 def test_counts(found: Rollout, expected: tuple[str, int, int, bool]) -> None:
     report = StatusReport(Status())
     report_counts(found, {"b": "2", "a": "1"}, report)
-    said = tuple(report.fields[name] for name in ("phase", "replicas", "ready_replicas"))
-    assert (*said, report.scaled_to_zero) == expected
+    status = tuple(report.fields[name] for name in ("phase", "replicas", "ready_replicas"))
+    assert (*status, report.scaled_to_zero) == expected
     assert report.fields["selector"] == "a=1,b=2"
 
 
-def test_a_failing_pod_says_more_than_its_deployment() -> None:
+def test_the_cause_of_a_failing_pod_replaces_that_of_its_deployment() -> None:
     report = Report()
     judge(STUCK, report, failing="pod x: ErrImagePull")
     assert {finding.message for finding in report.findings} == {"pod x: ErrImagePull"}

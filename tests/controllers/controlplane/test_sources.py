@@ -62,20 +62,20 @@ def test_finds_every_source() -> None:
         pytest.param("ConfigMap/a=1 Secret/a=1", {"Secret/a": "1"}, False, "Secret/a=1", id="one less"),
     ],
 )
-def test_judges_whether_pods_must_roll(previous: str, now: dict[str, str], rolls: bool, recorded: str) -> None:
+def test_checksum(previous: str, now: dict[str, str], rolls: bool, recorded: str) -> None:
     verdict = judge(previous, Environment(now), "present")
     assert verdict.recorded == recorded
     assert (verdict.annotation != "present") == rolls
 
 
-def test_a_name_with_spaces_leaves_a_record_that_can_be_read() -> None:
+def test_record_of_a_name_with_spaces_can_be_parsed() -> None:
     source = Source("Secret", "my secret", "k=v")
     recorded = judge("", Environment({str(source): "1"}), "").recorded
     assert judge(recorded, Environment({str(source): "2"}), "").annotation
 
 
-def test_verdict_follows_from_the_content_alone() -> None:
-    """Else a pass that is cut off before it is recorded would roll the pods twice."""
+def test_checksum_depends_only_on_the_content() -> None:
+    """Otherwise a reconcile that fails before the status write would roll the pods twice."""
     first = judge("Secret/a=1", Environment({"Secret/a": "2"}), "")
     again = judge("Secret/a=1", Environment({"Secret/a": "2"}), first.annotation)
     later = judge(first.recorded, Environment({"Secret/a": "2"}), first.annotation)
@@ -120,10 +120,8 @@ async def test_changed_source_rolls_the_pods(demo: RecordedPlane, kind: Kind[Uns
 
 
 @pytest.mark.parametrize(("kind", "spec"), WAYS)
-async def test_what_is_no_change_of_content_rolls_nothing(
-    demo: RecordedPlane, kind: Kind[Unstructured], spec: Manifest
-) -> None:
-    """A source appears, gets a label, goes and comes back as it was; and comes back as another."""
+async def test_unchanged_content_rolls_nothing(demo: RecordedPlane, kind: Kind[Unstructured], spec: Manifest) -> None:
+    """A source is created, labelled, deleted, created again unchanged, and created again with a change."""
     async with demo.running() as operator:
         await demo.deploy(**spec)
         async with operator.one_more_reconcile():
@@ -167,7 +165,7 @@ async def test_change_while_the_operator_was_down_rolls_once(demo: RecordedPlane
     assert demo.generation == 3
 
 
-async def test_gone_and_back_while_the_operator_was_down_rolls_nothing(demo: RecordedPlane) -> None:
+async def test_deleted_and_created_while_the_operator_was_down_rolls_nothing(demo: RecordedPlane) -> None:
     await demo.put(SECRET, "it", K="one")
     async with demo.running():
         await demo.deploy(envFrom=[{"secretRef": {"name": "it"}}])
@@ -182,8 +180,8 @@ async def test_gone_and_back_while_the_operator_was_down_rolls_nothing(demo: Rec
     assert demo.generation == 1
 
 
-async def test_takeover_of_a_running_deployment_only_records(demo: RecordedPlane) -> None:
-    """As an operator left it that knew no checksum: the Deployment is there, the status is not."""
+async def test_adopted_deployment_is_only_recorded(demo: RecordedPlane) -> None:
+    """An earlier operator without checksums created the Deployment; the status is empty."""
     await demo.put(SECRET, "it", K="one")
     async with demo.running():
         await demo.deploy(envFrom=[{"secretRef": {"name": "it"}}])
@@ -198,7 +196,7 @@ async def test_takeover_of_a_running_deployment_only_records(demo: RecordedPlane
 
 
 async def test_annotation_stays(demo: RecordedPlane) -> None:
-    """Also when the spec changes, when no source is left, and when the Deployment loses the label it is found by."""
+    """Also if the spec changes, if no source is left, and if the Deployment loses its labels."""
     await demo.put(SECRET, "it", K="one")
     async with demo.running() as operator:
         await demo.deploy(envFrom=[{"secretRef": {"name": "it"}}])
@@ -214,7 +212,7 @@ async def test_annotation_stays(demo: RecordedPlane) -> None:
         assert await demo.rolled(3) == annotation
 
 
-async def test_refused_deployment_does_not_swallow_a_change(demo: RecordedPlane) -> None:
+async def test_rejected_deployment_does_not_lose_a_change(demo: RecordedPlane) -> None:
     await demo.put(SECRET, "it", K="one")
     async with demo.running() as operator:
         await demo.deploy(envFrom=[{"secretRef": {"name": "it"}}])
@@ -226,7 +224,7 @@ async def test_refused_deployment_does_not_swallow_a_change(demo: RecordedPlane)
         assert await demo.rolled(2)
 
 
-async def test_missing_sources_are_waited_for_and_named(demo: RecordedPlane) -> None:
+async def test_missing_sources_are_reported(demo: RecordedPlane) -> None:
     async with demo.running():
         await demo.deploy(
             envFrom=[{"secretRef": {"name": "a"}}, {"configMapRef": {"name": "free", "optional": True}}],
@@ -247,7 +245,7 @@ async def test_missing_sources_are_waited_for_and_named(demo: RecordedPlane) -> 
         assert demo.generation == 1
 
 
-async def test_no_value_gets_out(demo: RecordedPlane, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_value_is_visible(demo: RecordedPlane, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     values = ["correct-horse-battery", "staple-staple-staple"]
     await demo.put(SECRET, "it", K=values[0])

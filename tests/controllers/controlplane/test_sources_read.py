@@ -1,6 +1,6 @@
-"""What is read of each source, how often, and how it is recorded.
+"""How often each source is read, and how it is recorded.
 
-A record outlives the operator that wrote it: with another form of names or digests, an upgrade would restart all pods.
+The record stays when the operator is upgraded: another format of names or digests would restart all pods.
 """
 
 import base64
@@ -44,7 +44,7 @@ def config_map(**parts: Any) -> Answer:
 
 
 class Reader(NamedTuple):
-    """Sources on a scripted API server, and the metadata that a watch has shown."""
+    """Sources on a scripted API server, and the metadata in the caches."""
 
     sources: Sources
     secrets: Cache[PartialObject]
@@ -55,7 +55,7 @@ class Reader(NamedTuple):
         return await self.sources.environment(plane(**spec))
 
 
-def glimpse(version: str = "1") -> PartialObject:
+def partial(version: str = "1") -> PartialObject:
     return PartialObject(metadata=ObjectMeta(name="it", namespace="golden", resource_version=version))
 
 
@@ -141,15 +141,15 @@ def one_key(kind: str, key: str, *, optional: bool = False) -> dict[str, Any]:
 )
 async def test_environment(answer: Answer, spec: dict[str, Any], expected: Environment) -> None:
     async with reader(answer) as there:
-        there.secrets.update("", glimpse())
-        there.config_maps.update("", glimpse())
+        there.secrets.update("", partial())
+        there.config_maps.update("", partial())
         assert await there.read(**spec) == expected
         [request] = there.api.requests
         kind = "configmaps" if "ConfigMap" in next(iter(expected.digests)) else "secrets"
         assert (request.method, request.path) == ("GET", f"/api/v1/namespaces/golden/{kind}/it")
 
 
-async def test_what_no_watch_has_shown_is_missing_and_not_asked_for() -> None:
+async def test_source_that_is_not_in_the_cache_is_missing_and_not_read() -> None:
     async with reader(refuse(500)) as there:
         spec = {"envFrom": [{"secretRef": {"name": "it"}}, {"configMapRef": {"name": "it", "optional": True}}]}
         found = await there.read(**spec)
@@ -159,23 +159,23 @@ async def test_what_no_watch_has_shown_is_missing_and_not_asked_for() -> None:
 
 async def test_each_version_is_read_once() -> None:
     async with reader(secret("1", A="1"), secret("2", A="2"), secret("2", A="3")) as there:
-        there.secrets.update("", glimpse("1"))
+        there.secrets.update("", partial("1"))
         first = await there.read(**IN_SECRET)
         assert await there.read(**IN_SECRET) == first
         assert len(there.api.requests) == 1
-        there.secrets.update("", glimpse("2"))
+        there.secrets.update("", partial("2"))
         second = await there.read(**IN_SECRET)
         assert (first.digests, second.digests) == ({"Secret/it": whole(A="1")}, {"Secret/it": whole(A="2")})
         assert len(there.api.requests) == 2
-        there.secrets.delete("", glimpse("3"))
+        there.secrets.delete("", partial("3"))
         assert (await there.read(**IN_SECRET)).missing == ("Secret/it",)
-        there.secrets.update("", glimpse("2"))
+        there.secrets.update("", partial("2"))
         assert (await there.read(**IN_SECRET)).digests == {"Secret/it": whole(A="3")}, "forgotten with its object"
 
 
 async def test_sources_are_forgotten_with_their_control_plane() -> None:
     async with reader(secret("1", A="1"), secret("1", A="1")) as there:
-        there.secrets.update("", glimpse("1"))
+        there.secrets.update("", partial("1"))
         await there.read(**IN_SECRET)
         there.sources.forget(plane().key)
         await there.read(**IN_SECRET)
@@ -189,8 +189,8 @@ async def test_several_sources() -> None:
         **one_key("configMap", "A"),
     }
     async with reader(secret(CODER_ACCESS_URL="u"), config_map(data={"A": "1"})) as there:
-        there.secrets.update("", glimpse())
-        there.config_maps.update("", glimpse())
+        there.secrets.update("", partial())
+        there.config_maps.update("", partial())
         assert await there.read(**spec) == Environment(
             {
                 "Secret/it": whole(CODER_ACCESS_URL="u"),

@@ -1,4 +1,4 @@
-"""What a control plane says about itself, against what is true of its Deployment at that moment."""
+"""The status of a control plane, compared with its Deployment at that time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -47,19 +47,19 @@ async def demo(
 
 
 def brief(plane: Manifest) -> str:
-    """Phase, reason of Available, status of Ready, and what kstatus makes of it."""
+    """Phase, reason of Available, status of Ready, and the result of kstatus."""
     available, ready = condition(plane, "Available"), condition(plane, "Ready")
     return f"{plane['status']['phase']} {available.get('reason')} {ready['status']} {kstatus(plane)}"
 
 
 async def says(demo: RecordedPlane, expected: str) -> Manifest:
-    """Wait until the status is this, in brief: that of the present generation, and of the pods as they are now."""
+    """Wait for this status, at the current generation and after the last change of the pods."""
 
-    def holds(plane: Manifest) -> bool:
+    def matches(plane: Manifest) -> bool:
         observed = plane.get("status", {}).get("observedGeneration") == plane["metadata"]["generation"]
         return observed and version_of(plane) > demo.since and brief(plane) == expected
 
-    return await demo.wait_until(holds)
+    return await demo.wait_until(matches)
 
 
 async def test_life(demo: RecordedPlane) -> None:
@@ -104,7 +104,7 @@ async def test_life(demo: RecordedPlane) -> None:
 
 
 async def test_image_is_that_of_the_last_complete_rollout(demo: RecordedPlane) -> None:
-    """Provisioners follow it, and a daemon newer than coderd is refused."""
+    """Provisioners use it, and coderd rejects a daemon that is newer."""
     images: list[str] = []
 
     async def then(expected: str) -> None:
@@ -130,7 +130,7 @@ async def test_image_is_that_of_the_last_complete_rollout(demo: RecordedPlane) -
     assert images == ["", "", "coder:v1", "coder:v1", "coder:v1", "coder:v2", "coder:v2", "coder:v2"]
 
 
-async def test_change_that_concerns_no_pod_is_told_at_once(demo: RecordedPlane) -> None:
+async def test_change_without_effect_on_pods_is_reported_at_once(demo: RecordedPlane) -> None:
     async with demo.running():
         await demo.deploy()
         await demo.pods(1)
@@ -166,8 +166,8 @@ async def test_image_that_cannot_be_pulled(demo: RecordedPlane) -> None:
     check_every_state(demo)
 
 
-async def test_stuck_rollout_beside_pods_that_serve(demo: RecordedPlane) -> None:
-    """The old pods serve on; the one that is merely being made does not hide the one that fails."""
+async def test_stuck_rollout_with_old_ready_pods(demo: RecordedPlane) -> None:
+    """The old pods keep serving; a pod that is being created does not hide the one that fails."""
     async with demo.running():
         await demo.deploy()
         await demo.pods(1)
@@ -185,7 +185,7 @@ async def test_stuck_rollout_beside_pods_that_serve(demo: RecordedPlane) -> None
     check_every_state(demo)
 
 
-async def test_stuck_without_a_pod_has_the_words_of_the_deployment(demo: RecordedPlane) -> None:
+async def test_stuck_rollout_without_a_pod_has_the_message_of_the_deployment(demo: RecordedPlane) -> None:
     async with demo.running():
         await demo.deploy()
         await demo.pods(0, conditions=[DEADLINE])
@@ -204,7 +204,7 @@ async def test_stuck_without_a_pod_has_the_words_of_the_deployment(demo: Recorde
         pytest.param({"nodeSelector": {"a": "no label!"}}, id="Deployment refused"),
     ],
 )
-async def test_first_status_says_that_it_is_not_ready(demo: RecordedPlane, spec: dict[str, Any]) -> None:
+async def test_first_status_is_not_ready(demo: RecordedPlane, spec: dict[str, Any]) -> None:
     async with demo.running() as operator:
         async with operator.one_more_reconcile():
             await demo.client.create(CONTROL_PLANE, manifest(demo.namespace, **spec))
@@ -217,8 +217,8 @@ async def test_first_status_says_that_it_is_not_ready(demo: RecordedPlane, spec:
     assert kstatus(first) != "Current"
 
 
-async def test_first_status_comes_also_when_a_step_fails(demo: RecordedPlane) -> None:
-    """Without a status, an object that nobody can finish would look finished."""
+async def test_first_status_is_written_also_if_a_step_fails(demo: RecordedPlane) -> None:
+    """Without a status, an object with an error would look complete."""
     name = f"refuses-{demo.namespace}"
     webhook = {
         "name": "refuses.example.com",
@@ -254,12 +254,12 @@ async def test_kubectl_wait(demo: RecordedPlane, cluster: ClusterAccess) -> None
         waiting = asyncio.create_task(asyncio.to_thread(wait, "20s"))
         await demo.pods(1)
         assert "condition met" in await waiting
-    await demo.change(image="coder:next")  # nobody is there to tell
+    await demo.change(image="coder:next")  # no operator is running
     with pytest.raises(KubectlFailed, match="timed out"):
         await asyncio.to_thread(wait, "100ms")
 
 
-async def test_pass_without_a_change_sends_nothing(demo: RecordedPlane) -> None:
+async def test_reconcile_without_a_change_sends_nothing(demo: RecordedPlane) -> None:
     def requests() -> float:
         [metric] = operator.runtime.metrics.requests.collect()
         return sum(float(sample.value) for sample in metric.samples if sample.name.endswith("_total"))
@@ -272,14 +272,14 @@ async def test_pass_without_a_change_sends_nothing(demo: RecordedPlane) -> None:
         await operator.wait_idle()
         before, states = requests(), len(demo.planes.states)
         async with operator.one_more_reconcile():
-            # Not of the Deployment: that would be a new generation of it.
+            # Not of the Deployment: that would start a new generation.
             poke = {"metadata": {"annotations": {"example.com/poke": "1"}}}
             await demo.client.merge(SERVICE, demo.key, poke)
         assert requests() == before
         assert len(demo.planes.states) == states
 
 
-async def test_status_gets_through_while_somebody_edits_in_a_loop(demo: RecordedPlane) -> None:
+async def test_status_is_written_despite_concurrent_edits(demo: RecordedPlane) -> None:
     edits, enough = 0, asyncio.Event()
 
     async def edit() -> None:
@@ -321,7 +321,7 @@ async def test_condition_of_another_writer_stays(demo: RecordedPlane) -> None:
 
 
 async def event_is_written(demo: RecordedPlane) -> bool:
-    """Events follow in the background; this one is the last."""
+    """Events are written in the background; this one is the last."""
     pages = demo.client.list(EVENT, demo.namespace)
     events = [msgspec.json.decode(item) async for page in pages for item in page.items]
     return any(event["reason"] == "Ready" for event in events)

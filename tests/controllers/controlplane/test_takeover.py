@@ -1,4 +1,4 @@
-"""What an operator of the same API made is what we would have made, so that nothing restarts when we take over."""
+"""The Go operator's children equal those of this operator, so that adopting them restarts nothing."""
 
 import json
 from collections.abc import Iterator
@@ -36,17 +36,17 @@ DEFAULTS: dict[str, Any] = {
     "sessionAffinity": "None",
     "allocateLoadBalancerNodePorts": True,
 }
-"""What the API server fills in, and so records as set by whoever created the object."""
+"""Fields that the API server defaults, and records for the manager that created the object."""
 
 QUANTITIES = {"2000m": "2", "4096Mi": "4Gi"}
-"""What the API server writes for quantities that users wrote."""
+"""Quantities as the API server normalizes them."""
 
 COPIES = {"serviceAccount"}
-"""Old names of fields, which the API server keeps in step."""
+"""Deprecated field names, which the API server keeps equal to the current ones."""
 
 
 def meaning(value: Any) -> Any:
-    """What is left of a manifest without defaults and zeroes, with quantities in one form."""
+    """A manifest without defaults and zero values, with normalized quantities."""
     if isinstance(value, dict):
         inner = {name: meaning(item) for name, item in value.items()}
         return {name: item for name, item in inner.items() if not _implied(name, item)}
@@ -60,10 +60,10 @@ def _implied(name: str, value: Any) -> bool:
 
 
 def ours(of: Manifest) -> Iterator[tuple[str, Manifest]]:
-    """What we make of a control plane, by kind."""
+    """The children that this operator builds for a control plane, by kind."""
     plane = msgspec.convert(of, CoderControlPlane)
     spec = plane.spec
-    # The sources of environment variables did not exist where this was recorded, so nobody knew what they define.
+    # The sources of environment variables did not exist when this was recorded.
     yield "Deployment", deployment(plane, PodInputs(spec.env_use_cluster_access_url and not spec.env_from))
     yield "Service", service(plane)
     if not spec.service_account.disable_create:
@@ -85,7 +85,7 @@ def theirs(of: Manifest) -> Iterator[tuple[str, Manifest]]:
 
 @pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane["metadata"]["name"])
 def test_same_objects(plane: Manifest) -> None:
-    """In every field that the other operator set, and in no further one."""
+    """In every field that the Go operator set, and in no other."""
     expected = {(kind, key_of(item)): meaning(set_by("coder-k8s", item)) for kind, item in theirs(plane)}
     made = {(kind, key_of(item)): meaning(_body(item)) for kind, item in ours(plane)}
     assert expected
@@ -100,7 +100,7 @@ def test_same_objects(plane: Manifest) -> None:
     ],
 )
 def test_same_files_for_certificates_that_are_called_crt(renamed: dict[str, str]) -> None:
-    """The record with other names in it, by the rule of the other operator."""
+    """The record with other names, by the rule of the Go operator."""
     text = json.dumps(
         [item for item in RECORDED if item["metadata"]["name"] == "tls" and item["kind"] in ("Deployment", PLANE)]
     )
@@ -113,6 +113,6 @@ def test_same_files_for_certificates_that_are_called_crt(renamed: dict[str, str]
 
 
 def _body(manifest: Manifest) -> Manifest:
-    """A manifest without its name, of which nobody is recorded as the owner."""
+    """A manifest without its name and managed fields."""
     metadata = {name: value for name, value in manifest["metadata"].items() if name not in ("name", "namespace")}
     return {**manifest, "metadata": metadata}

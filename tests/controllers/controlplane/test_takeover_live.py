@@ -1,4 +1,4 @@
-"""The objects of an operator of the same API are ours, as they are: nothing restarts, and then we can change them."""
+"""The Go operator's objects are adopted without a restart, and can be changed afterwards."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ PLANES = [item for item in RECORDED if item["kind"] == CONTROL_PLANE.name]
 
 @pytest.fixture
 def taken(fresh_cluster: Cluster) -> Cluster:
-    """A cluster with the namespaces of the record: names, hashes and URLs follow from them."""
+    """A cluster with the namespaces of the record: names, hashes and URLs depend on them."""
     install_crds(fresh_cluster)
     agreed = {"coder.com/workspaces-from": "golden"}
     for name, labels in (("golden", {}), ("golden-workspaces", agreed)):
@@ -44,7 +44,7 @@ def taken(fresh_cluster: Cluster) -> Cluster:
 
 
 async def load_record(cluster: ClusterAccess) -> None:
-    """The recorded objects, owned by the new control planes and written by the same manager in the same way."""
+    """Create the recorded objects, owned by the new control planes, with the recorded field manager and operation."""
     kinds = {kind.name: kind for kind in (*wiring.CHILDREN, SECRET)}
     text = json.dumps([item for item in RECORDED if item["kind"] != CONTROL_PLANE.name])
     async with Http(load(cluster.kubeconfig), "test", Metrics()) as http:
@@ -59,32 +59,32 @@ async def load_record(cluster: ClusterAccess) -> None:
             named = {**given["metadata"], "name": key.name, "namespace": key.namespace}
             child = await operator.create(kind, {**given, "metadata": named})
             if item.get("status", {}).get("replicas"):
-                # The record was made without the controller of Deployments, which says which generation it has seen.
+                # The record was made without the Deployment controller, which sets observedGeneration.
                 observed = {"observedGeneration": child.metadata.generation}
                 await operator.merge(kind, child.key, {"status": {**item["status"], **observed}}, "status")
             assert set_by("coder-k8s", await operator.get_manifest(kind, key)) == given
 
 
 def identity(children: dict[tuple[str, Key], Unstructured]) -> dict[tuple[str, Key], Manifest]:
-    """All that must stay, uid and generation included: everything but the mark that we leave."""
+    """Everything that must not change, UID and generation included; only the digest label may be added."""
     return {name: _unmarked(child.manifest) for name, child in children.items()}
 
 
 def _unmarked(manifest: Manifest) -> Manifest:
     metadata = {name: value for name, value in manifest["metadata"].items() if name != "resourceVersion"}
-    for words in ("labels", "annotations"):
-        metadata[words] = {name: value for name, value in metadata.get(words, {}).items() if name != DIGEST}
+    for field in ("labels", "annotations"):
+        metadata[field] = {name: value for name, value in metadata.get(field, {}).items() if name != DIGEST}
     content = {name: value for name, value in manifest.items() if name not in ("apiVersion", "kind")}
     return {**content, "metadata": metadata}
 
 
 def marked(child: Unstructured) -> bool:
-    """Whether our own applier has taken it over; it leaves a mark by which it knows its own work."""
+    """Whether the applier has adopted it: it has the digest label."""
     return DIGEST in {**child.metadata.annotations, **child.metadata.labels}
 
 
 async def settled(observer: Observer) -> bool:
-    """Whether our operator has passed over every control plane; the other never says `Ready`."""
+    """Whether this operator has reconciled every control plane; the Go operator sets no `Ready`."""
     planes = [await observer.client.get(CONTROL_PLANE, key_of(plane)) for plane in PLANES]
     return all(
         plane.status.observed_generation == plane.metadata.generation
@@ -94,7 +94,7 @@ async def settled(observer: Observer) -> bool:
 
 
 async def versions(observer: Observer) -> dict[tuple[str, Key], str]:
-    """How often every child was written, as the API server has it."""
+    """The resourceVersion of every child."""
     kinds = {kind.name: kind for kind in wiring.CHILDREN}
     return {
         (name, key): (await observer.client.get(kinds[name], key)).metadata.resource_version
@@ -104,7 +104,7 @@ async def versions(observer: Observer) -> dict[tuple[str, Key], str]:
 
 def all_marked(observer: Observer) -> bool:
     unmarked = [name for name, child in observer.children().items() if not marked(child)]
-    assert {kind for kind, _ in unmarked} <= {"Secret"}  # a token is let be while its database is away
+    assert {kind for kind, _ in unmarked} <= {"Secret"}  # a token does not change while its database is unavailable
     return True
 
 
@@ -117,10 +117,10 @@ async def test_takeover(taken: Cluster, tmp_path: Path) -> None:
             await eventually(lambda: settled(observer), timeout=30)
             await eventually(lambda: all_marked(observer))
             assert identity(observer.children()) == before
-            # Of a Deployment that another operator rolled out, and of one whose pods nobody has made yet.
+            # Of a Deployment that the Go operator rolled out, and of one without pods.
             assert await running_image(observer, "prov") == IMAGE
             assert await running_image(observer, "minimal") == ""
-            await what_was_theirs_follows_the_spec(observer)
+            await adopted_fields_follow_the_spec(observer)
             await operator.wait_idle()
         seen = await versions(observer)
         async with Operator(kubeconfig, [""], wiring.build) as again:
@@ -132,8 +132,8 @@ async def running_image(observer: Observer, name: str) -> str:
     return (await observer.client.get(CONTROL_PLANE, Key("golden", name))).status.image
 
 
-async def what_was_theirs_follows_the_spec(observer: Observer) -> None:
-    """Fields go that the other operator had set; what the API server handed out stays."""
+async def adopted_fields_follow_the_spec(observer: Observer) -> None:
+    """Fields that the Go operator set are removed; fields that the API server assigned stay."""
     service = observer.get(SERVICE, "golden", "full").manifest
     await observer.change(
         "golden",

@@ -137,20 +137,20 @@ def test_daemons_that_are_known_by_the_name_of_a_key(changes: dict[str, str], co
 @pytest.mark.parametrize(
     ("replicas", "connected", "expected", "settled"),
     [
-        (2, 2, ("True", "Connected"), True),
-        (2, 3, ("True", "Connected"), True),
-        (2, 1, ("True", "Connecting"), False),
-        (2, 0, ("False", "NotConnected"), False),
-        (0, 0, ("False", "ScaledToZero"), True),
-        (0, 1, ("False", "ScaledToZero"), True),
+        (2, 2, (True, "Connected"), True),
+        (2, 3, (True, "Connected"), True),
+        (2, 1, (True, "Connecting"), False),
+        (2, 0, (False, "NotConnected"), False),
+        (0, 0, (False, "ScaledToZero"), True),
+        (0, 1, (False, "ScaledToZero"), True),
     ],
 )
-def test_judge(replicas: int, connected: int, expected: tuple[str, str], settled: bool) -> None:
+def test_judge(replicas: int, connected: int, expected: tuple[bool, str], settled: bool) -> None:
     report = Report()
     daemons.judge(provisioner(replicas=replicas), Daemons(connected=connected), report)
     [finding] = report.findings
     assert (finding.status, finding.reason) == expected
-    assert report.conclude()[0].status == str(settled)
+    assert report.conclude()[0].status is settled
     assert (report.requeue is None) is settled
 
 

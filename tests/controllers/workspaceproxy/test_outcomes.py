@@ -75,7 +75,7 @@ def test_a_finding_in_the_report(outcome: Outcome, ready: bool | None, stalled: 
     report = Report()
     report.add_outcome(outcome)
     assert [each[:4] for each in report.findings] == [outcome[:4]]
-    summary = {each.type: each.holds for each in report.conclude()[:3]}
+    summary = {each.type: each.status for each in report.conclude()[:3]}
     assert (summary["Ready"], summary["Stalled"]) == (ready, stalled)
 
 

@@ -28,7 +28,7 @@ TOKEN_RECHECK = 3600.0
 
 
 class OperatorAccess:
-    """Has a token for the API of each control plane: the one it is given, or one of its own made by SQL."""
+    """Provides a token for the API of each control plane: one from the user, or one that it creates in the database."""
 
     def __init__(self, context: Context[CoderControlPlane], revocation: Revocation) -> None:
         self._client = context.client
@@ -61,7 +61,7 @@ class OperatorAccess:
         report.add_outcome(outcome)
         report.requeue_after(min(RETRY, self._left(plane) or RETRY) if not outcome.status else self._left(plane))
         if not outcome.status:
-            if outcome.status is False and not outcome.stalled:  # what stalls an object has an event anyway
+            if outcome.status is False and not outcome.stalled:  # a stalled object has an event already
                 self._recorder.record(CONTROL_PLANE, plane, events.OPERATOR_ACCESS_FAILED, outcome.message)
             return None
         report.status.operator_access_ready = True
@@ -77,7 +77,7 @@ class OperatorAccess:
         self._coderd_answers.forget(key)
 
     def _left(self, plane: CoderControlPlane) -> float:
-        """In how many seconds the first of the answers becomes invalid."""
+        """Seconds until the first of the answers becomes invalid."""
         left = self._database_answers.left(plane.key), self._coderd_answers.left(plane.key)
         return min(filter(None, left), default=0.0)
 
@@ -88,10 +88,10 @@ class OperatorAccess:
             return "", Outcome(READY, False, reasons.SECRET_UNAVAILABLE, missing, stalled=True)
         if not serving and self._coderd_answers.get(plane.key, (given.name, token)) is None:
             return "", Outcome(READY, None, reasons.PENDING, "Waiting for a ready pod")
-        return token, await self._ask(plane, given.name, token)
+        return token, await self._check_in_coderd(plane, given.name, token)
 
-    async def _ask(self, plane: CoderControlPlane, where: str, token: str) -> Outcome:
-        """Whether coderd accepts a token. It is asked once an hour, and every 30 seconds while it does not."""
+    async def _check_in_coderd(self, plane: CoderControlPlane, where: str, token: str) -> Outcome:
+        """Whether coderd accepts a token. It is checked once an hour, and every 30 seconds while it is rejected."""
         about = (where, token)
         if (known := self._coderd_answers.get(plane.key, about)) is not None:
             return known
@@ -101,43 +101,43 @@ class OperatorAccess:
         except coderd_errors.CoderdError as error:
             answer = error
         outcome = judge_token(answer, where, url)
-        if outcome.reason == reasons.TOKEN_REJECTED:  # it may have been deleted since the database was asked
+        if outcome.reason == reasons.TOKEN_REJECTED:  # it may have been deleted since the check in the database
             self._database_answers.forget(plane.key)
         return self._coderd_answers.keep(plane.key, about, outcome, TOKEN_RECHECK if outcome.status else RETRY)
 
     async def _generated(self, plane: CoderControlPlane, serving: bool) -> tuple[str, Outcome]:
         name = secret_name(plane)
         token, outcome = await self._from_database(plane, name, serving)
-        answer = await self._ask(plane, name, token) if token and serving else None
+        answer = await self._check_in_coderd(plane, name, token) if token and serving else None
         judged = judge_generated(outcome, answer, name)
         if judged.status and not outcome.status:
             self._warn(plane, judged.message)
         return token, judged
 
     def _warn(self, plane: CoderControlPlane, message: str) -> None:
-        """An event when a token begins to be one that cannot be renewed."""
+        """Record an event when a token can no longer be renewed."""
         before = find(plane.status.conditions, READY)
         if before is None or before.message != message:
             self._recorder.record(CONTROL_PLANE, plane, events.OPERATOR_TOKEN_NOT_RENEWED, message)
 
     async def _from_database(self, plane: CoderControlPlane, name: str, serving: bool) -> tuple[str, Outcome]:
-        """The token that is stored, or is now, and what the database says of it."""
-        secrets = await self._made(plane)
-        made = {child.metadata.name: value(child, TOKEN) for child in secrets}
-        if name not in made and not self._is_free(plane, name):
+        """The token in the Secret, created if there is none, and its state in the database."""
+        secrets = await self._token_secrets(plane)
+        tokens = {child.metadata.name: value(child, TOKEN) for child in secrets}
+        if name not in tokens and not self._is_free(plane, name):
             return "", Outcome(
                 READY, False, reasons.SECRET_UNAVAILABLE, f"Secret {name} exists and is not ours", stalled=True
             )
-        current = made.get(name) or next(iter(made.values()), "")  # under the name that it had before
+        current = tokens.get(name) or next(iter(tokens.values()), "")  # in the Secret of an earlier name
         known = self._database_answers.get(plane.key, current)
-        if known is not None and name in made:
-            await self._prune(plane)  # the pass that moved the token may have failed right after
+        if known is not None and name in tokens:
+            await self._prune(plane)  # the reconcile that moved the token may have failed before it
             return current, known
         try:
             url = await connection_url(self._client, plane)
         except URLMissing as missing:
             return current, Outcome(READY, False, reasons.DATABASE_URL_MISSING, str(missing), stalled=True)
-        about = (current, url, serving)  # a coderd that has come up has reached the database
+        about = (current, url, serving)  # once a pod is ready, coderd has reached the database
         if (known := self._database_answers.get(plane.key, about)) is not None:
             return current, known
         try:
@@ -149,36 +149,39 @@ class OperatorAccess:
             outcome = Outcome(READY, False, ACCESS_ERRORS[type(error)], str(error), stalled=stalled)
         except OwnedByOther as taken:
             return "", Outcome(READY, False, reasons.SECRET_UNAVAILABLE, str(taken), stalled=True)
-        except FinalizerRefused as refusal:
-            outcome = Outcome(READY, None, reasons.FORBIDDEN, refusal.message, stalled=True)
-        except (errors.Forbidden, errors.Invalid) as refusal:  # by a quota or a webhook
-            outcome = Outcome(READY, False, reasons.SECRET_UNAVAILABLE, refusal.message, stalled=True)
+        except FinalizerRefused as error:
+            outcome = Outcome(READY, None, reasons.FORBIDDEN, error.message, stalled=True)
+        except (errors.Forbidden, errors.Invalid) as error:  # by a quota or a webhook
+            outcome = Outcome(READY, False, reasons.SECRET_UNAVAILABLE, error.message, stalled=True)
         return current, self._database_answers.keep(plane.key, about, outcome, RETRY)
 
-    async def _made(self, plane: CoderControlPlane) -> list[Unstructured]:
-        """The Secrets with tokens of ours. One that no cache of ours shows, but the status or the watch of all Secrets
-        knows, is looked for: another token would end the one in it."""
-        made = self._children.owned(SECRET, plane)
+    async def _token_secrets(self, plane: CoderControlPlane) -> list[Unstructured]:
+        """The Secrets with tokens of this control plane.
+
+        A Secret that lost its labels is not in the cache of children. It is read from the API server if the status
+        names it or its metadata is known, because a new token would revoke the one in it.
+        """
+        owned = self._children.owned(SECRET, plane)
         namespace, wanted, before = plane.metadata.namespace, secret_name(plane), plane.status.operator_token_secret_ref
         known = self._secrets.get(Key(namespace, wanted)) is not None and self._is_free(plane, wanted)
         names = [wanted] if known else []
-        if before is not None and not made:
+        if before is not None and not owned:
             names.append(before.name)
-        hidden = sorted({*names} - {child.metadata.name for child in made})
-        found = [await self._children.fetch(SECRET, Key(namespace, name), expected=True) for name in hidden]
-        return made + [each for each in found if each and each.is_controlled_by(plane)]
+        uncached = sorted({*names} - {child.metadata.name for child in owned})
+        found = [await self._children.fetch(SECRET, Key(namespace, name), expected=True) for name in uncached]
+        return owned + [each for each in found if each and each.is_controlled_by(plane)]
 
     async def _issue(
-        self, plane: CoderControlPlane, url: str, current: str, made: list[Unstructured]
+        self, plane: CoderControlPlane, url: str, current: str, secrets: list[Unstructured]
     ) -> tuple[str, Outcome]:
-        """Keep, renew or make the token."""
+        """Keep, renew or create the token."""
         name = access_db.token_name(plane.metadata.namespace, plane.metadata.name)
         grant = await access_db.check_token(url, name, current, now=self._now(), rng=self._rng) if current else None
         if grant is not None:
             await self._children.apply(SECRET, plane, secret(plane, grant.token))
         else:
-            await self._confirm(plane, made)
-            grant = await (self._renew(plane, url, name, current) if current else self._make(plane, url, name))
+            await self._confirm(plane, secrets)
+            grant = await (self._renew(plane, url, name, current) if current else self._create(plane, url, name))
         if grant.stale:
             await access_db.delete_stale_tokens(url, name, grant.token)
         if grant.new:
@@ -190,8 +193,8 @@ class OperatorAccess:
             plane.key, grant.token, Outcome(READY, True, reasons.TOKEN_READY, valid), TOKEN_RECHECK
         )
 
-    async def _make(self, plane: CoderControlPlane, url: str, name: str) -> access_db.Grant:
-        """The Secret and the finalizer exist before the token does, so that a deletion after a crash revokes it."""
+    async def _create(self, plane: CoderControlPlane, url: str, name: str) -> access_db.Grant:
+        """Create the Secret, the finalizer and then the token, so that a deletion after a crash revokes it."""
 
         async def store(token: str) -> None:
             await self._children.apply(SECRET, plane, secret(plane, token))
@@ -200,13 +203,13 @@ class OperatorAccess:
         return await access_db.ensure_token(url, name, "", now=self._now(), rng=self._rng, store=store)
 
     async def _renew(self, plane: CoderControlPlane, url: str, name: str, current: str) -> access_db.Grant:
-        """The Secret has the new token before the old one is deleted."""
+        """Create a new token and write it to the Secret, before the old one is deleted."""
         await self._revocation.add_finalizer(plane)
         await self._children.dry_run(SECRET, secret(plane, "dry-run"))
         grant = await access_db.ensure_token(url, name, current, now=self._now(), rng=self._rng)
         try:
             await self._children.apply(SECRET, plane, secret(plane, grant.token))
-        except (errors.Forbidden, errors.Invalid):  # nobody will ever hold the new one
+        except (errors.Forbidden, errors.Invalid):  # the new token is stored nowhere
             await access_db.delete_stale_tokens(url, name, current)
             raise
         return grant
@@ -214,14 +217,14 @@ class OperatorAccess:
     async def _prune(self, plane: CoderControlPlane) -> None:
         await self._children.prune(SECRET, plane, keep=[secret_name(plane)])
 
-    async def _confirm(self, plane: CoderControlPlane, made: list[Unstructured]) -> None:
-        """A new token ends the one before, so it is not made on the word of a Secret of the past."""
-        seen = {child.key: child for child in made}
+    async def _confirm(self, plane: CoderControlPlane, secrets: list[Unstructured]) -> None:
+        """Raise `Conflict` if a Secret has changed: a new token revokes the previous one."""
+        seen = {child.key: child for child in secrets}
         for key in {Key(plane.metadata.namespace, secret_name(plane)), *seen}:
             await self._client.confirm(SECRET, key, seen.get(key))
 
     async def _disable(self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> None:
-        """Revoke what was made. Its Secret goes last, and status names it until then: there is something to revoke."""
+        """Revoke the token, then delete its Secret; the status names the Secret until both are done."""
         self.invalidate(plane.key)
         try:
             if self._revocation.is_due(plane):
@@ -236,7 +239,7 @@ class OperatorAccess:
     async def _replace(
         self, plane: CoderControlPlane, where: SecretKey, outcome: Outcome, report: StatusReport[ControlPlaneStatus]
     ) -> Outcome:
-        """Revoke the token that a given one replaces; status names its Secret until that is done."""
+        """Revoke the generated token that a token from the user replaces; the status names its Secret until then."""
         try:
             await self._revocation.revoke(plane, f"operatorAccess.tokenSecretRef names Secret {where.name}")
         except (TokenLeft, SecretLeft) as left:
@@ -246,6 +249,6 @@ class OperatorAccess:
         return outcome
 
     def _is_free(self, plane: CoderControlPlane, name: str) -> bool:
-        """Whether the Secret may be written: there is none, or it lost nothing but our labels."""
-        there = self._secrets.get(Key(plane.metadata.namespace, name))
-        return there is None or there.is_controlled_by(plane)
+        """Whether the Secret may be written: it does not exist, or this object controls it."""
+        found = self._secrets.get(Key(plane.metadata.namespace, name))
+        return found is None or found.is_controlled_by(plane)

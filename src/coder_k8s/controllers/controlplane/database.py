@@ -1,4 +1,4 @@
-"""Where the control plane's database is, as its own pods are told."""
+"""The connection URL of the control plane's database, from the environment of its pods."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ VARIABLE = "CODER_PG_CONNECTION_URL"
 
 
 class URLMissing(Exception):
-    """The spec does not say where the database is, or what it refers to is not there."""
+    """The spec has no connection URL, or refers to a Secret or ConfigMap that does not have it."""
 
 
 async def connection_url(client: Client, plane: CoderControlPlane) -> str:
-    """The value in the pods: `extraEnv` wins over `envFrom`, and there the last source wins."""
+    """The value that the pods get: `extraEnv` has precedence over `envFrom`, and later sources over earlier ones."""
     entries = [entry for entry in plane.spec.extra_env if entry["name"] == VARIABLE]
     if len(entries) > 1:
         raise URLMissing(f"extraEnv defines {VARIABLE} more than once: keep one")

@@ -1,17 +1,16 @@
-"""Holds a control plane that is being deleted, with its pods, until nothing of it works in Coder any more.
+"""Keeps a control plane that is being deleted, with its pods, until its credentials in Coder are revoked.
 
-First the keys and registrations of its provisioners and proxies go, which need its coderd and its token, then the
-token itself.
-While objects have something left in Coder, the control plane waits:
+The keys and registrations of its provisioners and proxies are deleted first, because that needs its coderd and its
+token. The token is revoked last. While provisioners or proxies have keys or registrations:
 
-| objects with something left | waited | the control plane |
+| these objects | waited | the control plane |
 |---|---|---|
-| none | any time | goes on with its token |
-| some, one of them being deleted | less than 5 minutes | waits for the rest of them |
-| some, none of them being deleted | less than 30 seconds | waits for the rest of them |
-| some | longer | names them by an event, and goes on with its token |
+| none | any time | revokes its token |
+| some, one of them being deleted | less than 5 minutes | waits |
+| some, none of them being deleted | less than 30 seconds | waits |
+| some | longer | names them in an event, and revokes its token |
 
-The 30 seconds are for `kubectl delete -f`, which may come to the control plane first.
+The 30 seconds are for `kubectl delete -f`, which may delete the control plane first.
 """
 
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ GRACE = timedelta(seconds=30)
 
 
 def wait(left: Sequence[Dependent], age: timedelta) -> float:
-    """For how many seconds more the control plane waits for these objects."""
+    """Seconds until the control plane no longer waits for these objects."""
     if not left:
         return 0.0
     bound = BOUND if any(each.deleting for each in left) else GRACE
@@ -39,7 +38,7 @@ def wait(left: Sequence[Dependent], age: timedelta) -> float:
 
 
 class Deletion:
-    """Cleans up in Coder what garbage collection cannot reach."""
+    """Deletes in Coder what garbage collection cannot reach."""
 
     def __init__(
         self,
@@ -57,11 +56,11 @@ class Deletion:
 
     def is_needed(self, plane: CoderControlPlane) -> bool:
         """Whether there is something to clean up."""
-        used = self._provisioners[plane.key] or self._proxies[plane.key]
-        return bool(used) or self._revocation.has_token(plane)
+        dependents = self._provisioners[plane.key] or self._proxies[plane.key]
+        return bool(dependents) or self._revocation.has_token(plane)
 
-    def is_concerned(self, plane: CoderControlPlane) -> bool:
-        """Whether a change of one of its provisioners or proxies may change what is done about a control plane."""
+    def is_affected(self, plane: CoderControlPlane) -> bool:
+        """Whether a change of one of its provisioners or proxies requires a reconcile of a control plane."""
         return plane.deleting or (CONTROL_PLANE_FINALIZER in plane.metadata.finalizers) != self.is_needed(plane)
 
     async def clean_up(self, plane: CoderControlPlane) -> float | None:
@@ -87,7 +86,7 @@ class Deletion:
             return None
         try:
             await self._revocation.revoke(plane, "The control plane is being deleted")
-        except SecretLeft as left:  # to garbage collection
+        except SecretLeft as left:  # garbage collection deletes it
             self._give_up(plane, str(left))
         except errors.Conflict:
             raise

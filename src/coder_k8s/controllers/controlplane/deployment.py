@@ -24,16 +24,16 @@ CA_FOLDER = "/etc/ssl/certs"
 
 
 class PodInputs(NamedTuple):
-    """What the pod template depends on besides the spec."""
+    """Inputs of the pod template besides the spec."""
 
     inject_access_url: bool = True
     checksum: str = ""
 
 
-def deployment(plane: CoderControlPlane, around: PodInputs) -> Manifest:
-    template: Manifest = {"metadata": {"labels": labels(NAME, plane)}, "spec": _pod(plane, around)}
-    if around.checksum:
-        template["metadata"]["annotations"] = {CHECKSUM: around.checksum}
+def deployment(plane: CoderControlPlane, inputs: PodInputs) -> Manifest:
+    template: Manifest = {"metadata": {"labels": labels(NAME, plane)}, "spec": _pod(plane, inputs)}
+    if inputs.checksum:
+        template["metadata"]["annotations"] = {CHECKSUM: inputs.checksum}
     return {
         "metadata": metadata(plane),
         "spec": {
@@ -55,17 +55,17 @@ def has_variable(template: Mapping[str, Any], name: str) -> bool:
     return any(entry["name"] == name for container in containers[:1] for entry in container.get("env", []))
 
 
-def _pod(plane: CoderControlPlane, around: PodInputs) -> Manifest:
+def _pod(plane: CoderControlPlane, inputs: PodInputs) -> Manifest:
     spec = plane.spec
     volumes = [*_tls_volumes(plane), *_ca_volumes(plane), *spec.volumes]
     return {
         "serviceAccountName": service_account_name(plane),
-        "containers": [_container(plane, around)],
+        "containers": [_container(plane, inputs)],
         **pod_fields(spec, volumes=volumes, topologySpreadConstraints=spec.topology_spread_constraints),
     }
 
 
-def _container(plane: CoderControlPlane, around: PodInputs) -> Manifest:
+def _container(plane: CoderControlPlane, inputs: PodInputs) -> Manifest:
     spec = plane.spec
     ports = [_port("http", HTTP_PORT), *([_port("https", HTTPS_PORT)] if has_tls(plane) else [])]
     return {
@@ -73,7 +73,7 @@ def _container(plane: CoderControlPlane, around: PodInputs) -> Manifest:
         "image": spec.image,
         "imagePullPolicy": pull_policy(spec.image),
         "args": [f"--http-address=0.0.0.0:{HTTP_PORT}", *spec.extra_args],
-        "env": _env(plane, around),
+        "env": _env(plane, inputs),
         "ports": ports,
         **container_fields(
             spec,
@@ -85,12 +85,12 @@ def _container(plane: CoderControlPlane, around: PodInputs) -> Manifest:
     }
 
 
-def _env(plane: CoderControlPlane, around: PodInputs) -> list[dict[str, Any]]:
+def _env(plane: CoderControlPlane, inputs: PodInputs) -> list[dict[str, Any]]:
     env: list[dict[str, Any]] = [
         {"name": "KUBE_POD_IP", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.podIP"}}},
         _variable("CODER_DERP_SERVER_RELAY_URL", f"http://$(KUBE_POD_IP):{HTTP_PORT}"),
     ]
-    if around.inject_access_url:
+    if inputs.inject_access_url:
         env.append(_variable(ACCESS_URL, access_url(plane)))
     if folders := [f"{TLS_FOLDER}/{secret}" for secret in _tls_secrets(plane)]:
         env += [
@@ -151,7 +151,7 @@ def _ca_mounts(plane: CoderControlPlane) -> list[dict[str, Any]]:
 
 
 def volume_name(prefix: str, secret: str) -> str:
-    """A volume name for a Secret: a Secret's name may have dots and be long, a volume's may not."""
+    """The name of a volume for a Secret: the name of a Secret may have dots and be longer."""
     plain = f"{prefix}-{secret}"
     if "." not in secret and len(plain) <= LABEL_LIMIT:
         return plain

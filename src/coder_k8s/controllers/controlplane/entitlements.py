@@ -1,4 +1,4 @@
-"""What the license of a control plane covers, reported as the condition `EntitlementsKnown` and in the status."""
+"""Reports what the license of a control plane covers, in the condition `EntitlementsKnown` and the status."""
 
 from collections.abc import Callable, Hashable
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ WARN_DAYS = (3, 14, 30)
 NOTHING = Entitlements(
     {}, has_license=False, trial=False, refreshed_at=datetime.min.replace(tzinfo=UTC), warnings=[], errors=[]
 )
-"""What a build without licenses is entitled to."""
+"""The entitlements of a build without licenses."""
 
 
 def tier(found: Entitlements) -> str:
@@ -44,7 +44,7 @@ def entitlement(found: Entitlements, feature: str) -> str:
 
 
 def describe(found: Entitlements) -> str:
-    """What a condition says of it."""
+    """The message of the condition."""
     known = entitlement(found, EXTERNAL_PROVISIONERS).replace("_", " ")
     return (
         f"License tier {tier(found)}; external provisioners are {known.replace('grace period', 'in the grace period')}"
@@ -52,18 +52,18 @@ def describe(found: Entitlements) -> str:
 
 
 def expiry(stored: list[License]) -> datetime | None:
-    """When the last of the licenses runs out."""
+    """When the last of the licenses expires."""
     ends = [parse_timestamp(each.claims.get("license_expires") or each.claims.get("exp")) for each in stored]
     return max((end for end in ends if end is not None), default=None)
 
 
 def warning_days(left: timedelta) -> int | None:
-    """Which warning is due, the most urgent first; none while there is time."""
+    """The days before the expiry of the warning that is due, the most urgent first; none if no warning is due."""
     return next((days for days in WARN_DAYS if left <= timedelta(days=days)), None)
 
 
 def is_warning_due(before: ControlPlaneStatus, ends: datetime, now: datetime) -> bool:
-    """Whether one of the three dates has passed since the last check; the dates of a new license are its own."""
+    """Whether one of the three dates has passed since the last check; a new license has its own dates."""
     due = warning_days(ends - now)
     if due is None:
         return False
@@ -73,7 +73,7 @@ def is_warning_due(before: ControlPlaneStatus, ends: datetime, now: datetime) ->
 
 
 class EntitlementWatcher:
-    """Asks coderd every two minutes, and at once after a license was uploaded."""
+    """Queries coderd every two minutes, and right after a license was uploaded."""
 
     def __init__(self, recorder: Recorder, metrics: LicenseMetrics, now: Callable[[], datetime]) -> None:
         self._recorder = recorder
@@ -90,19 +90,19 @@ class EntitlementWatcher:
     ) -> None:
         if coderd is None or not serving:
             report.add(KNOWN, None, reasons.PENDING, "Waiting for operator access and a ready pod", satisfied=True)
-            if plane.status.entitlements_last_checked is None:  # later, the last answer stays, with its time
+            if plane.status.entitlements_last_checked is None:  # otherwise the last answer stays, with its time
                 report.status.license_tier = report.status.external_provisioner_daemons_entitlement = "unknown"
             return
         about = (plane.metadata.uid, report.status.license_last_applied)
         answer = self._answers.get(plane.key, about)
         if answer is None:
             status = draft(plane.status)
-            answer = await self._ask(plane, coderd, about, status)
+            answer = await self._query(plane, coderd, about, status)
             report.update(status)
         report.add_outcome(answer._replace(satisfied=True))
         report.requeue_after(self._answers.left(plane.key))
 
-    async def _ask(
+    async def _query(
         self, plane: CoderControlPlane, coderd: Coderd, about: Hashable, status: ControlPlaneStatus
     ) -> Outcome:
         """Query coderd, and assign to `status` what follows from the answers."""
@@ -121,20 +121,20 @@ class EntitlementWatcher:
     def _report(
         self, plane: CoderControlPlane, found: Entitlements, stored: list[License], status: ControlPlaneStatus
     ) -> None:
-        """What is new, in metrics, events and fields; the time of the check is new only with a value or so often."""
+        """Update metrics, events and fields. The time of the check changes with a value, or after the interval."""
         before, now = plane.status, self._now()
         ends = expiry(stored) if found.has_license else None
         provisioners = entitlement(found, EXTERNAL_PROVISIONERS)
         status.license_tier, status.license_expires = tier(found), ends
         status.external_provisioner_daemons_entitlement = provisioners
-        self._metrics.show(plane.key, tier(found), ends, found)
+        self._metrics.set(plane.key, tier(found), ends, found)
         if before.external_provisioner_daemons_entitlement in USABLE and provisioners not in USABLE:
             message = "The license no longer covers external provisioners"
             self._recorder.record(CONTROL_PLANE, plane, events.ENTITLEMENT_LOST, message)
         known = (before.license_tier, before.license_expires, before.external_provisioner_daemons_entitlement)
         new = known != (tier(found), ends, provisioners)
         if ends is not None and is_warning_due(before, ends, now):
-            new = True  # the next check goes by the time of this one
+            new = True  # whether the next warning is due depends on the time of this check
             message = f"The license expires on {ends.date().isoformat()}"
             self._recorder.record(CONTROL_PLANE, plane, events.LICENSE_EXPIRING, message)
         last = before.entitlements_last_checked
@@ -143,7 +143,7 @@ class EntitlementWatcher:
 
 
 async def _licenses(coderd: Coderd) -> list[License]:
-    """Only for the day on which they end; a token that may not see them still sees what they allow."""
+    """The licenses, for their expiry; empty if the token may not read them, although it may read entitlements."""
     try:
         return await coderd.licenses()
     except coderd_errors.Forbidden:

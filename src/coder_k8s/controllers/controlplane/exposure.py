@@ -1,7 +1,7 @@
-"""How Coder is reached from outside of the cluster, told as the condition `Exposed`.
+"""Exposes Coder outside of the cluster, and reports it in the condition `Exposed`.
 
-After a change from one way to the other, the old one stays until the new one is accepted: an Ingress when it is
-applied, a route when one of its Gateways accepts it.
+After a change between Ingress and HTTPRoute, the old object stays until the new one is accepted: an Ingress when it is
+applied, an HTTPRoute when one of its Gateways accepts it.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,29 +23,29 @@ from .objects import hosts, http_route, ingress
 EXPOSED = ControlPlaneCondition.EXPOSED
 GATEWAY_API_POLL = 10.0
 ANSWER_TIMEOUT = 60.0
-"""Seconds that a Gateway has to answer."""
-GOING = "custom resource definition is terminating"
-"""How the API server refuses an object of a kind that is being removed."""
+"""Seconds for a Gateway to accept or reject a route."""
+TERMINATING = "custom resource definition is terminating"
+"""How the API server rejects an object whose CRD is being deleted."""
 
 
 class Answers(NamedTuple):
-    """What the Gateways of a route say about its present generation, by their names."""
+    """The names of the Gateways that accept, reject or have not processed the current generation of a route."""
 
     accepted: tuple[str, ...] = ()
-    refused: tuple[tuple[str, str], ...] = ()
-    """With the reason that each gives."""
-    silent: tuple[str, ...] = ()
+    rejected: tuple[tuple[str, str], ...] = ()
+    """With the message of each."""
+    pending: tuple[str, ...] = ()
 
 
 class Exposure:
-    """Keeps the Ingress or the HTTPRoute, and removes what is no longer asked for."""
+    """Applies the Ingress or the HTTPRoute, and deletes the one that is no longer required."""
 
     def __init__(self, children: Children, now: Callable[[], datetime]) -> None:
         self._children = children
         self._now = now
 
     async def ensure(self, plane: CoderControlPlane, service: Unstructured | None, report: Report) -> None:
-        """Keep what leads to the Service, if this object controls it. Else nothing is written, and nothing removed."""
+        """Expose the Service if this object controls it; otherwise nothing is written and nothing deleted."""
         expose = plane.spec.expose
         if expose and service and controlled_by(plane, service) is None:
             raise OwnedByOther(SERVICE, service)
@@ -60,19 +60,19 @@ class Exposure:
             await self._children.prune(HTTP_ROUTE, plane, keep=[])
 
     async def _by_ingress(self, plane: CoderControlPlane, wanted: Ingress, report: Report) -> None:
-        made = await self._children.apply(INGRESS, plane, ingress(plane, wanted))
+        live = await self._children.apply(INGRESS, plane, ingress(plane, wanted))
         report.add(
             EXPOSED, True, reasons.APPLIED, f"Ingress {plane.metadata.name} serves {' and '.join(hosts(wanted))}"
         )
-        if not made.deleting:
+        if not live.deleting:
             await self._children.prune(HTTP_ROUTE, plane, keep=[])
 
     async def _by_gateway(self, plane: CoderControlPlane, wanted: Gateway, report: Report) -> None:
         before = self._children.get(HTTP_ROUTE, plane.key)
         try:
             route = await self._children.apply(HTTP_ROUTE, plane, http_route(plane, wanted))
-        except (errors.NotFound, errors.Forbidden) as refusal:
-            if isinstance(refusal, errors.Forbidden) and GOING not in refusal.message:
+        except (errors.NotFound, errors.Forbidden) as error:
+            if isinstance(error, errors.Forbidden) and TERMINATING not in error.message:
                 raise
             report.add(EXPOSED, False, reasons.GATEWAY_API_MISSING, "the cluster has no Gateway API: install its CRDs")
             report.requeue_after(GATEWAY_API_POLL)
@@ -85,38 +85,38 @@ class Exposure:
 
 
 def answers(route: Unstructured) -> Answers:
-    """What the Gateways say; an answer to an older generation of the route, or to one that goes, says nothing."""
+    """The state of each Gateway of a route. Conditions of an older generation, or of a deleted route, do not count."""
     manifest = route.manifest
-    verdicts = [] if route.deleting else _verdicts(manifest.get("status") or {}, route)
-    known = dict(sorted(verdicts, key=lambda each: each[1]["status"], reverse=True))  # a refusal counts most
+    accepted = [] if route.deleting else _accepted(manifest.get("status") or {}, route)
+    known = dict(sorted(accepted, key=lambda each: each[1]["status"], reverse=True))  # False wins over True
     wanted = {_identity(parent, route): parent["name"] for parent in manifest["spec"]["parentRefs"]}
-    said = [(name, known.get(identity)) for identity, name in wanted.items()]
+    conditions = [(name, known.get(identity)) for identity, name in wanted.items()]
     return Answers(
-        accepted=tuple(name for name, verdict in said if verdict and verdict["status"] == "True"),
-        refused=tuple(
-            (name, verdict.get("message") or verdict.get("reason", ""))
-            for name, verdict in said
-            if verdict and verdict["status"] == "False"
+        accepted=tuple(name for name, condition in conditions if condition and condition["status"] == "True"),
+        rejected=tuple(
+            (name, condition.get("message") or condition.get("reason", ""))
+            for name, condition in conditions
+            if condition and condition["status"] == "False"
         ),
-        silent=tuple(name for name, verdict in said if verdict is None),
+        pending=tuple(name for name, condition in conditions if condition is None),
     )
 
 
 def judge(route: Unstructured, found: Answers, report: Report, now: datetime, *, changed: bool) -> None:
-    """Add `Exposed`. A Gateway has another minute to answer a route that this reconcile changed.
+    """Add `Exposed`. The minute starts again when this reconcile changed the route.
 
-    | Gateways                                              | status  | reason              |
-    |-------------------------------------------------------|---------|---------------------|
-    | one refuses the route                                 | False   | `NotAccepted`       |
-    | all accept it                                         | True    | `Applied`           |
-    | one has not answered, and is asked for under a minute | Unknown | `WaitingForGateway` |
-    | one has not answered for longer                       | False   | `NotAccepted`       |
+    | Gateways                                      | status  | reason              |
+    |-----------------------------------------------|---------|---------------------|
+    | one rejects the route                         | False   | `NotAccepted`       |
+    | all accept it                                 | True    | `Applied`           |
+    | one has not processed it for under a minute   | Unknown | `WaitingForGateway` |
+    | one has not processed it for longer           | False   | `NotAccepted`       |
     """
     name = route.metadata.name
-    if found.refused:
-        gateway, words = found.refused[0]
-        report.add(EXPOSED, False, reasons.NOT_ACCEPTED, f"Gateway {gateway} does not accept the route: {words}")
-    elif not found.silent:
+    if found.rejected:
+        gateway, cause = found.rejected[0]
+        report.add(EXPOSED, False, reasons.NOT_ACCEPTED, f"Gateway {gateway} does not accept the route: {cause}")
+    elif not found.pending:
         served = " and ".join(route.manifest["spec"]["hostnames"])
         report.add(
             EXPOSED, True, reasons.APPLIED, f"HTTPRoute {name} serves {served} by Gateway {', '.join(found.accepted)}"
@@ -126,23 +126,26 @@ def judge(route: Unstructured, found: Answers, report: Report, now: datetime, *,
             EXPOSED,
             None,
             reasons.WAITING_FOR_GATEWAY,
-            f"waiting for Gateway {found.silent[0]} to accept HTTPRoute {name}",
+            f"waiting for Gateway {found.pending[0]} to accept HTTPRoute {name}",
         )
         report.requeue_after(left)
     else:
-        message = f"Gateway {found.silent[0]} has not answered HTTPRoute {name}: look whether it and its controller run"
+        message = (
+            f"Gateway {found.pending[0]} has not answered HTTPRoute {name}: look whether it and its controller run"
+        )
         report.add(EXPOSED, False, reasons.NOT_ACCEPTED, message)
 
 
 def _left(report: Report, now: datetime) -> float:
-    """For how many seconds more an answer is waited for. The condition remembers since when, also through a restart."""
+    """Seconds that are left for the Gateway, from the transition time of the condition, also after a restart."""
     known = find(report.before, EXPOSED)
     if known is None or known.reason not in (reasons.WAITING_FOR_GATEWAY, reasons.NOT_ACCEPTED):
         return ANSWER_TIMEOUT
-    return ANSWER_TIMEOUT - (now - known.last_transition_time).total_seconds() if known.holds is None else 0.0
+    return ANSWER_TIMEOUT - (now - known.last_transition_time).total_seconds() if known.is_true is None else 0.0
 
 
-def _verdicts(status: dict[str, Any], route: Unstructured) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+def _accepted(status: dict[str, Any], route: Unstructured) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
+    """The current condition `Accepted` of each parent."""
     generation = route.metadata.generation
     for parent in status.get("parents") or []:
         for found in parent.get("conditions") or []:

@@ -1,4 +1,4 @@
-"""Keeps the license of the spec in coderd, reported as the condition `LicenseApplied`."""
+"""Applies the license of the spec to coderd, and reports it in the condition `LicenseApplied`."""
 
 import base64
 import hashlib
@@ -38,7 +38,7 @@ class License(NamedTuple):
 
     @property
     def expires(self) -> datetime | None:
-        """When the paid time ends; what follows until `exp` is a grace period."""
+        """When the license expires; from then until `exp` is a grace period."""
         return parse_timestamp(self.claims.get("license_expires") or self.claims.get("exp"))
 
 
@@ -51,17 +51,17 @@ class LicenseApplier:
         self._recorder = context.recorder
         self._now = context.now
         self._answers = AnswerCache[Answer](context.now, steady=NOT_SUPPORTED_RECHECK)
-        self._refused: dict[Key, datetime] = {}
-        """When a license that coderd refused was last uploaded, or its refusal first seen after a restart."""
+        self._rejected: dict[Key, datetime] = {}
+        """When a license that coderd rejected was last uploaded, or the condition first read after a restart."""
 
     def forget(self, key: Key) -> None:
         self._answers.forget(key)
-        self._refused.pop(key, None)
+        self._rejected.pop(key, None)
 
     async def ensure(
         self, plane: CoderControlPlane, coderd: Coderd | None, serving: bool, report: StatusReport[ControlPlaneStatus]
     ) -> None:
-        """Keep the license of the spec in coderd."""
+        """Upload the license of the spec unless coderd has it."""
         reference = plane.spec.license_secret_ref
         if reference is None:
             report.add(APPLIED, None, reasons.NOT_CONFIGURED, satisfied=True)
@@ -83,50 +83,50 @@ class LicenseApplier:
             missing = f"Secret {reference.name} has no license under key {reference.key}"
             return Answer(Outcome(APPLIED, False, reasons.SECRET_MISSING, missing, stalled=True))
         license = read(jwt)
-        remembered = _remembered(plane, license)
-        refused = Answer(Outcome(APPLIED, False, reasons.LICENSE_INVALID, remembered, stalled=True))
+        rejection = _recorded_rejection(plane, license)
+        rejected = Answer(Outcome(APPLIED, False, reasons.LICENSE_INVALID, rejection, stalled=True))
         if coderd is None:
             waiting = Outcome(APPLIED, False, reasons.PENDING, "Waiting for operator access and a ready pod")
-            return refused if remembered else Answer(waiting)
+            return rejected if rejection else Answer(waiting)
         try:
-            due = not remembered or self._is_due(plane.key, remembered, await coderd.build_info())
-            answer = await self._keep(plane, coderd, jwt, license) if due else refused
+            due = not rejection or self._is_due(plane.key, rejection, await coderd.build_info())
+            answer = await self._apply(plane, coderd, jwt, license) if due else rejected
         except coderd_errors.CoderdError as error:
             outcome, recheck, retry_after = explain(error, LICENSE_ERRORS)
-            keeps = remembered and outcome.reason == reasons.ERROR  # the condition is the record of the refusal
-            return self._answers.fail(plane.key, about, refused if keeps else Answer(outcome), recheck, retry_after)
+            keeps = rejection and outcome.reason == reasons.ERROR  # the condition is the record of the rejection
+            return self._answers.fail(plane.key, about, rejected if keeps else Answer(outcome), recheck, retry_after)
         return self._answers.keep(plane.key, about, answer, CHECK_INTERVAL)
 
-    def _is_due(self, key: Key, remembered: str, build: BuildInfo) -> bool:
-        """Whether a license that was refused may be accepted now: by another coderd, or after an hour.
+    def _is_due(self, key: Key, rejection: str, build: BuildInfo) -> bool:
+        """Whether a license that was rejected is uploaded again: to another coderd, or after an hour.
 
         | coderd | since the last upload | uploaded again |
         |---|---|---|
-        | has another version or deployment ID than the message names | any time | yes |
+        | has another version or deployment ID than in the message | any time | yes |
         | is the same | less than an hour | no |
         | is the same | an hour | yes |
         """
-        since = self._refused.setdefault(key, self._now())
-        return _signature(build) not in remembered or self._now() - since >= UPLOAD_RETRY
+        since = self._rejected.setdefault(key, self._now())
+        return _signature(build) not in rejection or self._now() - since >= UPLOAD_RETRY
 
-    async def _keep(self, plane: CoderControlPlane, coderd: Coderd, jwt: str, license: License) -> Answer:
-        """coderd's own list decides, also when the status was lost or never written."""
+    async def _apply(self, plane: CoderControlPlane, coderd: Coderd, jwt: str, license: License) -> Answer:
+        """Upload a license unless coderd lists it, whatever the status records."""
         try:
-            there = any(_same(license.claims, stored.claims) for stored in await coderd.licenses())
-            if not there:
+            listed = any(_is_same(license.claims, stored.claims) for stored in await coderd.licenses())
+            if not listed:
                 await coderd.add_license(jwt)
         except coderd_errors.Conflict:
-            there = True  # however coderd lists it
-        except coderd_errors.Invalid as refusal:
-            self._refused[plane.key] = self._now()
+            listed = True  # with other claims
+        except coderd_errors.Invalid as error:
+            self._rejected[plane.key] = self._now()
             coder = _signature(await coderd.build_info())
-            message = f"Coder {coder} refused license {license.digest[:DIGEST_LENGTH]}{_source(plane)}: {refusal}"
+            message = f"Coder {coder} refused license {license.digest[:DIGEST_LENGTH]}{_source(plane)}: {error}"
             return Answer(Outcome(APPLIED, False, reasons.LICENSE_INVALID, message, stalled=True))
-        self._refused.pop(plane.key, None)
-        if not there:
+        self._rejected.pop(plane.key, None)
+        if not listed:
             self._recorder.record(CONTROL_PLANE, plane, events.LICENSE_APPLIED, f"Uploaded the license{_source(plane)}")
         applied = Outcome(APPLIED, True, reasons.APPLIED, _described(plane, license))
-        return Answer(applied, self._record(plane, license, uploaded=not there))
+        return Answer(applied, self._record(plane, license, uploaded=not listed))
 
     def _record(self, plane: CoderControlPlane, license: License, *, uploaded: bool) -> ControlPlaneStatus:
         last = plane.status.license_last_applied
@@ -148,12 +148,12 @@ def _source(plane: CoderControlPlane) -> str:
 
 
 def _signature(build: BuildInfo) -> str:
-    """What tells one coderd from another."""
+    """What identifies a coderd and its version."""
     return f"{build.version} (deployment {build.deployment_id})"
 
 
-def _remembered(plane: CoderControlPlane, license: License) -> str:
-    """What coderd said when it refused this very license; the condition keeps it through a restart."""
+def _recorded_rejection(plane: CoderControlPlane, license: License) -> str:
+    """The message about the rejection of this license; the condition has it also after a restart."""
     known = find(plane.status.conditions, APPLIED)
     if known is None or known.reason != reasons.LICENSE_INVALID or license.digest[:DIGEST_LENGTH] not in known.message:
         return ""
@@ -181,5 +181,5 @@ def parse_timestamp(seconds: Any) -> datetime | None:
         return None
 
 
-def _same(ours: dict[str, Any], stored: dict[str, Any]) -> bool:
-    return bool(ours) and all(stored.get(name) == value for name, value in ours.items())
+def _is_same(claims: dict[str, Any], stored: dict[str, Any]) -> bool:
+    return bool(claims) and all(stored.get(name) == value for name, value in claims.items())

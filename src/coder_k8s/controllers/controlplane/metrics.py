@@ -1,4 +1,4 @@
-"""What a control plane's license is worth, for dashboards and alerts."""
+"""Metrics of the license of a control plane."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ ENTITLEMENTS = {"not_entitled": 0, "grace_period": 1, "entitled": 2}
 
 
 class LicenseMetrics:
-    """Gauges by control plane, gone when it is."""
+    """Gauges by control plane, removed with it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         names = ["namespace", "name"]
@@ -28,7 +28,7 @@ class LicenseMetrics:
             registry=registry,
         )
 
-    def show(self, key: Key, tier: str, expires: datetime | None, found: Entitlements) -> None:
+    def set(self, key: Key, tier: str, expires: datetime | None, found: Entitlements) -> None:
         self.forget(key)
         if expires is not None:
             self._expiry.labels(*key).set(expires.timestamp())

@@ -1,4 +1,4 @@
-"""What a CoderControlPlane is made of, besides its Deployment and its Roles."""
+"""The children of a CoderControlPlane, except its Deployment and its Roles."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ HTTPS_PORT = 8443
 
 
 def metadata(plane: CoderControlPlane, name: str = "", **more: dict[str, str]) -> Manifest:
-    """The metadata of a child: named after the object unless said otherwise."""
-    made = owned(CONTROL_PLANE, plane, NAME, name or plane.metadata.name)
-    made["labels"] = {**more.pop("labels", {}), **made["labels"]}
-    return {**made, **{field: values for field, values in more.items() if values}}
+    """The metadata of a child; by default it has the name of the object."""
+    base = owned(CONTROL_PLANE, plane, NAME, name or plane.metadata.name)
+    base["labels"] = {**more.pop("labels", {}), **base["labels"]}
+    return {**base, **{field: values for field, values in more.items() if values}}
 
 
 def service_account_name(plane: CoderControlPlane) -> str:
@@ -32,8 +32,8 @@ def service_account(plane: CoderControlPlane) -> Manifest:
     }
 
 
-def is_account(plane: CoderControlPlane, live: Unstructured) -> bool:
-    """Whether a ServiceAccount is this control plane's: owned by it, or released before and claimed by nobody since."""
+def owns_account(plane: CoderControlPlane, live: Unstructured) -> bool:
+    """Whether a ServiceAccount belongs to this control plane: it is its owner, or released it and there is no other."""
     if live.controller is not None:
         return live.is_controlled_by(plane)
     return labels(NAME, plane).items() <= live.metadata.labels.items()

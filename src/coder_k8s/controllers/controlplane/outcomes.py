@@ -13,7 +13,7 @@ READY = ControlPlaneCondition.OPERATOR_ACCESS_READY
 APPLIED = ControlPlaneCondition.LICENSE_APPLIED
 KNOWN = ControlPlaneCondition.ENTITLEMENTS_KNOWN
 NOT_SUPPORTED_RECHECK = 600.0
-"""Seconds until a coderd that lacks a feature is asked for it again."""
+"""Seconds until the next request to a coderd that lacks a feature."""
 
 
 class Answer(NamedTuple):
@@ -68,11 +68,11 @@ ACCESS_ERRORS: dict[type[errors.AccessError], reasons.Reason] = {
 UNCHECKED = frozenset(
     (*ACCESS_ERRORS.values(), reasons.DATABASE_URL_MISSING, reasons.SECRET_UNAVAILABLE, reasons.FORBIDDEN)
 )
-"""Reasons with which the database does not tell whether a token is valid, or the token is not renewed."""
+"""Reasons with which it is not known whether a token is valid, or the token is not renewed."""
 
 
 def judge_token(answer: str | errors.CoderdError, secret: str, url: str) -> Outcome:
-    """Whether the token of a Secret works, by the answer of coderd: the name of its user, or an error."""
+    """Whether coderd accepts the token of a Secret; its answer is the name of the user, or an error."""
     if isinstance(answer, str):
         return Outcome(
             READY, True, reasons.TOKEN_READY, f"Coder accepts the token in Secret {secret}, of user {answer}"
@@ -82,16 +82,16 @@ def judge_token(answer: str | errors.CoderdError, secret: str, url: str) -> Outc
 
 
 def judge_generated(database: Outcome, coderd: Outcome | None, secret: str) -> Outcome:
-    """The condition of a token that the operator created; coderd is asked while a pod is ready.
+    """The condition of a token that the operator created; coderd is queried while a pod is ready.
 
-    | the database | coderd | the condition |
+    | the token in the database | coderd | the condition |
     |---|---|---|
-    | the token is valid | redirects | `RedirectedToAccessURL` |
-    | the token is valid | refuses the token | `TokenRejected`, which names both |
-    | the token is valid | anything else, or not asked | `TokenReady`, valid until a day |
-    | cannot be checked or renewed | accepts the token | `TokenReady`, not renewed because of that |
-    | cannot be checked or renewed | anything else, or not asked | what the database says |
-    | anything else | anything | what the database says |
+    | is valid | redirects | `RedirectedToAccessURL` |
+    | is valid | rejects the token | `TokenRejected`, which names both |
+    | is valid | anything else, or not queried | `TokenReady`, with the day of expiry |
+    | cannot be checked or renewed | accepts the token | `TokenReady`, with why it is not renewed |
+    | cannot be checked or renewed | anything else, or not queried | that of the database |
+    | anything else | anything | that of the database |
     """
     if database.status and coderd is not None and coderd.reason == reasons.REDIRECTED_TO_ACCESS_URL:
         return coderd

@@ -1,9 +1,8 @@
-"""What Coder may do in the cluster to run workspaces, told as the condition `WorkspaceRBACReady`.
+"""Grants Coder the permissions to run workspaces, and reports it in the condition `WorkspaceRBACReady`.
 
-A Role in another namespace gives the pods there to this control plane's ServiceAccount, so the owner of that namespace
-must agree first: by a label on the Namespace, or by the administrator's list. The API server's own check against
-escalation applies to every Role: the operator cannot grant what it does not hold, because it has neither `escalate`
-nor `bind`.
+A Role in another namespace gives this control plane's ServiceAccount control of the pods there, so that namespace must
+opt in: by a label on the Namespace, or by the operator's option. The API server prevents privilege escalation: the
+operator has neither `escalate` nor `bind`, so it cannot grant permissions that it does not have.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,16 +27,16 @@ READY = ControlPlaneCondition.WORKSPACE_RBAC_READY
 FINALIZER = "coder.com/workspace-rbac-cleanup"
 OPT_IN = "coder.com/workspaces-from"
 ANYONE = "ANY"
-"""Every namespace may come: no namespace has a name in capitals, and a label cannot be `*`."""
+"""Allows control planes of every namespace. No namespace has an uppercase name, and a label value cannot be `*`."""
 PLANE, PLANE_NAMESPACE = "coder.com/control-plane", "coder.com/control-plane-namespace"
 OWNER_UID = "coder.com/workspace-rbac-owner-uid"
-REFUSED_POLL = 60.0
+RETRY_INTERVAL = 60.0
 NAMED = 10
 """How many namespaces a message names."""
 
 
-class Refusal(NamedTuple):
-    """Why a Role could not be written."""
+class Denial(NamedTuple):
+    """Why no Role is written to a namespace."""
 
     reason: reasons.Reason
     message: str
@@ -68,7 +67,7 @@ def role_binding(plane: CoderControlPlane, namespace: str) -> Manifest:
 
 
 class WorkspaceRBAC:
-    """Keeps Roles and RoleBindings where they are wanted and allowed, and nowhere else."""
+    """Keeps Roles and RoleBindings in the namespaces that are required and allowed, and in no others."""
 
     def __init__(
         self,
@@ -85,79 +84,79 @@ class WorkspaceRBAC:
         self._allowed = allowed
 
     async def ensure(self, plane: CoderControlPlane, report: Report) -> None:
-        """Write what is wanted and allowed, remove the rest."""
+        """Write the Roles and RoleBindings that are required and allowed, delete the others."""
         seen = self._seen(plane)
-        places = [plane.metadata.namespace] if plane.spec.rbac.workspace_perms else []
-        places += self.allowed_elsewhere(plane)
-        refusals = [self._refusal(plane, namespace) for namespace in wanted_elsewhere(plane)]
-        refusals += [await self._grant(plane, namespace) for namespace in places if _may_grant(plane, namespace)]
-        refusals += [_unheld(namespace) for namespace in places if not _may_grant(plane, namespace)]
-        await self._withdraw(plane, places, seen)
-        _judge(plane, places, [refusal for refusal in refusals if refusal], report)
+        granted = [plane.metadata.namespace] if plane.spec.rbac.workspace_perms else []
+        granted += self.allowed_elsewhere(plane)
+        denials = [self._denial(plane, namespace) for namespace in wanted_elsewhere(plane)]
+        denials += [await self._grant(plane, namespace) for namespace in granted if _may_grant(plane, namespace)]
+        denials += [_without_finalizer(namespace) for namespace in granted if not _may_grant(plane, namespace)]
+        await self._withdraw(plane, granted, seen)
+        _report(plane, granted, [denial for denial in denials if denial], report)
 
     def allowed_elsewhere(self, plane: CoderControlPlane) -> list[str]:
-        """The other namespaces of the spec that agree."""
-        return [namespace for namespace in wanted_elsewhere(plane) if self._refusal(plane, namespace) is None]
+        """The other namespaces of the spec that opt in."""
+        return [namespace for namespace in wanted_elsewhere(plane) if self._denial(plane, namespace) is None]
 
     def elsewhere(self, plane: Key) -> list[tuple[Kind[Unstructured], Unstructured]]:
-        """What a control plane has in other namespaces, where no garbage collection reaches."""
+        """The Roles and RoleBindings in other namespaces, which garbage collection does not delete."""
         return [(kind, child) for kind, child in self._all(plane) if child.metadata.namespace != plane.namespace]
 
     async def remove_elsewhere(self, plane: Key) -> dict[str, errors.KubeError]:
-        """Remove it, and tell what could not be removed and why."""
+        """Delete the Roles and RoleBindings in other namespaces; returns those that are left, with the errors."""
         left = {}
         for kind, child in self.elsewhere(plane):
             try:
                 await self._children.delete(kind, child)
-            except errors.KubeError as trouble:
-                left[f"{kind.name} {child.key}"] = trouble
+            except errors.KubeError as error:
+                left[f"{kind.name} {child.key}"] = error
         return left
 
     def _all(self, plane: Key) -> list[tuple[Kind[Unstructured], Unstructured]]:
         return [
             (kind, child)
-            for kind in (ROLE_BINDING, ROLE)  # a Role without a binding grants nothing, so the binding goes first
+            for kind in (ROLE_BINDING, ROLE)  # bindings first: a Role without a binding grants nothing
             for child in self._children.labelled(kind, identity(plane))
         ]
 
-    def _refusal(self, plane: CoderControlPlane, namespace: str) -> Refusal | None:
-        """Why nothing may be written to another namespace."""
+    def _denial(self, plane: CoderControlPlane, namespace: str) -> Denial | None:
+        """Why no Role may be written to another namespace; `None` if it opts in."""
         by_list = any(fnmatchcase(namespace, pattern) for pattern in self._allowed)
         if self._namespaces is None:
             if by_list and namespace in self._watched:
                 return None
             option = "--allow-workspace-namespaces" if namespace in self._watched else "--watch-namespaces"
-            return Refusal(reasons.NAMESPACE_NOT_ALLOWED, f"{namespace} is not in the operator's {option}")
+            return Denial(reasons.NAMESPACE_NOT_ALLOWED, f"{namespace} is not in the operator's {option}")
         found = self._namespaces.get(Key("", namespace))
         if found is None or found.deleting:
-            return Refusal(reasons.NAMESPACE_MISSING, f"there is no namespace {namespace}")
+            return Denial(reasons.NAMESPACE_MISSING, f"there is no namespace {namespace}")
         if by_list or found.metadata.labels.get(OPT_IN) in (plane.metadata.namespace, ANYONE):
             return None
-        return Refusal(
+        return Denial(
             reasons.NAMESPACE_NOT_ALLOWED,
             f"{namespace} has not agreed: its owner can label it {OPT_IN}={plane.metadata.namespace}",
         )
 
-    async def _grant(self, plane: CoderControlPlane, namespace: str) -> Refusal | None:
-        def ours(live: Unstructured) -> bool:
-            known = identity(plane.key).items() <= live.metadata.labels.items()
-            return known or live.metadata.annotations.get(OWNER_UID) == plane.metadata.uid
+    async def _grant(self, plane: CoderControlPlane, namespace: str) -> Denial | None:
+        def owned(live: Unstructured) -> bool:
+            labelled = identity(plane.key).items() <= live.metadata.labels.items()
+            return labelled or live.metadata.annotations.get(OWNER_UID) == plane.metadata.uid
 
         try:
-            await self._children.apply(ROLE, plane, role(plane, namespace), ours)
-            await self._children.apply(ROLE_BINDING, plane, role_binding(plane, namespace), ours)
-        except OwnedByOther as taken:
-            return Refusal(reasons.NAME_TAKEN, str(taken))
-        except errors.Forbidden as refusal:
-            return Refusal(reasons.FORBIDDEN, refusal.message)
-        except errors.Invalid as refusal:
-            return Refusal(reasons.INVALID, refusal.message)
-        except errors.NotFound as refusal:
-            return Refusal(reasons.NAMESPACE_MISSING, refusal.message)
+            await self._children.apply(ROLE, plane, role(plane, namespace), owned)
+            await self._children.apply(ROLE_BINDING, plane, role_binding(plane, namespace), owned)
+        except OwnedByOther as error:
+            return Denial(reasons.NAME_TAKEN, str(error))
+        except errors.Forbidden as error:
+            return Denial(reasons.FORBIDDEN, error.message)
+        except errors.Invalid as error:
+            return Denial(reasons.INVALID, error.message)
+        except errors.NotFound as error:
+            return Denial(reasons.NAMESPACE_MISSING, error.message)
         return None
 
     def _seen(self, plane: CoderControlPlane) -> dict[str, PartialObject | None]:
-        """The other namespaces of the spec as they are known now, which decides whether they agree."""
+        """The other namespaces of the spec as they are in the cache; their labels decide whether they opt in."""
         if self._namespaces is None:
             return {}
         return {name: self._namespaces.get(Key("", name)) for name in wanted_elsewhere(plane)}
@@ -166,32 +165,32 @@ class WorkspaceRBAC:
         self, plane: CoderControlPlane, keep: Iterable[str], seen: Mapping[str, PartialObject | None]
     ) -> None:
         names = {role_name(plane), binding_name(plane)}
-        places = set(keep)
+        kept = set(keep)
         left = [
             (kind, child)
             for kind, child in self._all(plane.key)
-            if child.metadata.namespace not in places or child.metadata.name not in names
+            if child.metadata.namespace not in kept or child.metadata.name not in names
         ]
         if left:
-            concerned = {child.metadata.namespace for _, child in left}
-            await self._confirm(plane, {name: seen[name] for name in sorted(concerned.intersection(seen))})
+            affected = {child.metadata.namespace for _, child in left}
+            await self._confirm(plane, {name: seen[name] for name in sorted(affected.intersection(seen))})
         for kind, child in left:
             await self._children.delete(kind, child)
 
     async def _confirm(self, plane: CoderControlPlane, seen: Mapping[str, PartialObject | None]) -> None:
-        """Nothing is withdrawn on the word of the past: neither of the spec nor of a namespace that did not agree."""
+        """Raise `Conflict` if the spec or a namespace has changed, so that no Role is deleted because of old state."""
         await self._children.confirm(plane)
         for name, namespace in seen.items():
             await self._client.confirm(NAMESPACE_METADATA, Key("", name), namespace)
 
 
 def _may_grant(plane: CoderControlPlane, namespace: str) -> bool:
-    """Whether a Role there will be removed with the control plane."""
+    """Whether a Role in this namespace is deleted with the control plane."""
     return namespace == plane.metadata.namespace or FINALIZER in plane.metadata.finalizers
 
 
-def _unheld(namespace: str) -> Refusal:
-    return Refusal(reasons.FORBIDDEN, f"Without finalizer {FINALIZER} no Role is written to namespace {namespace}")
+def _without_finalizer(namespace: str) -> Denial:
+    return Denial(reasons.FORBIDDEN, f"Without finalizer {FINALIZER} no Role is written to namespace {namespace}")
 
 
 def wanted_elsewhere(plane: CoderControlPlane) -> list[str]:
@@ -200,28 +199,30 @@ def wanted_elsewhere(plane: CoderControlPlane) -> list[str]:
     return [name for name in plane.spec.rbac.workspace_namespaces if name != plane.metadata.namespace]
 
 
-def _judge(plane: CoderControlPlane, places: Sequence[str], refused: Sequence[Refusal], report: Report) -> None:
-    if refused:
-        first = refused[0]
-        also = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+def _report(plane: CoderControlPlane, granted: Sequence[str], denials: Sequence[Denial], report: Report) -> None:
+    if denials:
+        first = denials[0]
+        also = f" (and {len(denials) - 1} more)" if len(denials) > 1 else ""
         report.add(READY, False, first.reason, first.message + also, stalled=True)
-        report.requeue_after(REFUSED_POLL)  # nobody tells us when the operator gets more rights, or a name is free
+        report.requeue_after(
+            RETRY_INTERVAL
+        )  # no watch shows that the operator has more permissions, or that a name is free
     elif not plane.spec.rbac.workspace_perms:
         report.add(READY, False, reasons.DISABLED, "rbac.workspacePerms is off", satisfied=True)
     else:
-        more = f" and {len(places) - NAMED} more" if len(places) > NAMED else ""
-        where = f"{', '.join(places[:NAMED])}{more}"
+        more = f" and {len(granted) - NAMED} more" if len(granted) > NAMED else ""
+        where = f"{', '.join(granted[:NAMED])}{more}"
         account = service_account_name(plane)
         report.add(READY, True, reasons.APPLIED, f"ServiceAccount {account} may run workspaces in namespaces: {where}")
 
 
 def identity(plane: Key) -> dict[str, str]:
-    """By what a Role is known to be this control plane's, also where it cannot have an owner."""
+    """The labels that identify a Role of this control plane, also in other namespaces, where it has no owner."""
     return {PLANE: derived(plane.name), PLANE_NAMESPACE: plane.namespace}
 
 
 def _metadata(plane: CoderControlPlane, name: str, namespace: str) -> Manifest:
-    made = metadata(plane, name, labels=identity(plane.key), annotations={OWNER_UID: plane.metadata.uid})
+    base = metadata(plane, name, labels=identity(plane.key), annotations={OWNER_UID: plane.metadata.uid})
     if namespace != plane.metadata.namespace:
-        del made["ownerReferences"]  # an owner in another namespace would have the object collected as garbage
-    return {**made, "namespace": namespace}
+        del base["ownerReferences"]  # the garbage collector deletes an object whose owner is in another namespace
+    return {**base, "namespace": namespace}

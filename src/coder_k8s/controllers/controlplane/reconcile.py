@@ -24,7 +24,7 @@ from .deployment import ACCESS_URL, CHECKSUM, CONTAINER, PodInputs, defines, dep
 from .entitlements import EntitlementWatcher
 from .exposure import Exposure
 from .license import LicenseApplier
-from .objects import NAME, is_account, service, service_account, service_account_name
+from .objects import NAME, owns_account, service, service_account, service_account_name
 from .rbac import FINALIZER, WorkspaceRBAC
 from .rollout import judge
 from .tokens import generates_token
@@ -67,10 +67,10 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         found = self._observe_rollout(plane, live, environment, report)
         if found.complete:  # pods of the last rollout need their account until they are gone
             await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
-        ours = controlled_by(plane, backend) is not None
-        await self._reconcile_coderd(plane, live is not None and ours, found.ready > 0, report)
+        owned = controlled_by(plane, backend) is not None
+        await self._reconcile_coderd(plane, live is not None and owned, found.ready > 0, report)
 
-        report.status.url = status_url(plane) if ours else plane.status.url
+        report.status.url = status_url(plane) if owned else plane.status.url
         report.status.config_checksum = checksum
         report.status.image = found.running_image or plane.status.image
         return plane
@@ -81,7 +81,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         return bool(self._rbac.allowed_elsewhere(plane) or self._rbac.elsewhere(plane.key))
 
     async def forget(self, key: Key) -> None:
-        """Also remove Roles elsewhere: a finalizer that was added during the deletion did not hold the object."""
+        """Also remove Roles in other namespaces: the object may have been deleted while its finalizer was added."""
         for each in (self._sources, self._access, self._license, self._entitlements):
             each.forget(key)
         if self._rbac.elsewhere(key):
@@ -90,13 +90,13 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
             raise next(iter(left.values()))
 
     async def _reconcile_coderd(
-        self, plane: CoderControlPlane, ours: bool, serving: bool, report: StatusReport[ControlPlaneStatus]
+        self, plane: CoderControlPlane, owned: bool, serving: bool, report: StatusReport[ControlPlaneStatus]
     ) -> None:
         """Reconcile what needs coderd. It comes last, because coderd may be slow or unavailable.
 
-        `ours` says whether this object controls the Deployment and the Service.
+        `owned`: whether this object controls the Deployment and the Service.
         """
-        if report.scaled_to_zero:  # its last pods may no longer answer
+        if report.scaled_to_zero:  # the last pods may not respond any more
             message = "Coder does not run because replicas is 0; this was known last"
             await self._retain(plane, reasons.SCALED_TO_ZERO, message, report)
             return
@@ -105,15 +105,15 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
             await self._retain(plane, reasons.FORBIDDEN, message, report)
             return
         coderd = None
-        if plane.spec.operator_access.disabled or ours:
+        if plane.spec.operator_access.disabled or owned:
             coderd = await self._access.ensure(plane, serving, report)
-        else:  # a Service of another owner leads to another coderd
+        else:  # behind a Service of another owner is another coderd
             waiting = f"waiting for a Deployment and a Service {plane.metadata.name} that belong to this object"
             report.add(ControlPlaneCondition.OPERATOR_ACCESS_READY, None, reasons.PENDING, waiting)
             report.status.operator_access_ready = False
         await self._license.ensure(plane, coderd, serving, report)
         await self._entitlements.check(plane, coderd, serving, report)
-        if report.says(
+        if report.has_reason(
             reasons.FORBIDDEN, ControlPlaneCondition.LICENSE_APPLIED, ControlPlaneCondition.ENTITLEMENTS_KNOWN
         ):
             self._access.invalidate(plane.key)
@@ -122,7 +122,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         self, plane: CoderControlPlane, reason: reasons.Reason, message: str, report: StatusReport[ControlPlaneStatus]
     ) -> None:
         """Keep the conditions that need coderd, which is not queried."""
-        if plane.spec.operator_access.disabled:  # which needs only the database
+        if plane.spec.operator_access.disabled:  # this needs only the database
             await self._access.ensure(plane, False, report)
         else:
             report.retain(ControlPlaneCondition.OPERATOR_ACCESS_READY, reason, message)
@@ -145,8 +145,8 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
             for account in self._children.owned(SERVICE_ACCOUNT, plane):
                 await self._children.release(SERVICE_ACCOUNT, plane, account)
             return
-        wanted, ours = service_account(plane), partial(is_account, plane)
-        await as_condition(self._children.apply(SERVICE_ACCOUNT, plane, wanted, ours), report)
+        desired, owned = service_account(plane), partial(owns_account, plane)
+        await as_condition(self._children.apply(SERVICE_ACCOUNT, plane, desired, owned), report)
 
     async def _deploy(
         self, plane: CoderControlPlane, environment: sources.Environment, report: StatusReport[ControlPlaneStatus]
@@ -157,8 +157,8 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         template = live.manifest["spec"]["template"] if live else {}
         annotation = template.get("metadata", {}).get("annotations", {}).get(CHECKSUM, "")
         checksum = sources.judge(plane.status.config_checksum, environment, annotation)
-        around = PodInputs(_injects_access_url(plane, environment, template), checksum.annotation)
-        applied = await as_condition(self._children.apply(DEPLOYMENT, plane, deployment(plane, around)), report)
+        inputs = PodInputs(_injects_access_url(plane, environment, template), checksum.annotation)
+        applied = await as_condition(self._children.apply(DEPLOYMENT, plane, deployment(plane, inputs)), report)
         return (plane.status.config_checksum, live) if applied is None else (checksum.recorded, applied)
 
     def _observe_rollout(
@@ -177,7 +177,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
     async def _add_finalizers(
         self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]
     ) -> CoderControlPlane:
-        """The object with the finalizers that it needs. Steps that need one that is rejected are skipped."""
+        """Add the finalizers that the object needs. Steps that need a finalizer that is rejected are skipped."""
         wanted = {
             FINALIZER: self._rbac.allowed_elsewhere(plane),
             CONTROL_PLANE_FINALIZER: self._deletion.is_needed(plane),
@@ -190,13 +190,13 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         return CONTROL_PLANE_FINALIZER in plane.metadata.finalizers or not self._deletion.is_needed(plane)
 
     async def _remove_roles(self, plane: CoderControlPlane) -> None:
-        """Remove Roles in other namespaces; those that cannot be removed in time are named by an event."""
+        """Remove Roles in other namespaces; an event names those that cannot be removed in time."""
         if left := await self._rbac.remove_elsewhere(plane.key):
-            trouble = next(iter(left.values()))
+            error = next(iter(left.values()))
             if self._context.cleanup.age(plane) < BOUND:
-                raise trouble
-            words = f"{', '.join(left)} could not be removed: {trouble}"
-            self._context.recorder.record(CONTROL_PLANE, plane, events.CLEANUP_GIVEN_UP, words)
+                raise error
+            note = f"{', '.join(left)} could not be removed: {error}"
+            self._context.recorder.record(CONTROL_PLANE, plane, events.CLEANUP_GIVEN_UP, note)
 
 
 def _injects_access_url(plane: CoderControlPlane, environment: sources.Environment, template: Manifest) -> bool:

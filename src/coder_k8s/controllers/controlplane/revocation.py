@@ -1,7 +1,7 @@
-"""Revokes the token that the operator made for a control plane, once the spec does not want it any more.
+"""Revokes the token that the operator created for a control plane, when the spec no longer requires it.
 
-The database is asked first. Where that fails, coderd is: `kubectl delete -f` may delete the Secret with the URL of the
-database together with the control plane, whose pods go on serving until its token is revoked.
+The token is deleted in the database or, if that fails, by coderd: `kubectl delete -f` may delete the Secret with the
+URL of the database together with the control plane, whose pods keep running until its token is revoked.
 """
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, events
@@ -22,19 +22,19 @@ from .tokens import TOKEN, secret_name
 
 
 class TokenLeft(Exception):
-    """The token is not revoked; the message says why."""
+    """The token is not revoked; the message has the cause."""
 
 
 class SecretLeft(Exception):
-    """The token is revoked, and the API server refuses to delete its Secret."""
+    """The token is revoked, but the API server rejects the deletion of its Secret."""
 
 
 class Revocation:
     """Deletes the token in Coder, then its Secret.
 
     A control plane has a token while it controls a Secret, or its status names the generated one. The Secret is
-    written before the token is, and status names it until the token is revoked. A Secret that is being deleted counts
-    only if status names it: after a revocation it may stay for as long as another controller holds it.
+    written before the token is created, and the status names it until the token is revoked. A Secret that is being
+    deleted counts only if the status names it: after a revocation, a finalizer of another controller may keep it.
     """
 
     def __init__(self, context: Context[CoderControlPlane]) -> None:
@@ -45,42 +45,42 @@ class Revocation:
         self._recorder = context.recorder
         self._finalizers = context.finalizers
         self._deleted: dict[Key, frozenset[str]] = {}
-        """The ids of tokens that coderd deleted, by control plane."""
+        """The IDs of tokens that coderd deleted, by control plane."""
 
     def forget(self, key: Key) -> None:
         self._deleted.pop(key, None)
 
     async def add_finalizer(self, plane: CoderControlPlane) -> None:
-        """Add the finalizer, without which no token is made."""
+        """Add the finalizer that must exist before a token is created."""
         await self._finalizers.add(plane, CONTROL_PLANE_FINALIZER)
 
     def has_token(self, plane: CoderControlPlane) -> bool:
-        """Whether there may be a token that the operator made."""
+        """Whether there may be a token that the operator created."""
         kept = [each for each in self._children.owned(SECRET, plane) if not each.deleting]
         return bool(kept) or self._is_recorded(plane)
 
     def is_due(self, plane: CoderControlPlane) -> bool:
-        """Whether there may be such a token that the spec does not ask for."""
+        """Whether there may be such a token that the spec does not require."""
         given = _kept(plane)
         kept = [each for each in self._unwanted(plane) if not each.deleting]
         return bool(kept) or (self._is_recorded(plane) and given != secret_name(plane))
 
     async def revoke(self, plane: CoderControlPlane, why: str) -> None:
-        """Raises `TokenLeft` when neither the database nor coderd deletes the token."""
-        made = self._unwanted(plane) or await self._hidden(plane)
+        """Delete the token and its Secret. Raise `TokenLeft` if neither the database nor coderd deletes the token."""
+        secrets = self._unwanted(plane) or await self._unlabelled(plane)
         try:
             await self._in_database(plane)
         except (URLMissing, coderd_errors.AccessError, errors.Forbidden) as error:
-            if not await self._in_coderd(plane, made):
+            if not await self._in_coderd(plane, secrets):
                 left = f"the token in Secret {secret_name(plane)} is not revoked yet: {error}"
                 raise TokenLeft(left) from None
-        for one in made:
+        for secret in secrets:
             try:
-                await self._children.delete(SECRET, one)
-            except (errors.Forbidden, errors.Invalid) as refusal:
-                left = f"the token is revoked, but Secret {one.metadata.name} cannot be deleted: {refusal.message}"
+                await self._children.delete(SECRET, secret)
+            except (errors.Forbidden, errors.Invalid) as error:
+                left = f"the token is revoked, but Secret {secret.metadata.name} cannot be deleted: {error.message}"
                 raise SecretLeft(left) from None
-        if made:
+        if secrets:
             self._recorder.record(CONTROL_PLANE, plane, events.OPERATOR_TOKEN_REVOKED, why)
 
     async def _in_database(self, plane: CoderControlPlane) -> None:
@@ -88,15 +88,15 @@ class Revocation:
         await self._children.confirm(plane)
         await access_db.revoke(url, access_db.token_name(plane.metadata.namespace, plane.metadata.name))
 
-    async def _in_coderd(self, plane: CoderControlPlane, made: list[Unstructured]) -> bool:
-        """Whether coderd, if it is this control plane's own, deleted the token of each Secret.
+    async def _in_coderd(self, plane: CoderControlPlane, secrets: list[Unstructured]) -> bool:
+        """Delete the token of each Secret through the coderd of this control plane; returns whether all are deleted.
 
-        That it does not accept the content of a Secret proves nothing: somebody may have edited the Secret.
+        If coderd rejects the content of a Secret, the token may still exist: the Secret may have been edited.
         """
-        if not made or controlled_by(plane, self._children.get(SERVICE, plane.key)) is None:
+        if not secrets or controlled_by(plane, self._children.get(SERVICE, plane.key)) is None:
             return False
         await self._children.confirm(plane)
-        for token in {value(one, TOKEN) for one in made}:
+        for token in {value(secret, TOKEN) for secret in secrets}:
             identifier = token.partition("-")[0]
             if identifier in self._deleted.get(plane.key, ()):
                 continue
@@ -111,11 +111,11 @@ class Revocation:
         return True
 
     def _unwanted(self, plane: CoderControlPlane) -> list[Unstructured]:
-        """The Secrets with tokens that the operator made, without one that the spec gives to the operator."""
+        """The Secrets with tokens that the operator created, except one that `tokenSecretRef` names."""
         return [each for each in self._children.owned(SECRET, plane) if each.metadata.name != _kept(plane)]
 
-    async def _hidden(self, plane: CoderControlPlane) -> list[Unstructured]:
-        """The Secret if it lost the labels by which the cache has it."""
+    async def _unlabelled(self, plane: CoderControlPlane) -> list[Unstructured]:
+        """The generated Secret if it lost its labels, without which it is not in the cache of children."""
         key = Key(plane.metadata.namespace, secret_name(plane))
         if key.name == _kept(plane) or self._secrets.get(key) is None:
             return []
@@ -123,7 +123,7 @@ class Revocation:
         return [found] if found else []
 
     def _is_recorded(self, plane: CoderControlPlane) -> bool:
-        """Whether status names the generated Secret, unless that is somebody else's by now."""
+        """Whether the status names the generated Secret, and no other owner has a Secret of that name now."""
         named, name = plane.status.operator_token_secret_ref, secret_name(plane)
         if named is None or named.name != name:
             return False
@@ -132,6 +132,6 @@ class Revocation:
 
 
 def _kept(plane: CoderControlPlane) -> str:
-    """The Secret that the spec gives to the operator; with the control plane, its token goes too if we made it."""
+    """The Secret of `tokenSecretRef`; none for a control plane that is being deleted, which keeps no token."""
     given = plane.spec.operator_access.token_secret_ref
     return given.name if given and not plane.deleting else ""

@@ -1,4 +1,4 @@
-"""How far the Deployment is, told as the condition `Available`."""
+"""Reports the rollout of the Deployment in the condition `Available`."""
 
 from coder_k8s.api import ControlPlaneCondition, reasons
 from coder_k8s.controllers.report import Report
@@ -8,9 +8,9 @@ AVAILABLE = ControlPlaneCondition.AVAILABLE
 
 
 def judge(found: Rollout, report: Report, missing: tuple[str, ...] = (), failing: str = "") -> None:
-    """Add `Available`; it settles only when the Deployment has rolled out completely.
+    """Add `Available`; it is satisfied when the Deployment has rolled out completely.
 
-    A source that vanished under running pods takes nothing from them, so it is told and does not count.
+    A source that was deleted does not affect running pods: the message names it, the status stays.
     """
     serving = found.ready > 0
     sources = ", ".join(missing)

@@ -1,8 +1,8 @@
 """The ConfigMaps and Secrets that the environment of the pods comes from.
 
-Only their metadata is kept by a watch; a value is read by name when its version is new, and only digests are kept.
-`status.configChecksum` records the digest of every source, so that after a restart of the operator one can still tell
-a source that changed, which rolls the pods, from one that is seen for the first time, which does not.
+Only their metadata is watched. Values are read when the resourceVersion changes, and only digests are kept.
+`status.configChecksum` records the digest of every source: after a restart of the operator, a source that changed rolls
+the pods, and a source that was not recorded before does not.
 """
 
 import hashlib
@@ -35,12 +35,12 @@ class Source(NamedTuple):
     optional: bool = False
 
     def __str__(self) -> str:
-        """As it is recorded: a name may hold anything until the API server looks at it, a record has no spaces."""
+        """As it is recorded, without spaces: the names in a spec are not validated."""
         return "/".join(quote(part) for part in (self.kind, self.name, self.key) if part)
 
 
 class Environment(NamedTuple):
-    """What was found in the sources; a source that is not there has no digest."""
+    """The state of the sources; a source that does not exist has no digest."""
 
     digests: Mapping[str, str] = {}
     missing: tuple[str, ...] = ()
@@ -48,14 +48,14 @@ class Environment(NamedTuple):
 
 
 class Checksum(NamedTuple):
-    """What the pod template carries, and what the status remembers."""
+    """The annotation of the pod template, and `status.configChecksum`."""
 
     annotation: str
     recorded: str
 
 
 def sources(plane: CoderControlPlane) -> Iterator[Source]:
-    """Every ConfigMap and Secret that `envFrom` and `extraEnv` name."""
+    """Every ConfigMap and Secret in `envFrom` and `extraEnv`."""
     yield from whole_sources(plane)
     for entry in plane.spec.extra_env:
         yield from sources_of_variable(entry)
@@ -71,16 +71,16 @@ def whole_sources(plane: CoderControlPlane) -> Iterator[Source]:
 
 
 def sources_of_variable(entry: Mapping[str, Any]) -> Iterator[Source]:
-    """The key of a ConfigMap or Secret that a variable of `extraEnv` has its value from."""
+    """The key of a ConfigMap or Secret that a variable of `extraEnv` refers to."""
     for field, kind in (("secretKeyRef", "Secret"), ("configMapKeyRef", "ConfigMap")):
         if reference := entry.get("valueFrom", {}).get(field):
             yield Source(kind, reference.get("name", ""), reference["key"], "", reference.get("optional", False))
 
 
 def judge(previous: str, environment: Environment, annotation: str) -> Checksum:
-    """Whether the pods must be rolled: only when a source that was known has other content now.
+    """The checksum of the environment: it changes, and rolls the pods, when the content of a recorded source changes.
 
-    A source that vanished keeps its digest, so that its return unchanged is no change either.
+    A source that was deleted keeps its digest, so that creating it again without a change rolls no pods.
     """
     known = dict(entry.rsplit("=", 1) for entry in previous.split() if "=" in entry)
     current = {name: digest or known.get(name, "") for name, digest in environment.digests.items()}
@@ -90,11 +90,11 @@ def judge(previous: str, environment: Environment, annotation: str) -> Checksum:
 
 
 class Sources:
-    """Reads sources, each version once."""
+    """Reads sources, each resourceVersion once."""
 
     def __init__(self, client: Client, secrets: Cache[PartialObject], config_maps: Cache[PartialObject]) -> None:
         self._client = client
-        self._glimpses = {"Secret": secrets, "ConfigMap": config_maps}
+        self._metadata = {"Secret": secrets, "ConfigMap": config_maps}
         self._read: dict[Key, Read] = {}
         """By control plane."""
 
@@ -120,13 +120,13 @@ class Sources:
         return Environment(digests, tuple(dict.fromkeys(missing)), defines)
 
     async def _content(self, kind: str, key: Key, known: Read) -> dict[str, str] | None:
-        """The digest of every value by its key; nothing when the object is not there."""
-        glimpse = self._glimpses[kind].get(key)
-        if glimpse is None:
+        """The digest of every value by its key; `None` if the object does not exist."""
+        partial = self._metadata[kind].get(key)
+        if partial is None:
             known.pop((kind, key), None)
             return None
         version, content = known.get((kind, key), ("", {}))
-        if version != glimpse.metadata.resource_version:
+        if version != partial.metadata.resource_version:
             try:
                 live = await self._client.get(KINDS[kind], key)
             except errors.NotFound:

@@ -1,4 +1,4 @@
-"""The Secret with the token that the operator made for a control plane."""
+"""The Secret with the token that the operator creates for a control plane."""
 
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.controllers.names import derived
@@ -11,7 +11,7 @@ TOKEN = "token"  # noqa: S105 - a name, not a token
 
 
 def generates_token(plane: CoderControlPlane) -> bool:
-    """Whether the spec asks for a token that the operator makes."""
+    """Whether the operator creates a token for this control plane."""
     access = plane.spec.operator_access
     return not access.disabled and access.token_secret_ref is None
 

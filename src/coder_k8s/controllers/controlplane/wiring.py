@@ -85,20 +85,20 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
 
 def _watch_references(controller: Controller, context: Context[CoderControlPlane]) -> None:
     """Watch what a control plane refers to, its pods, and its Roles in other namespaces."""
-    mentions = context.objects.index(_mentions)
+    referrers = context.objects.index(_references)
 
     def of_secret(secret: PartialObject) -> Iterable[Key]:
-        return mentions["Secret", secret.key]
+        return referrers["Secret", secret.key]
 
     def of_config_map(config_map: PartialObject) -> Iterable[Key]:
-        return mentions["ConfigMap", config_map.key]
+        return referrers["ConfigMap", config_map.key]
 
     def of_namespace(namespace: PartialObject) -> Iterable[Key]:
-        return mentions["Namespace", namespace.metadata.name]
+        return referrers["Namespace", namespace.metadata.name]
 
     def of_role(role: Unstructured) -> Iterable[Key]:
         labels = role.metadata.labels
-        return mentions[PLANE, labels.get(PLANE_NAMESPACE), labels.get(PLANE)] if role.controller is None else []
+        return referrers[PLANE, labels.get(PLANE_NAMESPACE), labels.get(PLANE)] if role.controller is None else []
 
     controller.watch(context.secrets, of_secret)
     controller.watch(context.runtime.informer(CONFIG_MAP_METADATA), of_config_map)
@@ -110,24 +110,24 @@ def _watch_references(controller: Controller, context: Context[CoderControlPlane
 
 
 def _watch_dependents(controller: Controller, context: Context[CoderControlPlane], deletion: Deletion) -> None:
-    """Watch provisioners and proxies; of their changes, only creation and deletion concern a control plane."""
+    """Watch provisioners and proxies; only their creation and deletion require a reconcile of a control plane."""
 
-    def is_concerned(key: Key) -> bool:
+    def is_affected(key: Key) -> bool:
         plane = context.objects.get(key)
-        return plane is not None and deletion.is_concerned(plane)
+        return plane is not None and deletion.is_affected(plane)
 
     def of_provisioner(provisioner: CoderProvisioner) -> Iterable[Key]:
-        return filter(is_concerned, planes_of_provisioner(provisioner))
+        return filter(is_affected, planes_of_provisioner(provisioner))
 
     def of_proxy(proxy: CoderWorkspaceProxy) -> Iterable[Key]:
-        return filter(is_concerned, planes_of_proxy(proxy))
+        return filter(is_affected, planes_of_proxy(proxy))
 
     controller.watch(context.runtime.informer(PROVISIONER), of_provisioner)
     controller.watch(context.runtime.informer(WORKSPACE_PROXY), of_proxy)
 
 
-def _mentions(plane: CoderControlPlane) -> Iterable[tuple[object, ...]]:
-    """What a control plane refers to, and the labels by which its Roles elsewhere refer to it."""
+def _references(plane: CoderControlPlane) -> Iterable[tuple[object, ...]]:
+    """What a control plane refers to, and the labels by which its Roles in other namespaces refer to it."""
     labels = identity(plane.key)
     yield PLANE, labels[PLANE_NAMESPACE], labels[PLANE]
     for source in sources(plane):

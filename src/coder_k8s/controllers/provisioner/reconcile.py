@@ -62,7 +62,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         provisioner = await self._reconcile(provisioner, report)
         self._observe_rollout(provisioner, report)
         # What coderd was not queried for keeps its last condition.
-        report.retain_conditions = report.says(reasons.RATE_LIMITED, KEY_READY)
+        report.retain_conditions = report.has_reason(reasons.RATE_LIMITED, KEY_READY)
         return provisioner
 
     async def _reconcile(
@@ -240,4 +240,4 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
 
 def _unusable(report: Report) -> bool:
     """Whether the control plane does not support external provisioners, or has no license for them."""
-    return any(report.says(reason, ENTITLED) for reason in (reasons.NOT_ENTITLED, reasons.NOT_SUPPORTED))
+    return any(report.has_reason(reason, ENTITLED) for reason in (reasons.NOT_ENTITLED, reasons.NOT_SUPPORTED))

@@ -146,7 +146,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
     def _observe_rollout(self, proxy: CoderWorkspaceProxy, report: StatusReport[WorkspaceProxyStatus]) -> None:
         """Report the live Deployment, whether or not this reconcile applied it."""
         found, own = self._rollout(proxy), labels(objects.NAME, proxy)
-        if report.says(reasons.IMAGE_PENDING, DEPLOYMENT_READY):
+        if report.has_reason(reasons.IMAGE_PENDING, DEPLOYMENT_READY):
             report_counts(found, own, report)
         else:
             cause = failing(self._children.labelled(POD, own, proxy.metadata.namespace))

@@ -1,4 +1,4 @@
-"""No token, license or password is told to anybody: not in a log, event, condition, metric or child."""
+"""No token, license or password is in a log, event, condition, metric or child."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ REJECTED = "AAAAAAAAAA-BBBBBBBBBBBBBBBBBBBBBB"
 
 
 async def visible_text(demo: PlaneNamespace, operator: Operator, caplog: pytest.LogCaptureFixture) -> str:
-    """Everything that anybody but a reader of Secrets can see."""
+    """Everything that a user who may not read Secrets can see."""
     await operator.wait_idle()
     formatter = logging.Formatter("%(name)s %(message)s %(args)s")
     seen = [formatter.format(record) + repr(record.__dict__) for record in caplog.records]
@@ -49,7 +49,7 @@ def assert_hidden(seen: str, *secrets: str) -> None:
             assert part not in seen
 
 
-async def test_nothing_is_told_when_all_goes_well(
+async def test_no_secret_is_visible_without_errors(
     demo: PlaneNamespace, database: CoderdDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -75,7 +75,7 @@ async def test_nothing_is_told_when_all_goes_well(
         assert_hidden(seen, PASSWORD, jwt, first, second)
 
 
-async def test_nothing_is_told_when_all_goes_wrong(
+async def test_no_secret_is_visible_with_errors(
     demo: PlaneNamespace, database: CoderdDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -98,10 +98,10 @@ async def test_nothing_is_told_when_all_goes_wrong(
         await demo.condition("OperatorAccessReady", "TokenRejected", "False")
         await demo.put_secret("given", token=demo.coderd.state.token)
         await demo.condition("LicenseApplied", "LicenseInvalid", "False")
-        for trouble in ("failing", "cut", "rate_limited", "database_down"):
-            demo.coderd.state.set(**{trouble: True})
+        for failure in ("failing", "cut", "rate_limited", "database_down"):
+            demo.coderd.state.set(**{failure: True})
             await operator.later(minutes=3)
-            demo.coderd.state.set(**{trouble: False})
+            demo.coderd.state.set(**{failure: False})
         await demo.event("LicenseInvalid")
         seen = await visible_text(demo, operator, caplog)
         assert "OperatorAccessFailed" in seen

@@ -1,4 +1,4 @@
-"""What can stand between the operator and a token in coderd's database."""
+"""Errors of operator access by coderd's database."""
 
 import logging
 from pathlib import Path
@@ -31,7 +31,7 @@ NO_SECRETS = {"count/secrets": "0"}
 
 
 class Issued(SystemRandom):
-    """A randomness that remembers the secret part of every token that it was used for."""
+    """A random number generator that records the secret part of every token."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,17 +58,17 @@ async def test_access_waits_for_the_migrations(demo: PlaneNamespace, postgres: P
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
-async def test_a_database_that_is_away_is_asked_again_in_time(demo: PlaneNamespace, database: CoderdDatabase) -> None:
-    """However often something else happens meanwhile."""
-    nobody = database.url.replace(f":{database.server.port}/", f":{free_port()}/")
+async def test_an_unreachable_database_is_retried_in_time(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+    """Other reconciles in between do not delay the retry."""
+    unreachable = database.url.replace(f":{database.server.port}/", f":{free_port()}/")
     async with demo.operator() as operator:
-        await demo.make(extraEnv=env(nobody))
+        await demo.make(extraEnv=env(unreachable))
         await demo.condition("OperatorAccessReady", "DatabaseUnreachable", "False")
         await operator.later(seconds=20)
         assert 0 < (operator.requeue_after() or 0) <= 10
 
 
-async def test_a_human_of_that_name_is_left_alone(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_a_human_user_of_that_name_is_not_changed(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await database.server.execute(
         """
         INSERT INTO users (id, email, username, hashed_password, created_at, updated_at, status, rbac_roles, login_type)
@@ -92,7 +92,7 @@ async def test_a_human_of_that_name_is_left_alone(demo: PlaneNamespace, database
         await demo.condition("Stalled", "Progressing", "False")
 
 
-async def test_a_secret_of_somebody_else_is_left_alone(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_a_secret_of_another_owner_is_not_changed(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     await demo.put_secret(SECRET_NAME, token="mine")
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
@@ -110,10 +110,10 @@ async def test_a_secret_of_somebody_else_is_left_alone(demo: PlaneNamespace, dat
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
-async def test_a_secret_that_a_quota_refuses_leaves_no_token(
+async def test_a_secret_over_quota_leaves_no_token(
     demo: PlaneNamespace, database: CoderdDatabase, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody could ever use it, and nobody is told of it; when there is room again, one is made."""
+    """No token is left in the database and none is logged; when the quota allows it, one is created."""
     caplog.set_level(logging.DEBUG)
     quota = await demo.client.create(
         QUOTA, {"metadata": {"namespace": demo.namespace, "name": "none"}, "spec": {"hard": NO_SECRETS}}
@@ -139,10 +139,8 @@ async def test_a_secret_that_a_quota_refuses_leaves_no_token(
         await assert_one_token(demo, database)
 
 
-async def test_a_renewal_that_is_refused_leaves_the_token_that_works(
-    demo: PlaneNamespace, database: CoderdDatabase
-) -> None:
-    """As when the Secret is immutable. It stays in use, and none is made that nobody could store."""
+async def test_a_rejected_renewal_keeps_the_current_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+    """The Secret is immutable: its token stays in use, and no token is created that cannot be stored."""
     issued = Issued()
     async with demo.operator(rng=issued) as operator:
         await demo.make(extraEnv=env(database.url))
@@ -177,7 +175,7 @@ async def test_nothing_is_rotated_while_the_database_is_down(demo: PlaneNamespac
         await demo.condition("OperatorAccessReady", "DatabaseUnreachable", "False")
         plane = await demo.get()
         assert not plane.status.operator_access_ready
-        assert plane.status.operator_token_secret_ref is not None, "the Secret is still where it was"
+        assert plane.status.operator_token_secret_ref is not None, "the Secret still exists"
         assert await demo.token() == first
         await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS true")
         await operator.later(seconds=31)
@@ -186,10 +184,10 @@ async def test_nothing_is_rotated_while_the_database_is_down(demo: PlaneNamespac
 
 
 @pytest.mark.parametrize("version", ["2.30.0", "2.36.1"])
-async def test_coderd_without_its_database_condemns_no_token(
+async def test_coderd_without_its_database_invalidates_no_token(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, postgres: Postgres, version: str
 ) -> None:
-    """2.30.0 answers 401 then, which looks like a dead token."""
+    """2.30.0 responds with 401 then, like for a deleted token."""
     database = await create_database(postgres, version)
     async with (
         plane_namespace(
@@ -211,7 +209,7 @@ async def test_coderd_without_its_database_condemns_no_token(
         assert await assert_one_token(demo, database) == first
 
 
-async def test_a_token_that_somebody_deleted_is_made_anew(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_a_deleted_token_is_created_again(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
         await demo.roll_out()
@@ -225,7 +223,9 @@ async def test_a_token_that_somebody_deleted_is_made_anew(demo: PlaneNamespace, 
         assert await assert_one_token(demo, database) != first
 
 
-async def test_a_wrong_password_is_told_and_mended_at_once(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_a_wrong_password_is_reported_until_it_is_corrected(
+    demo: PlaneNamespace, database: CoderdDatabase
+) -> None:
     wrong = database.server.url(database.name, "coder", "hunter2-not-this")
     await demo.put_secret("database", url=wrong)
     reference = {"secretKeyRef": {"name": "database", "key": "url"}}
@@ -238,7 +238,7 @@ async def test_a_wrong_password_is_told_and_mended_at_once(demo: PlaneNamespace,
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
-async def test_a_hung_database_hangs_nothing_else(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_a_hanging_database_blocks_nothing_else(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with Gate(database.server.port) as gate, demo.operator() as operator:
         gate.closed = True
         await demo.make(extraEnv=env(database.url.replace(str(database.server.port), str(gate.port))))
@@ -248,14 +248,14 @@ async def test_a_hung_database_hangs_nothing_else(demo: PlaneNamespace, database
         assert gate.connections == 1
         for _ in range(5):
             await operator.reconcile()
-        assert gate.connections == 1, "it is left alone for a while, whatever else happens"
+        assert gate.connections == 1, "other reconciles open no connection"
         assert 20 < (operator.requeue_after() or 0) <= 30
         gate.closed = False
         await operator.later(seconds=31)
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
-async def test_one_transaction_an_hour_is_enough(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_the_database_is_queried_once_an_hour(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with Gate(database.server.port) as gate:
         async with demo.operator() as operator:
             await demo.make(extraEnv=env(database.url.replace(str(database.server.port), str(gate.port))))
@@ -273,7 +273,7 @@ async def test_one_transaction_an_hour_is_enough(demo: PlaneNamespace, database:
             assert gate.connections == 3
 
 
-async def test_a_database_that_nobody_names_waits_for_somebody(demo: PlaneNamespace, database: CoderdDatabase) -> None:
+async def test_a_missing_database_url_stalls(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with demo.operator():
         await demo.make(envFrom=[{"secretRef": {"name": "database"}}])
         await demo.condition("OperatorAccessReady", "DatabaseURLMissing", "False")

@@ -1,4 +1,4 @@
-"""A coderd that is slow, away or broken: what it costs, and that it costs the others nothing."""
+"""A coderd that is slow, unavailable or broken: requests are bounded, and other control planes are not affected."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from tests.support import eventually
 from tests.support.controlplanes import PlaneNamespace, plane_namespace
 from tests.support.operators import Operator
 
-TROUBLES: list[dict[str, Any]] = [
+FAILURES: list[dict[str, Any]] = [
     {"latency": 30},
     {"failing": True},
     {"cut": True},
@@ -37,8 +37,8 @@ async def demo(
         yield place
 
 
-@pytest.mark.parametrize("switches", TROUBLES)
-async def test_trouble_costs_few_requests_however_much_happens(demo: PlaneNamespace, switches: dict[str, Any]) -> None:
+@pytest.mark.parametrize("switches", FAILURES)
+async def test_requests_are_bounded_while_coderd_fails(demo: PlaneNamespace, switches: dict[str, Any]) -> None:
     async with demo.operator(limits=Limits(total=0.5)) as operator:
         await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
@@ -48,15 +48,17 @@ async def test_trouble_costs_few_requests_however_much_happens(demo: PlaneNamesp
         await operator.later(minutes=2)
         await demo.condition("LicenseApplied", "Error", "False")
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
-        assert (await demo.get()).status.license_tier == "premium", "what was known stands, with its time"
+        assert (await demo.get()).status.license_tier == "premium", "the last known value stays, with its time"
         before = sum(demo.coderd.state.requests.values())
         for _ in range(60):
             await operator.later(seconds=1)
         assert sum(demo.coderd.state.requests.values()) - before <= 12
 
 
-@pytest.mark.parametrize("switches", TROUBLES)
-async def test_trouble_from_the_start_costs_few_requests(demo: PlaneNamespace, switches: dict[str, Any]) -> None:
+@pytest.mark.parametrize("switches", FAILURES)
+async def test_requests_are_bounded_if_coderd_fails_from_the_start(
+    demo: PlaneNamespace, switches: dict[str, Any]
+) -> None:
     demo.coderd.state.set(**switches)
     async with demo.operator(limits=Limits(total=0.5)) as operator:
         await demo.roll_out()
@@ -69,7 +71,7 @@ async def test_trouble_from_the_start_costs_few_requests(demo: PlaneNamespace, s
         assert (await demo.conditions())["OperatorAccessReady"] == ("Unknown", "Pending")
 
 
-async def test_at_rest_coderd_is_not_asked(demo: PlaneNamespace) -> None:
+async def test_coderd_is_not_queried_in_steady_state(demo: PlaneNamespace) -> None:
     async with demo.operator() as operator:
         await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
@@ -82,7 +84,7 @@ async def test_at_rest_coderd_is_not_asked(demo: PlaneNamespace) -> None:
         assert operator.write_requests() == writes
 
 
-async def test_ready_needs_pods_access_and_licence(demo: PlaneNamespace) -> None:
+async def test_ready_needs_pods_access_and_license(demo: PlaneNamespace) -> None:
     async with demo.operator():
         await demo.roll_out()
         await demo.condition("Ready", "AllPartsReady", "True")
@@ -105,7 +107,7 @@ HANGING, WELL = PLANES[:10], PLANES[10:]
 
 
 async def checked(demo: PlaneNamespace) -> set[str]:
-    """The control planes whose coderd has been asked."""
+    """The control planes whose coderd was queried."""
     pages = demo.client.list(CONTROL_PLANE, demo.namespace)
     planes = [CoderControlPlane.decode(item) async for page in pages for item in page.items]
     return {each.metadata.name for each in planes if each.status.entitlements_last_checked is not None}
@@ -116,8 +118,10 @@ async def serve(demo: PlaneNamespace, names: list[str]) -> None:
         await demo.roll_out(name=name)
 
 
-async def test_ten_that_hang_do_not_hold_up_forty_others(demo: PlaneNamespace, operator_kubeconfig: Path) -> None:
-    """All the others are done while every one of the ten still waits for an answer."""
+async def test_hanging_coderds_do_not_delay_other_control_planes(
+    demo: PlaneNamespace, operator_kubeconfig: Path
+) -> None:
+    """All the others are reconciled while each of the ten waits for a response."""
     await demo.delete(CONTROL_PLANE, demo.key.name)
     for name in PLANES:
         metadata = {"namespace": demo.namespace, "name": name}
@@ -133,7 +137,7 @@ async def test_ten_that_hang_do_not_hold_up_forty_others(demo: PlaneNamespace, o
     options: dict[str, Any] = {"connect_to": routes, "limits": Limits(total=100)}
     async with (
         Operator(operator_kubeconfig, [demo.namespace], wiring.build, **options),
-        CoderdServer(port=port) as hanging,  # when it ends, those who wait for it can end too
+        CoderdServer(port=port) as hanging,  # its end also ends the pending requests
     ):
         hanging.state.set(latency=1000)
         await serve(demo, HANGING)
@@ -144,4 +148,4 @@ async def test_ten_that_hang_do_not_hold_up_forty_others(demo: PlaneNamespace, o
             return await checked(demo) == set(WELL)
 
         await eventually(done, 60)
-        assert sum(hanging.state.requests.values()) == len(HANGING), "each is asked once and waited for"
+        assert sum(hanging.state.requests.values()) == len(HANGING), "each gets one request"
