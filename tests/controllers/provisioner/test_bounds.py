@@ -65,8 +65,8 @@ def test_the_delay_grows(retiring: int, delay: int) -> None:
         "spec": {"controlPlaneRef": {"name": "demo"}},
         "status": {"retiringKeys": keys},
     }
-    unhurried = records.unhurried(msgspec.convert(content, CoderProvisioner))
-    assert unhurried == since + timedelta(seconds=delay)
+    backoff_until = records.backoff_until(msgspec.convert(content, CoderProvisioner))
+    assert backoff_until == since + timedelta(seconds=delay)
 
 
 async def test_organizations_that_change_again_and_again(place: ProvisionerNamespace) -> None:

@@ -82,7 +82,7 @@ LOST: list[tuple[str, list[Unstructured], list[ProvisionerDaemon], str | None]] 
 @pytest.mark.parametrize("row", LOST, ids=lambda row: row[0])
 def test_lost(row: tuple[str, list[Unstructured], list[ProvisionerDaemon], str | None]) -> None:
     _, pods, seen, expected = row
-    found = daemons.lost(pods, seen, NOW)
+    found = daemons.find_disconnected(pods, seen, NOW)
     assert (found.metadata.name if found else None) == expected
 
 
@@ -111,7 +111,7 @@ def test_summary() -> None:
         daemon("g", key_name="build-2", key_id="id-2"),
         daemon("h", key_name="build", key_id="id-of-a-namesake"),
     ]
-    found = daemons.summary(daemons.ours(provisioner(), seen))
+    found = daemons.summary(daemons.of_provisioner(provisioner(), seen))
     assert found == Daemons(connected=4, busy=1, offline=1, versions=["v2.30.0", "v2.36.1"])
 
 
@@ -131,7 +131,7 @@ def test_daemons_that_are_known_by_the_name_of_a_key(changes: dict[str, str], co
     status = {**here, "retiringKeys": [{"name": "build", **here, **changes}]}
     known = provisioner()
     known.status = msgspec.convert(status, type(known.status))
-    assert bool(daemons.ours(known, [daemon("a")])) is counted
+    assert bool(daemons.of_provisioner(known, [daemon("a")])) is counted
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_daemons_that_are_known_by_the_name_of_a_key(changes: dict[str, str], co
 )
 def test_judge(replicas: int, connected: int, expected: tuple[bool, str], settled: bool) -> None:
     report = Report()
-    daemons.judge(provisioner(replicas=replicas), Daemons(connected=connected), report)
+    daemons.report_daemons(provisioner(replicas=replicas), Daemons(connected=connected), report)
     [finding] = report.findings
     assert (finding.status, finding.reason) == expected
     assert report.conclude()[0].status is settled

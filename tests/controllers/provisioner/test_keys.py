@@ -10,10 +10,10 @@ from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers.provisioner.keys import (
     RETIRING_LIMIT,
     Adopt,
-    Begin,
+    CreateKey,
     Keep,
-    Make,
     Recorded,
+    RecordIntent,
     Step,
     Wait,
     Wanted,
@@ -49,7 +49,7 @@ def recorded(name: str, key_id: str = "", **changes: object) -> Recorded:
 
 BUILD, BUILD_NEXT, FOREIGN = key(FIRST), key(NEXT), key(FIRST, "id-foreign")
 READY, READY_NEXT = recorded(FIRST, BUILD.id), recorded(NEXT, BUILD_NEXT.id)
-BEGUN, BEGUN_NEXT = recorded(FIRST), recorded(NEXT)
+PENDING, PENDING_NEXT = recorded(FIRST), recorded(NEXT)
 NOTHING = Recorded()
 FULL = [False] * RETIRING_LIMIT
 
@@ -66,45 +66,52 @@ class Row(NamedTuple):
 
 
 TABLE = [
-    Row("Nothing", NOTHING, None, [], [], Begin(FIRST, "Created")),
-    Row("Nothing, among others", NOTHING, None, [key("other")], [], Begin(FIRST, "Created")),
-    Row("Nothing, with a namesake", NOTHING, None, [FOREIGN], [], Begin(ANOTHER, "Created", foreign=FIRST)),
+    Row("Nothing", NOTHING, None, [], [], RecordIntent(FIRST, "Created")),
+    Row("Nothing, among others", NOTHING, None, [key("other")], [], RecordIntent(FIRST, "Created")),
+    Row("Nothing, with a namesake", NOTHING, None, [FOREIGN], [], RecordIntent(ANOTHER, "Created", foreign=FIRST)),
     Row("Unrecorded", NOTHING, BUILD, [BUILD], [], Adopt(BUILD)),
     Row("Unrecorded, another name", NOTHING, BUILD_NEXT, [BUILD_NEXT], [], Adopt(BUILD_NEXT)),
     Row("Unrecorded, in another organization", NOTHING, BUILD, [], [], Adopt(BUILD)),
-    Row("Begun", BEGUN, None, [], [], Make(FIRST)),
-    Row("Begun, beside the old one", BEGUN_NEXT, BUILD, [BUILD], [True], Make(NEXT)),
-    Row("Begun, with a namesake elsewhere", BEGUN, key(FIRST, "id-elsewhere"), [], [], Make(FIRST)),
-    Row("Lost", BEGUN, None, [BUILD], [], Make(FIRST, lost=True)),
-    Row("Lost, beside the old one", BEGUN_NEXT, BUILD, [BUILD, BUILD_NEXT], [True], Make(NEXT, lost=True)),
-    Row("Lost by an earlier version", BEGUN._replace(requested=None), None, [BUILD], [], Make(FIRST, lost=True)),
+    Row("Pending", PENDING, None, [], [], CreateKey(FIRST)),
+    Row("Pending, beside the old one", PENDING_NEXT, BUILD, [BUILD], [True], CreateKey(NEXT)),
+    Row("Pending, with a namesake elsewhere", PENDING, key(FIRST, "id-elsewhere"), [], [], CreateKey(FIRST)),
+    Row("Lost", PENDING, None, [BUILD], [], CreateKey(FIRST, lost=True)),
+    Row("Lost, beside the old one", PENDING_NEXT, BUILD, [BUILD, BUILD_NEXT], [True], CreateKey(NEXT, lost=True)),
+    Row("Lost by an earlier version", PENDING._replace(requested=None), None, [BUILD], [], CreateKey(FIRST, lost=True)),
     Row(
         "Foreign: made before the request",
-        BEGUN._replace(requested=LATER),
+        PENDING._replace(requested=LATER),
         None,
         [BUILD],
         [],
-        Begin(ANOTHER, "NameTaken", foreign=FIRST),
+        RecordIntent(ANOTHER, "NameTaken", foreign=FIRST),
     ),
-    Row("Foreign: other tags", BEGUN, None, [key(FIRST, tags={})], [], Begin(ANOTHER, "NameTaken", foreign=FIRST)),
+    Row(
+        "Foreign: other tags",
+        PENDING,
+        None,
+        [key(FIRST, tags={})],
+        [],
+        RecordIntent(ANOTHER, "NameTaken", foreign=FIRST),
+    ),
     Row(
         "Foreign: coderd said so",
-        BEGUN._replace(refused=True),
+        PENDING._replace(refused=True),
         None,
         [BUILD],
         [],
-        Begin(ANOTHER, "NameTaken", foreign=FIRST),
+        RecordIntent(ANOTHER, "NameTaken", foreign=FIRST),
     ),
     Row(
         "Foreign, beside the old one",
-        BEGUN_NEXT._replace(refused=True),
+        PENDING_NEXT._replace(refused=True),
         BUILD,
         [BUILD, BUILD_NEXT],
         [True],
-        Begin(ANOTHER, "NameTaken", foreign=NEXT),
+        RecordIntent(ANOTHER, "NameTaken", foreign=NEXT),
     ),
-    Row("Stored", BEGUN, BUILD, [BUILD], [], Adopt(BUILD)),
-    Row("Stored, beside the old one", BEGUN_NEXT, BUILD_NEXT, [BUILD, BUILD_NEXT], [True], Adopt(BUILD_NEXT)),
+    Row("Stored", PENDING, BUILD, [BUILD], [], Adopt(BUILD)),
+    Row("Stored, beside the old one", PENDING_NEXT, BUILD_NEXT, [BUILD, BUILD_NEXT], [True], Adopt(BUILD_NEXT)),
     Row("Ready", READY, BUILD, [BUILD, key("other")], [], Keep()),
     Row("Ready, beside the old one", READY_NEXT, BUILD_NEXT, [BUILD_NEXT, BUILD], [True], Keep()),
     Row("Ready, while others retire", READY, BUILD, [BUILD], FULL, Keep()),
@@ -117,14 +124,14 @@ TABLE = [
         Keep(),
     ),
     Row("Ready, but omitted from the list", READY, BUILD, [], [], Keep()),
-    Row("Deleted", READY, None, [], [], Begin(FIRST, "KeyDeleted", retires=True)),
+    Row("Deleted", READY, None, [], [], RecordIntent(FIRST, "KeyDeleted", retires=True)),
     Row(
         "Deleted, and another made",
         READY,
         None,
         [FOREIGN],
         [],
-        Begin(ANOTHER, "KeyDeleted", retires=True, foreign=FIRST),
+        RecordIntent(ANOTHER, "KeyDeleted", retires=True, foreign=FIRST),
     ),
     Row(
         "Deleted, while the other retires",
@@ -132,14 +139,19 @@ TABLE = [
         None,
         [BUILD],
         [True],
-        Begin(ANOTHER, "KeyDeleted", retires=True),
+        RecordIntent(ANOTHER, "KeyDeleted", retires=True),
     ),
-    Row("Deleted, while others retire", READY, None, [], FULL, Begin(FIRST, "KeyDeleted", retires=True)),
-    Row("Emptied", READY, None, [BUILD], [], Begin(ANOTHER, "SecretLost", retires=True)),
+    Row("Deleted, while others retire", READY, None, [], FULL, RecordIntent(FIRST, "KeyDeleted", retires=True)),
+    Row("Emptied", READY, None, [BUILD], [], RecordIntent(ANOTHER, "SecretLost", retires=True)),
     Row(
-        "Emptied, with an older key", READY_NEXT, BUILD, [BUILD, BUILD_NEXT], [True], Begin(ANOTHER, "SecretLost", True)
+        "Emptied, with an older key",
+        READY_NEXT,
+        BUILD,
+        [BUILD, BUILD_NEXT],
+        [True],
+        RecordIntent(ANOTHER, "SecretLost", True),
     ),
-    Row("Emptied, while others retire", READY, None, [BUILD], FULL, Begin(ANOTHER, "SecretLost", retires=True)),
+    Row("Emptied, while others retire", READY, None, [BUILD], FULL, RecordIntent(ANOTHER, "SecretLost", retires=True)),
 ]
 
 
@@ -148,32 +160,34 @@ def test_rows(row: Row) -> None:
     assert next_step(WANTED, row.status, row.held, row.stored, row.retiring, Digits()) == row.expected
 
 
-@pytest.mark.parametrize("row", [row for row in TABLE if isinstance(row.expected, Begin)], ids=lambda row: row.state)
+@pytest.mark.parametrize(
+    "row", [row for row in TABLE if isinstance(row.expected, RecordIntent)], ids=lambda row: row.state
+)
 def test_haste(row: Row) -> None:
     """Only what adds to the keys that retire has to wait, and only when there are too many."""
-    assert isinstance(row.expected, Begin)
-    step = next_step(WANTED, row.status, row.held, row.stored, row.retiring, Digits(), hasty=True)
+    assert isinstance(row.expected, RecordIntent)
+    step = next_step(WANTED, row.status, row.held, row.stored, row.retiring, Digits(), backing_off=True)
     waits = row.expected.retires and row.retiring == FULL
     assert step == (Wait(row.expected.cause, works=False) if waits else row.expected)
-    full = next_step(WANTED, row.status, row.held, row.stored, FULL, Digits(), hasty=True)
+    full = next_step(WANTED, row.status, row.held, row.stored, FULL, Digits(), backing_off=True)
     assert isinstance(full, Wait) is row.expected.retires
 
 
 @pytest.mark.parametrize("cause", ["ControlPlaneChanged", "OrganizationChanged"])
 def test_haste_to_another_place(cause: str) -> None:
-    for status in (READY, BEGUN):
-        step = next_step(ELSEWHERE[cause], status, None, [], FULL, Digits(), hasty=True)
+    for status in (READY, PENDING):
+        step = next_step(ELSEWHERE[cause], status, None, [], FULL, Digits(), backing_off=True)
         assert step == Wait(cause, works=False)
-        assert isinstance(next_step(ELSEWHERE[cause], status, None, [], FULL, Digits()), Begin)
+        assert isinstance(next_step(ELSEWHERE[cause], status, None, [], FULL, Digits()), RecordIntent)
 
 
 @pytest.mark.parametrize("requested", [MADE, None])
 def test_a_key_that_daemons_use_or_others_record_is_not_the_one_whose_answer_got_lost(
     requested: datetime | None,
 ) -> None:
-    status = BEGUN._replace(requested=requested)
-    step = next_step(WANTED, status, None, [BUILD], [], Digits(), spared={BUILD.id})
-    assert step == Begin(ANOTHER, "NameTaken", foreign=FIRST)
+    status = PENDING._replace(requested=requested)
+    step = next_step(WANTED, status, None, [BUILD], [], Digits(), excluded={BUILD.id})
+    assert step == RecordIntent(ANOTHER, "NameTaken", foreign=FIRST)
 
 
 DRIFTS = {
@@ -194,7 +208,7 @@ def another(wanted: Wanted) -> str:
 def test_drift(cause: str) -> None:
     """The new key stands beside the old one; when too many retire already, it waits."""
     wanted, rng = DRIFTS[cause], Digits()
-    begin = Begin(another(wanted), cause, retires=True)
+    begin = RecordIntent(another(wanted), cause, retires=True)
     assert next_step(wanted, READY, BUILD, [BUILD], [], rng) == begin
     assert next_step(wanted, READY_NEXT, BUILD_NEXT, [BUILD, BUILD_NEXT], [True], rng) == begin
     assert next_step(wanted, READY, BUILD, [BUILD], FULL, rng) == Wait(cause)
@@ -205,12 +219,12 @@ def test_drift(cause: str) -> None:
 def test_drift_of_what_was_begun(cause: str) -> None:
     """What was made for the old spec retires, by the ID that it turns out to have; what is not there does not."""
     wanted, rng = DRIFTS[cause], Digits()
-    assert next_step(wanted, BEGUN, None, [], [], rng) == Begin(wanted.first, cause)
-    made = Begin(another(wanted), cause, retires=True, proven=BUILD.id)
-    assert next_step(wanted, BEGUN, None, [BUILD], [], rng) == made
-    assert next_step(wanted, BEGUN, BUILD, [BUILD], [], rng) == Adopt(BUILD)
-    foreign = next_step(wanted, BEGUN._replace(refused=True), None, [BUILD], [], rng)
-    assert isinstance(foreign, Begin)
+    assert next_step(wanted, PENDING, None, [], [], rng) == RecordIntent(wanted.first, cause)
+    made = RecordIntent(another(wanted), cause, retires=True, proven=BUILD.id)
+    assert next_step(wanted, PENDING, None, [BUILD], [], rng) == made
+    assert next_step(wanted, PENDING, BUILD, [BUILD], [], rng) == Adopt(BUILD)
+    foreign = next_step(wanted, PENDING._replace(refused=True), None, [BUILD], [], rng)
+    assert isinstance(foreign, RecordIntent)
     assert (foreign.cause, foreign.retires) == (cause, False)
 
 
@@ -218,29 +232,35 @@ def test_drift_of_what_was_begun(cause: str) -> None:
 def test_drift_to_another_place(cause: str) -> None:
     """The first key there has the plain name; the old key retires where it is, whatever is known of it."""
     wanted, rng = ELSEWHERE[cause], Digits()
-    for status in (READY, BEGUN):
-        assert next_step(wanted, status, None, [], [], rng) == Begin(FIRST, cause, retires=True)
-        taken = Begin(ANOTHER, cause, retires=True, foreign=FIRST)
+    for status in (READY, PENDING):
+        assert next_step(wanted, status, None, [], [], rng) == RecordIntent(FIRST, cause, retires=True)
+        taken = RecordIntent(ANOTHER, cause, retires=True, foreign=FIRST)
         assert next_step(wanted, status, None, [FOREIGN], [], rng) == taken
-        assert next_step(wanted, status, None, [BUILD_NEXT], [True], rng) == Begin(ANOTHER, cause, retires=True)
-    assert next_step(wanted, BEGUN._replace(refused=True), None, [], [], rng) == Begin(FIRST, cause)
+        assert next_step(wanted, status, None, [BUILD_NEXT], [True], rng) == RecordIntent(ANOTHER, cause, retires=True)
+    assert next_step(wanted, PENDING._replace(refused=True), None, [], [], rng) == RecordIntent(FIRST, cause)
 
 
 def test_another_url() -> None:
     """It asks for another key only if coderd does not know this one there."""
     wanted, rng = WANTED._replace(url="https://demo"), Digits()
     assert next_step(wanted, READY, BUILD, [BUILD], [], rng) == Keep()
-    assert next_step(wanted, READY, None, [], [], rng) == Begin(FIRST, "ControlPlaneChanged", retires=True)
-    assert next_step(wanted, READY, None, [BUILD], [], rng) == Begin(ANOTHER, "ControlPlaneChanged", retires=True)
-    assert next_step(wanted, BEGUN, None, [], [], rng) == Begin(FIRST, "ControlPlaneChanged")
+    assert next_step(wanted, READY, None, [], [], rng) == RecordIntent(FIRST, "ControlPlaneChanged", retires=True)
+    assert next_step(wanted, READY, None, [BUILD], [], rng) == RecordIntent(
+        ANOTHER, "ControlPlaneChanged", retires=True
+    )
+    assert next_step(wanted, PENDING, None, [], [], rng) == RecordIntent(FIRST, "ControlPlaneChanged")
 
 
 @pytest.mark.parametrize("cause", ["Requested", "IntervalElapsed"])
 def test_asked(cause: str) -> None:
     rng = Digits()
-    assert next_step(WANTED, READY, BUILD, [BUILD], [], rng, asked=cause) == Begin(ANOTHER, cause, retires=True)
-    assert next_step(WANTED, READY, BUILD, [BUILD], FULL, rng, asked=cause) == Wait(cause)
-    assert next_step(WANTED, READY, None, [BUILD], [], rng, asked=cause) == Begin(ANOTHER, "SecretLost", retires=True)
+    assert next_step(WANTED, READY, BUILD, [BUILD], [], rng, rotation_cause=cause) == RecordIntent(
+        ANOTHER, cause, retires=True
+    )
+    assert next_step(WANTED, READY, BUILD, [BUILD], FULL, rng, rotation_cause=cause) == Wait(cause)
+    assert next_step(WANTED, READY, None, [BUILD], [], rng, rotation_cause=cause) == RecordIntent(
+        ANOTHER, "SecretLost", retires=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -256,34 +276,34 @@ def test_asked(cause: str) -> None:
 )
 def test_names(base: str, first: str, another: str) -> None:
     wanted = WANTED._replace(base=base)
-    assert (wanted.first, wanted.another((), Digits())) == (first, another)
-    assert wanted.fits(first)
-    assert wanted.fits(another)
+    assert (wanted.first, wanted.unused_name((), Digits())) == (first, another)
+    assert wanted.matches(first)
+    assert wanted.matches(another)
 
 
 def test_names_of_more_bytes_than_characters() -> None:
     for length in range(1, 70):
         wanted = WANTED._replace(base="ö" * length)
-        names = {wanted.first, wanted.another((), Digits())}
+        names = {wanted.first, wanted.unused_name((), Digits())}
         assert len(names) == 2
-        assert all(len(name.encode()) <= 64 and wanted.fits(name) for name in names)
+        assert all(len(name.encode()) <= 64 and wanted.matches(name) for name in names)
 
 
 @pytest.mark.parametrize("name", ["build", "build-2", "build-0a1b", "build-ffff"])
 def test_names_that_fit(name: str) -> None:
-    assert WANTED.fits(name)
+    assert WANTED.matches(name)
 
 
 @pytest.mark.parametrize(
     "name", ["", "buil", "build-", "build-3", "build-0A1B", "build-0a1", "build-0a1bc", "build-wxyz"]
 )
 def test_names_that_do_not_fit(name: str) -> None:
-    assert not WANTED.fits(name)
+    assert not WANTED.matches(name)
 
 
 def test_a_name_that_is_taken_is_not_drawn() -> None:
-    drawn = WANTED.another((), Random(1))  # noqa: S311 - the same in every run
-    assert WANTED.another({drawn}, Random(1)) != drawn  # noqa: S311
+    drawn = WANTED.unused_name((), Random(1))  # noqa: S311 - the same in every run
+    assert WANTED.unused_name({drawn}, Random(1)) != drawn  # noqa: S311
 
 
 @pytest.mark.parametrize(

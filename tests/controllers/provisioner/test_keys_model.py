@@ -68,7 +68,7 @@ class World:
 
     coderd: dict[CoderdTarget, dict[str, Key]] = field(default_factory=lambda: {place: {} for place in PLACES})
     wanted: Wanted = field(default_factory=lambda: Wanted("build", "one", {}, "a", "http://a"))
-    asked: int = 0
+    rotation_requests: int = 0
     recorded: Recorded = field(default_factory=Recorded)
     retiring: tuple[Retiring, ...] = ()
     secret: tuple[str, str, int] = ("", "", 0)
@@ -83,7 +83,7 @@ class World:
         return self.wanted.plane, self.wanted.organization
 
     @property
-    def spared(self) -> set[str]:
+    def excluded(self) -> set[str]:
         """The keys that pods use or other objects record."""
         return {self.pods, *(key.id for found in self.coderd.values() for key in found.values() if key.claimed)}
 
@@ -96,11 +96,11 @@ class World:
 class Operator:
     """One pass, for as many effects as it lives; a thief takes the name that it asks for first."""
 
-    def __init__(self, world: World, effects: int, *, thief: bool = False, hasty: bool = False) -> None:
+    def __init__(self, world: World, effects: int, *, thief: bool = False, backing_off: bool = False) -> None:
         self.world = world
         self.effects = effects
         self.thief = thief
-        self.hasty = hasty
+        self.backing_off = backing_off
 
     def effect(self) -> None:
         if self.effects == 0:
@@ -111,7 +111,7 @@ class Operator:
         for _ in range(8):
             step = self.step()
             if isinstance(step, keys.Wait) and not step.works:
-                assert self.hasty
+                assert self.backing_off
                 return step
             if isinstance(step, keys.Keep | keys.Wait):
                 self.settle(step)
@@ -135,9 +135,9 @@ class Operator:
             [key.seen(wanted.organization) for key in world.coderd[world.place].values()],
             [each.place == world.place for each in world.retiring],
             world.rng,
-            asked="Requested" if world.secret[2] != world.asked else "",
-            spared=world.spared,
-            hasty=self.hasty,
+            rotation_cause="Requested" if world.secret[2] != world.rotation_requests else "",
+            excluded=world.excluded,
+            backing_off=self.backing_off,
         )
         match step:
             case keys.Adopt(found):
@@ -145,11 +145,11 @@ class Operator:
                 world.recorded = Recorded(
                     found.name, found.id, found.organization, tags_hash(found.tags), wanted.plane, wanted.url
                 )
-            case keys.Begin():
+            case keys.RecordIntent():
                 self.effect()
                 self.record(step)
                 self.make(step.name)
-            case keys.Make(name, lost):
+            case keys.CreateKey(name, lost):
                 if lost:
                     self.delete(world.place, name)
                 else:
@@ -159,7 +159,7 @@ class Operator:
                 self.make(name)
         return step
 
-    def record(self, step: keys.Begin) -> None:
+    def record(self, step: keys.RecordIntent) -> None:
         world, wanted, old = self.world, self.world.wanted, self.world.recorded
         if step.retires:
             key_id = old.id or step.proven
@@ -185,7 +185,7 @@ class Operator:
             return
         made = world.make(world.place, name, wanted.tags.get("tag", ""), ours=True)
         self.effect()
-        world.secret = (made.id, wanted.plane, world.asked)
+        world.secret = (made.id, wanted.plane, world.rotation_requests)
 
     def settle(self, step: keys.Keep | keys.Wait) -> None:
         world = self.world
@@ -215,7 +215,7 @@ class Operator:
         if namesake is None:
             return None
         seen, tags = namesake.seen(""), self.world.wanted.tags
-        return namesake if is_requested(seen, retiring.tags_hash, retiring.since, tags, self.world.spared) else None
+        return namesake if is_requested(seen, retiring.tags_hash, retiring.since, tags, self.world.excluded) else None
 
     def delete(self, place: CoderdTarget, name: str) -> None:
         self.effect()
@@ -231,11 +231,11 @@ class Keys(RuleBasedStateMachine):
         self.world = World()
         self.backups: list[tuple[str, str, int]] = []
 
-    @rule(effects=st.integers(0, 9), thief=st.booleans(), hasty=st.booleans())
-    def crash(self, effects: int, thief: bool, hasty: bool) -> None:
+    @rule(effects=st.integers(0, 9), thief=st.booleans(), backing_off=st.booleans())
+    def crash(self, effects: int, thief: bool, backing_off: bool) -> None:
         self.backups.append(self.world.secret)
         try:
-            Operator(self.world, effects, thief=thief, hasty=hasty).reconcile()
+            Operator(self.world, effects, thief=thief, backing_off=backing_off).reconcile()
         except Crash:
             return
 
@@ -261,7 +261,7 @@ class Keys(RuleBasedStateMachine):
 
     @rule()
     def ask(self) -> None:
-        self.world.asked += 1
+        self.world.rotation_requests += 1
 
     @rule()
     def lose_secret(self) -> None:
@@ -298,7 +298,7 @@ class Keys(RuleBasedStateMachine):
 
     @rule()
     def another_object_takes_our_name(self) -> None:
-        """With the same tags, after we have asked for it, and before any pod uses it."""
+        """With the same tags, after we have rotation_cause for it, and before any pod uses it."""
         recorded, tags = self.world.recorded, self.world.wanted.tags.get("tag", "")
         place = (recorded.plane, recorded.organization)
         if recorded.name and recorded.name not in self.world.coderd[place]:
@@ -323,7 +323,7 @@ class Keys(RuleBasedStateMachine):
         assert isinstance(last, keys.Keep)
         assert len(left) == 1, left
         [(place, key)] = left
-        assert (place, world.wanted.fits(key.name)) == (world.place, True)
+        assert (place, world.wanted.matches(key.name)) == (world.place, True)
         assert key.tags == world.wanted.tags.get("tag", "")
         assert (key.id, key.id, key.id) == (world.secret[0], world.pods, world.recorded.id)
         assert not world.retiring

@@ -1,4 +1,4 @@
-"""The daemons as coderd sees them, told as the condition `DaemonsConnected`, and those that it has lost."""
+"""Reports daemons as the condition `DaemonsConnected`, and finds pods whose daemon is disconnected."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -12,13 +12,15 @@ from coder_k8s.kube.objects import Unstructured
 from .records import is_unproven
 
 CONNECTED = ProvisionerCondition.DAEMONS_CONNECTED
-LOST_AFTER = timedelta(minutes=3)
-SOON = timedelta(seconds=10)
+DISCONNECTED_AFTER = timedelta(minutes=3)
+CONNECTING_POLL = timedelta(seconds=10)
 
 
-def ours(provisioner: CoderProvisioner, seen: Iterable[ProvisionerDaemon]) -> list[ProvisionerDaemon]:
-    """The daemons on any key of this object; one that an earlier version replaced may be known only by its name, where
-    these daemons are."""
+def of_provisioner(provisioner: CoderProvisioner, seen: Iterable[ProvisionerDaemon]) -> list[ProvisionerDaemon]:
+    """The daemons that use a key of this object.
+
+    A key that an earlier version replaced may have only a name; it counts where the current key is.
+    """
     status = provisioner.status
     here = (status.control_plane_ref_name, status.organization_id)
     ids = {status.provisioner_key_id, *(each.id for each in status.retiring_keys)} - {""}
@@ -49,7 +51,7 @@ def complete(provisioner: CoderProvisioner, daemons: Iterable[ProvisionerDaemon]
     return sum(map(is_connected, daemons)) >= provisioner.spec.replicas
 
 
-def judge(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None:
+def report_daemons(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None:
     wanted = provisioner.spec.replicas
     versions = f" ({', '.join(found.versions)})" if found.versions else ""
     message = f"Coder sees {found.connected} of {wanted} daemons{versions}."
@@ -65,22 +67,26 @@ def judge(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None
             message,
             satisfied=False,
         )
-        report.requeue_after(SOON.total_seconds())
+        report.requeue_after(CONNECTING_POLL.total_seconds())
 
 
-def lost(pods: Sequence[Unstructured], daemons: Sequence[ProvisionerDaemon], now: datetime) -> Unstructured | None:
-    """One pod that says it is ready while coderd has not seen its daemon for minutes: a daemon that was refused
-    neither exits nor tries again. Never one that is busy, none while another pod is on its way out, and none while
-    a daemon that was seen lately has the name of no pod: it may be that of any."""
+def find_disconnected(
+    pods: Sequence[Unstructured], daemons: Sequence[ProvisionerDaemon], now: datetime
+) -> Unstructured | None:
+    """A pod that is ready although coderd has not seen its daemon for minutes.
+
+    A daemon that coderd rejected neither exits nor retries. No pod is returned while another one is being deleted, or
+    while a recently seen daemon has the name of no pod, because it may run in any of them. A busy daemon is connected.
+    """
     by_name = {daemon.name: daemon for daemon in daemons}
     if any(pod.deleting for pod in pods) or sum(map(is_connected, daemons)) >= len(pods):
         return None
-    nameless = by_name.keys() - {pod.metadata.name for pod in pods}
-    if any(is_connected(by_name[name]) or not _unseen(by_name[name], now) for name in nameless):
+    unmatched = by_name.keys() - {pod.metadata.name for pod in pods}
+    if any(is_connected(by_name[name]) or not _unseen(by_name[name], now) for name in unmatched):
         return None
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         since = _ready_since(pod)
-        if since is None or now - since < LOST_AFTER:
+        if since is None or now - since < DISCONNECTED_AFTER:
             continue
         daemon = by_name.get(pod.metadata.name)
         if daemon is None or (not is_connected(daemon) and daemon.current_job is None and _unseen(daemon, now)):
@@ -89,14 +95,14 @@ def lost(pods: Sequence[Unstructured], daemons: Sequence[ProvisionerDaemon], now
 
 
 def are_named_after_pods(provisioner: CoderProvisioner) -> bool:
-    """Whether nobody gave the daemons another name, by which no pod is found."""
+    """Whether the spec leaves the default name of daemons, which is that of their pod."""
     spec = provisioner.spec
     named = any(entry["name"] == "CODER_PROVISIONER_DAEMON_NAME" for entry in spec.extra_env)
     return not (named or any(argument.partition("=")[0] == "--name" for argument in spec.extra_args))
 
 
 def _unseen(daemon: ProvisionerDaemon, now: datetime) -> bool:
-    return daemon.last_seen_at is None or now - daemon.last_seen_at >= LOST_AFTER
+    return daemon.last_seen_at is None or now - daemon.last_seen_at >= DISCONNECTED_AFTER
 
 
 def _ready_since(pod: Unstructured) -> datetime | None:

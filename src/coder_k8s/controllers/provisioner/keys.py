@@ -1,35 +1,34 @@
-"""Which provisioner key there should be, and what to do next about it.
+"""Decides the next step towards the provisioner key of an object.
 
-A key carries organization and tags, and coderd shows its secret once. Replacing it without a gap takes several steps,
-any of which may be the last one before a crash. So the next step always follows from three things that survive: what
-the status says, what the Secret holds, and which keys coderd has.
+A key has an organization and tags, and coderd returns its secret only once. Replacing a key without downtime takes
+several steps, and the operator may crash after any of them. So the next step depends only on what survives a crash: the
+status, the Secret, and the keys in coderd.
 
     state       status says         Secret holds         coderd has           next step
     ---------   -----------------   ------------------   ------------------   -----------------------------------------
-    Nothing     no key              nothing, or garbage  whatever             Begin: record the name to be made
-    Unrecorded  no key              a key that works     that key             Adopt: record it; replace it if it must be
-    Begun       name, but no ID     not its secret       not the name         Make: create it, store it, record its ID
-    Lost        name, but no ID     not its secret       the name, ours       Make, after deleting it
-    Foreign     name, but no ID     not its secret       the name, not ours   Begin with another name
-    Stored      name, but no ID     its secret           the name             Adopt: only its ID is yet to be recorded
+    Nothing     no key              nothing, or garbage  anything             RecordIntent: record the name to create
+    Unrecorded  no key              a key that works     that key             Adopt: record it; replaced later if needed
+    Pending     name, but no ID     not its secret       not the name         CreateKey: create, store, record its ID
+    Lost        name, but no ID     not its secret       the name, owned      CreateKey, after deleting it
+    Foreign     name, but no ID     not its secret       the name, not owned  RecordIntent with another name
+    Stored      name, but no ID     its secret           the name             Adopt: only its ID is not recorded yet
     Ready       name and ID         its secret           that ID              Keep
-    Drifted     name and ID         its secret           that ID              Begin; the old one retires
-    Deleted     name and ID         nothing, or garbage  not that ID          Begin; the old one retires, if it is there
-    Emptied     name and ID         nothing, or garbage  that ID              Begin; the old one retires
-    Full        as Drifted, while as many keys retire as may                  Wait until one of them is gone
-    Hasty       any with an ID, as many keys retire, the last one just now    Wait for a moment, twice as long each time
+    Drifted     name and ID         its secret           that ID              RecordIntent; the old one retires
+    Deleted     name and ID         nothing, or garbage  not that ID          RecordIntent; the old one retires
+    Emptied     name and ID         nothing, or garbage  that ID              RecordIntent; the old one retires
+    Full        as Drifted, with RETIRING_LIMIT keys retiring                 Wait until one of them is deleted
+    BackOff     any with an ID, as many retiring, the last one just now       Wait, twice as long for each further key
 
-Names: the first key is called `<name>`. One that stands beside another of this object, or whose name another key has,
-is called `<name>-<4 random hexadecimal digits>`. So no key that belongs to someone else is in the way, and none is
-ever deleted.
+Names: the first key is named `<name>`. If this object has another key, or `<name>` is in use, the key is named
+`<name>-<4 random hexadecimal digits>`. So a key of another owner blocks nothing and is never deleted.
 
-Ownership: a key belongs to this object if the status knows its ID. Name and time are recorded before each request; if
-the answer got lost, the key of that name is taken for the one that was made only if coderd made it since, with these
-tags, no daemon uses it, and no other object records it. The time is that of the list that showed the name free, by
-coderd's own clock. An answer that refuses the request proves that it made no key, which is recorded as well. An earlier
-version did not record the time: what it requested is recognized by all the rest.
+Ownership: a key belongs to this object if the status has its ID. Name and time are recorded before each request. If the
+response is lost, a key of that name belongs to this object only if coderd created it after that time, it has the
+requested tags, no daemon uses it, and no other object records it. The time is that of the list in which the name was
+free, by coderd's clock. A response that rejects the request proves that no key was created; this is recorded too. An
+earlier version did not record the time: for its requests, all other criteria apply.
 
-Another URL of the same control plane asks for another key only if coderd does not know this one there.
+A changed URL of the same control plane requires a new key only if coderd does not have this key at the new URL.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -43,14 +42,14 @@ from coder_k8s.controllers.names import HASH_LENGTH, fnv1a32, hashed
 
 NAME_LIMIT = 64
 RETIRING_LIMIT = 3
-"""Keys that may retire at a time; one that works is not replaced before there is room."""
+"""Maximum number of retiring keys; a working key is not replaced while there are as many."""
 DIGITS = 4
-EARLIER = "-2"
-"""What an earlier version put behind the name of every other key."""
+LEGACY_SUFFIX = "-2"
+"""The suffix that an earlier version added to the name of every second key."""
 
 
 class Wanted(NamedTuple):
-    """What the spec asks for; the organization is known by its ID."""
+    """The key that the spec requires; `organization` is an ID."""
 
     base: str
     organization: str
@@ -60,28 +59,28 @@ class Wanted(NamedTuple):
 
     @property
     def first(self) -> str:
-        """The name of a key that stands alone; coderd keeps names in lower case."""
+        """The name of the only key of an object; coderd stores names in lower case."""
         return _shortened(self.base.lower(), NAME_LIMIT)
 
-    def another(self, taken: Collection[str], rng: Random) -> str:
-        """The name of a key beside others."""
+    def unused_name(self, taken: Collection[str], rng: Random) -> str:
+        """A name with random digits that is not taken."""
         while True:
             digits = f"-{rng.getrandbits(4 * DIGITS):0{DIGITS}x}"
             name = _shortened(self.base.lower(), NAME_LIMIT - len(digits)) + digits
             if name not in taken:
                 return name
 
-    def fits(self, name: str) -> bool:
-        """Whether a key of this name was made for this base."""
+    def matches(self, name: str) -> bool:
+        """Whether a key of this name was created for this base."""
         base = self.base.lower()
         stem, _, digits = name.rpartition("-")
         numbered = len(digits) == DIGITS and all(digit in "0123456789abcdef" for digit in digits)
-        earlier = _shortened(base, NAME_LIMIT - len(EARLIER)) + EARLIER
+        earlier = _shortened(base, NAME_LIMIT - len(LEGACY_SUFFIX)) + LEGACY_SUFFIX
         return name in (self.first, earlier) or (numbered and stem == _shortened(base, NAME_LIMIT - DIGITS - 1))
 
 
 class Recorded(NamedTuple):
-    """What the status says of the key in use; without an ID it is yet to be made."""
+    """The key in use, as the status records it; without an ID it is not created yet."""
 
     name: str = ""
     id: str = ""
@@ -90,9 +89,9 @@ class Recorded(NamedTuple):
     plane: str = ""
     url: str = ""
     requested: datetime | None = None
-    """When it was requested, by coderd's clock; an earlier version did not say."""
+    """When it was requested, by coderd's clock; an earlier version did not record this."""
     refused: bool = False
-    """That coderd refused the request for it, and made no key."""
+    """Whether coderd rejected the request, so that no key was created."""
 
 
 @dataclass(frozen=True)
@@ -101,21 +100,21 @@ class Keep:
 
 
 @dataclass(frozen=True)
-class Begin:
-    """Record the name of a key that is to be made, why, and whether the one before it is there to retire."""
+class RecordIntent:
+    """Record the name of a key before it is created; `retires` says whether the previous key retires."""
 
     name: str
     cause: str
     retires: bool = False
     proven: str = ""
-    """The ID of the one before it, if the status does not have that."""
+    """The ID of the previous key, if the status does not have it."""
     foreign: str = ""
-    """The name of a key of someone else, which this one would have had."""
+    """The preferred name, if a key of another owner has it."""
 
 
 @dataclass(frozen=True)
-class Make:
-    """Create the key that is recorded; `lost` says that an earlier one of this name must be deleted first."""
+class CreateKey:
+    """Create the recorded key; if `lost`, delete an earlier one of this name first."""
 
     name: str
     lost: bool = False
@@ -123,28 +122,29 @@ class Make:
 
 @dataclass(frozen=True)
 class Adopt:
-    """Record a key that is there and whose secret we have."""
+    """Record an existing key whose secret is in the Secret."""
 
     key: ProvisionerKey
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Another key is due, but too many keys retire: one of them must go first, if this one works."""
+    """Do not create another key yet, because too many keys retire; `works` says whether the current key works."""
 
     cause: str
     works: bool = True
 
 
-Step = Adopt | Begin | Make | Keep | Wait
+Request = RecordIntent | CreateKey
+Step = Adopt | Request | Keep | Wait
 
 
 def tags_hash(tags: Mapping[str, str]) -> str:
     return fnv1a32("".join(f"{name}\0{value}\0" for name, value in sorted(tags.items())).encode())
 
 
-def plain(tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags without what coderd fills in or drops by itself."""
+def normalize_tags(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags without defaults that coderd adds and empty values that it drops."""
     return {
         name: value
         for name, value in tags.items()
@@ -153,13 +153,17 @@ def plain(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_requested(
-    key: ProvisionerKey, hash_: str, requested: datetime | None, tags: Mapping[str, str], spared: Collection[str]
+    key: ProvisionerKey, hash_: str, requested: datetime | None, tags: Mapping[str, str], excluded: Collection[str]
 ) -> bool:
-    """Whether a key is the one that was requested, of which only the name is known; `spared` are the IDs of the keys
-    that daemons use or other objects record, `tags` those of the spec, which say more than the hash as long as it is
-    theirs."""
-    same = tags_hash(key.tags) == hash_ or (tags_hash(tags) == hash_ and plain(key.tags) == plain(tags))
-    return same and key.id not in spared and (requested is None or key.created_at >= requested)
+    """Whether a key was created by a request whose response was lost.
+
+    `excluded` are the IDs of keys that daemons use or other objects record. `tags` are those of the spec: if the
+    recorded hash is theirs, they are compared without what coderd adds or drops.
+    """
+    same = tags_hash(key.tags) == hash_ or (
+        tags_hash(tags) == hash_ and normalize_tags(key.tags) == normalize_tags(tags)
+    )
+    return same and key.id not in excluded and (requested is None or key.created_at >= requested)
 
 
 def next_step(
@@ -170,61 +174,63 @@ def next_step(
     retiring: Sequence[bool],
     rng: Random,
     *,
-    asked: str = "",
-    spared: Collection[str] = (),
-    hasty: bool = False,
+    rotation_cause: str = "",
+    excluded: Collection[str] = (),
+    backing_off: bool = False,
 ) -> Step:
-    """What to do next.
+    """The next step.
 
-    `held` is the key whose secret our Secret holds, as coderd knows it; `stored` are the keys of the organization;
-    `retiring` says of each key on its way out whether it is in this organization of this control plane; `asked` why a
-    rotation is due, if it is; `spared` are the IDs of the keys that daemons use or other objects record. What the list
-    omits and the secret identifies is there all the same. `hasty` says that the last key was replaced a moment ago.
+    `held` is the key in coderd whose secret is in the Secret; it exists even if the list omits it.
+    `stored` are the keys of the organization.
+    `retiring` has an entry per retiring key: whether it is in this organization of this control plane.
+    `rotation_cause` is why a rotation is due, or empty.
+    `excluded` are the IDs of keys that daemons use or other objects record.
+    `backing_off` says that the last key was replaced recently.
     """
     here = (recorded.plane, recorded.organization) == (wanted.plane, wanted.organization)
     live = _with_id([*stored, *([held] if held is not None else [])], recorded.id) if here else None
-    begun = here and bool(recorded.name) and not recorded.id
-    if held is not None and (not recorded.name or (begun and _is_stored(held, recorded.name, stored))):
+    pending = here and bool(recorded.name) and not recorded.id
+    if held is not None and (not recorded.name or (pending and _is_stored(held, recorded.name, stored))):
         return Adopt(held)
-    namesake = _named(stored, recorded.name) if begun else None
-    made = _made(recorded, wanted, namesake, spared)
+    namesake = _named(stored, recorded.name) if pending else None
+    created = _created(recorded, wanted, namesake, excluded)
     works = live is not None and held is not None and held.id == live.id
     cause = _drift(wanted, recorded, here, works)
-    if begun and not cause and namesake == made:
-        return Make(recorded.name, lost=made is not None)
+    if pending and not cause and namesake == created:
+        return CreateKey(recorded.name, lost=created is not None)
     if not cause and not works:
-        cause = "NameTaken" if begun else "SecretLost" if live is not None else "KeyDeleted"
-    if not (cause or asked):
+        cause = "NameTaken" if pending else "SecretLost" if live is not None else "KeyDeleted"
+    if not (cause or rotation_cause):
         return Keep()
-    retires = bool(recorded.id) or made is not None or (bool(recorded.name) and not here and not recorded.refused)
-    if len(retiring) >= RETIRING_LIMIT and (works or (retires and hasty)):
-        return Wait(cause or asked, works)
+    retires = bool(recorded.id) or created is not None or (bool(recorded.name) and not here and not recorded.refused)
+    if len(retiring) >= RETIRING_LIMIT and (works or (retires and backing_off)):
+        return Wait(cause or rotation_cause, works)
     taken = {key.name for key in stored}
-    alone = live is None and made is None and not any(retiring)
+    alone = live is None and created is None and not any(retiring)
     foreign = recorded.name if cause == "NameTaken" else wanted.first if alone and wanted.first in taken else ""
-    name = wanted.first if alone and wanted.first not in taken else wanted.another(taken, rng)
-    return Begin(name, cause or asked, retires, made.id if made is not None else "", foreign)
+    name = wanted.first if alone and wanted.first not in taken else wanted.unused_name(taken, rng)
+    return RecordIntent(name, cause or rotation_cause, retires, created.id if created is not None else "", foreign)
 
 
-def _made(
-    recorded: Recorded, wanted: Wanted, namesake: ProvisionerKey | None, spared: Collection[str]
+def _created(
+    recorded: Recorded, wanted: Wanted, namesake: ProvisionerKey | None, excluded: Collection[str]
 ) -> ProvisionerKey | None:
-    """The key of the recorded name, if the request for it made that key."""
+    """The key of the recorded name, if it was created by the recorded request."""
     if namesake is None or recorded.refused:
         return None
-    requested = is_requested(namesake, recorded.tags_hash, recorded.requested, wanted.tags, spared)
+    requested = is_requested(namesake, recorded.tags_hash, recorded.requested, wanted.tags, excluded)
     return namesake if requested else None
 
 
 def _drift(wanted: Wanted, recorded: Recorded, here: bool, works: bool) -> str:
-    """How the spec differs from what the key was made for; empty when it does not."""
+    """How the spec differs from the one that the key was created for; empty if it does not."""
     if not recorded.name:
         return "Created"
     if recorded.plane != wanted.plane or (recorded.url != wanted.url and not works):
         return "ControlPlaneChanged"
     if not here:
         return "OrganizationChanged"
-    if not wanted.fits(recorded.name):
+    if not wanted.matches(recorded.name):
         return "NameChanged"
     return "TagsChanged" if recorded.tags_hash != tags_hash(wanted.tags) else ""
 
@@ -238,7 +244,7 @@ def _named(stored: Iterable[ProvisionerKey], name: str) -> ProvisionerKey | None
 
 
 def _is_stored(held: ProvisionerKey, name: str, stored: Sequence[ProvisionerKey]) -> bool:
-    """Whether it is the key of that name here, and not its namesake in another organization."""
+    """Whether it is the key of that name in this organization, and not in another one."""
     return held.name == name and _with_id(stored, held.id) is not None
 
 

@@ -1,4 +1,4 @@
-"""The Secret that holds the key, and what it tells about the key."""
+"""The Secret with the key of a provisioner."""
 
 from typing import NamedTuple
 
@@ -16,18 +16,18 @@ from coder_k8s.kube.objects import Key, PartialObject
 from .objects import ORIGIN, ROTATE, checksum, deployment_name, secret, secret_name
 
 KEY_LENGTH = 43
-"""Characters of every key."""
+"""Length of every key, in characters."""
 
 
 class Stored(NamedTuple):
-    """A key, the control plane that made it, and the request for a rotation that it answered."""
+    """A key, the control plane that created it, and the rotation request that it fulfills."""
 
     key: str = ""
     origin: str = ""
-    asked: str = ""
+    request: str = ""
 
     def __repr__(self) -> str:
-        return f"Stored(origin={self.origin!r}, asked={self.asked!r})"
+        return f"Stored(origin={self.origin!r}, request={self.request!r})"
 
 
 class KeySecret:
@@ -37,14 +37,14 @@ class KeySecret:
         self._children = children
         self._secrets = secrets
 
-    def taken(self, provisioner: CoderProvisioner) -> bool:
-        """Whether somebody else has a Secret of that name."""
+    def name_taken(self, provisioner: CoderProvisioner) -> bool:
+        """Whether another owner has a Secret of that name."""
         found = self._secrets.get(Key(provisioner.metadata.namespace, secret_name(provisioner)))
         return found is not None and not found.is_controlled_by(provisioner)
 
     async def read(self, provisioner: CoderProvisioner) -> Stored:
-        """What we hold, also under the name that the Secret had before."""
-        for where, field in _places(provisioner):
+        """The content of the Secret, or of the Secret under its previous name."""
+        for where, field in _locations(provisioner):
             found = await self._children.fetch(SECRET, where, expected=self._secrets.get(where) is not None)
             if found is not None and found.is_controlled_by(provisioner) and (key := value(found, field)):
                 annotations = found.metadata.annotations
@@ -52,37 +52,42 @@ class KeySecret:
         return Stored()
 
     async def confirm(self, provisioner: CoderProvisioner) -> None:
-        """`Conflict` unless the Secret is as we know it: a key that is made anew ends the one in it."""
-        for where in {where for where, _ in _places(provisioner)}:
+        """Raise `Conflict` if the cached Secret is stale: a new key replaces the one in it."""
+        for where in {where for where, _ in _locations(provisioner)}:
             await self._children.confirm_child(SECRET, where, self._secrets.get(where))
 
     async def write(self, provisioner: CoderProvisioner, stored: Stored) -> None:
         await self._children.apply(SECRET, provisioner, secret(provisioner, *stored))
 
     async def dry_run(self, provisioner: CoderProvisioner) -> None:
-        """Raise what a write would: a quota or a webhook may refuse the Secret."""
+        """Raise what a write would: a quota or a webhook may reject the Secret."""
         await self._children.dry_run(SECRET, secret(provisioner, "-" * KEY_LENGTH, "", ""))
 
     async def recorded(self, provisioner: CoderProvisioner, plane: str) -> Stored:
-        """What we hold, taken to be the key that the status records without a question to coderd: pods run with it, or
-        there are none yet that another one could replace."""
+        """The content of the Secret, if it is the recorded key as far as is known without a request to coderd.
+
+        Pods run with it, or there is no Deployment yet.
+        """
         stored = await self.read(provisioner)
-        made_here = _in_use_at(provisioner.status) == plane and _origin(provisioner, plane, stored) == plane
-        if not (stored.key and made_here):
+        created_here = _in_use_at(provisioner.status) == plane and _origin(provisioner, plane, stored) == plane
+        if not (stored.key and created_here):
             return Stored()
         live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, deployment_name(provisioner)))
         return stored if live is None or checksum(live) == fnv1a32(stored.key.encode()) else Stored()
 
     async def made_at(self, provisioner: CoderProvisioner, plane: str, coderd: Coderd) -> ProvisionerKey | None:
-        """The key whose secret we hold, if that control plane made it."""
+        """The key whose secret is in the Secret, if that control plane created it."""
         stored = await self.read(provisioner)
         return await coderd.look_up_provisioner_key(stored.key) if stored.key and stored.origin == plane else None
 
     async def identify(
         self, provisioner: CoderProvisioner, plane: str, coderd: Coderd, stored: Stored, known: list[ProvisionerKey]
     ) -> ProvisionerKey | None:
-        """The key whose secret we hold. Pods that run with it are proof enough; else coderd is asked, but only the
-        one that made the key: to any other it is a stranger's secret."""
+        """The key whose secret is in the Secret.
+
+        If pods run with it, it is the recorded one. Otherwise coderd identifies it, but only the coderd that created
+        it: the secret must not be sent to another one.
+        """
         if not stored.key or _origin(provisioner, plane, stored) != plane:
             return None
         status = provisioner.status
@@ -94,17 +99,16 @@ class KeySecret:
         return await coderd.look_up_provisioner_key(stored.key)
 
 
-def _places(provisioner: CoderProvisioner) -> list[tuple[Key, str]]:
-    """Where the key is kept, and where it was before."""
-    places = [(Key(provisioner.metadata.namespace, secret_name(provisioner)), provisioner.spec.key.secret_key)]
+def _locations(provisioner: CoderProvisioner) -> list[tuple[Key, str]]:
+    """The Secret and field of the key, now and previously."""
+    locations = [(Key(provisioner.metadata.namespace, secret_name(provisioner)), provisioner.spec.key.secret_key)]
     if (before := provisioner.status.secret_ref) is not None:
-        places.append((Key(provisioner.metadata.namespace, before.name), before.key))
-    return places
+        locations.append((Key(provisioner.metadata.namespace, before.name), before.key))
+    return locations
 
 
 def _in_use_at(status: ProvisionerStatus) -> str:
-    """Where the key was made that was recorded last with an ID: while its successor is yet to be made, pods go on with
-    it."""
+    """The control plane of the last key with an ID: pods use it until its successor is created."""
     if status.provisioner_key_id:
         return status.control_plane_ref_name
     last = status.retiring_keys[-1] if status.retiring_keys else None
@@ -112,7 +116,7 @@ def _in_use_at(status: ProvisionerStatus) -> str:
 
 
 def _origin(provisioner: CoderProvisioner, plane: str, stored: Stored) -> str:
-    """Where the key was made. A Secret that does not say so is not from us, and so is from before any key was begun."""
+    """The control plane that created the key. A Secret without it was not written by this operator."""
     status = provisioner.status
     if stored.origin:
         return stored.origin

@@ -9,7 +9,7 @@ from coder_k8s.kube.objects import Key
 
 
 class ProvisionerMetrics:
-    """Series by provisioner, gone when it is."""
+    """Series per provisioner, removed when it is deleted."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         names = ["namespace", "name"]
@@ -23,7 +23,7 @@ class ProvisionerMetrics:
             "coder_k8s_provisioner_key_rotations", "Key rotations.", [*names, "cause"], registry=registry
         )
 
-    def show(self, key: Key, daemons: Daemons) -> None:
+    def set_daemons(self, key: Key, daemons: Daemons) -> None:
         for state, number in (
             ("idle", daemons.connected - daemons.busy),
             ("busy", daemons.busy),
@@ -31,10 +31,10 @@ class ProvisionerMetrics:
         ):
             self._daemons.labels(*key, state).set(number)
 
-    def aged(self, key: Key, created: datetime) -> None:
+    def set_key_created(self, key: Key, created: datetime) -> None:
         self._created.labels(*key).set(created.timestamp())
 
-    def rotated(self, key: Key, cause: str) -> None:
+    def count_rotation(self, key: Key, cause: str) -> None:
         self._rotations.labels(*key, cause).inc()
 
     def forget(self, key: Key) -> None:

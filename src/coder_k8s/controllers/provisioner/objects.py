@@ -1,4 +1,4 @@
-"""What a CoderProvisioner is made of."""
+"""Builds the children of a CoderProvisioner."""
 
 from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner
 from coder_k8s.controllers.images import pull_policy
@@ -18,7 +18,7 @@ CHECKSUM = "checksum/provisioner-key"
 ROTATE = "coder.com/rotate-key"
 ORIGIN = "coder.com/control-plane"
 MIN_READY_SECONDS = 5
-"""A daemon has no probe to tell that it is connected; so long after its start it is, and an older one may go."""
+"""A daemon has no readiness probe; after this time it is connected, and an older pod may be deleted."""
 
 
 def metadata(provisioner: CoderProvisioner, name: str) -> Manifest:
@@ -65,11 +65,11 @@ def role_binding(provisioner: CoderProvisioner) -> Manifest:
     }
 
 
-def secret(provisioner: CoderProvisioner, key: str, origin: str, asked: str) -> Manifest:
-    """The Secret of the key; it remembers where the key was made and which request for a rotation it answers."""
-    made = metadata(provisioner, secret_name(provisioner))
-    made["annotations"] = {ORIGIN: origin, **({ROTATE: asked} if asked else {})}
-    return {"metadata": made, "type": "Opaque", "data": {provisioner.spec.key.secret_key: encoded(key)}}
+def secret(provisioner: CoderProvisioner, key: str, origin: str, request: str) -> Manifest:
+    """The Secret of the key, annotated with the control plane that created it and the rotation request it fulfills."""
+    annotated = metadata(provisioner, secret_name(provisioner))
+    annotated["annotations"] = {ORIGIN: origin, **({ROTATE: request} if request else {})}
+    return {"metadata": annotated, "type": "Opaque", "data": {provisioner.spec.key.secret_key: encoded(key)}}
 
 
 def deployment(provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, image: str) -> Manifest:
@@ -89,7 +89,7 @@ def deployment(provisioner: CoderProvisioner, plane: CoderControlPlane, key: str
 
 
 def checksum(deployment: Unstructured) -> str:
-    """Which key the pods of a Deployment run with."""
+    """The checksum of the key that the pods of a Deployment use."""
     annotations: dict[str, str] = deployment.manifest["spec"]["template"].get("metadata", {}).get("annotations", {})
     return annotations.get(CHECKSUM, "")
 

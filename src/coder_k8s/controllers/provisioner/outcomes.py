@@ -1,4 +1,4 @@
-"""The conditions that errors of coderd and the state of the key become."""
+"""Maps errors of coderd and the state of the key to conditions."""
 
 from datetime import datetime
 
@@ -76,7 +76,7 @@ ENTITLEMENT_ERRORS: Explanations = {
 
 
 def explain_error(provisioner: CoderProvisioner, error: errors.CoderdError, explanations: Explanations) -> Explanation:
-    """What an error means for a provisioner, whose token may be one that a user provides."""
+    """Explain an error for a provisioner, whose token a user may provide."""
     given = BOOTSTRAP_ERRORS if provisioner.spec.bootstrap is not None else {}
     return explain(error, {**explanations, **given}, organization=records.organization_name(provisioner))
 
@@ -88,7 +88,7 @@ def report_key(
     report: StatusReport[ProvisionerStatus],
     now: datetime,
 ) -> None:
-    """Report a key that stays as it is."""
+    """Report a key that needs no step now."""
     match step:
         case keys.Keep():
             report.add(KEY_READY, True, reasons.KEY_READY, records.described(provisioner))
@@ -103,8 +103,8 @@ def report_key(
                 f"next one has to wait. Find out what keeps changing the spec, or Secret {secret_name(provisioner)}."
             )
             report.add(KEY_READY, False, reasons.ROTATING, message)
-            unhurried = records.unhurried(provisioner)
-            report.requeue_after((unhurried - now).total_seconds() if unhurried is not None else 0.0)
+            backoff_until = records.backoff_until(provisioner)
+            report.requeue_after((backoff_until - now).total_seconds() if backoff_until is not None else 0.0)
         case keys.Wait(why):
             waiting = f"{why}: waiting for one of {len(provisioner.status.retiring_keys)} keys to retire"
             report.add(KEY_READY, True, reasons.ROTATING, waiting, satisfied=False)

@@ -157,20 +157,22 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
     async def _observe(
         self, provisioner: CoderProvisioner, coderd: Coderd, rolled_out: bool, report: StatusReport[ProvisionerStatus]
     ) -> None:
-        """Report the daemons that coderd sees, and restart a pod whose daemon it has lost."""
+        """Report the daemons that coderd sees, and restart a pod whose daemon is disconnected."""
         organization = provisioner.status.organization_id or records.organization_name(provisioner)
-        seen = daemons.ours(provisioner, await self._queries.daemons(coderd, organization, INTERVAL))
+        seen = daemons.of_provisioner(provisioner, await self._queries.daemons(coderd, organization, INTERVAL))
         if not daemons.complete(provisioner, seen):
-            seen = daemons.ours(provisioner, await self._queries.daemons(coderd, organization, daemons.SOON))
+            seen = daemons.of_provisioner(
+                provisioner, await self._queries.daemons(coderd, organization, daemons.CONNECTING_POLL)
+            )
         report.status.daemons = summary = daemons.summary(seen)
-        daemons.judge(provisioner, summary, report)
-        self._metrics.show(provisioner.key, summary)
+        daemons.report_daemons(provisioner, summary, report)
+        self._metrics.set_daemons(provisioner.key, summary)
         if provisioner.status.key_created is not None:
-            self._metrics.aged(provisioner.key, provisioner.status.key_created)
+            self._metrics.set_key_created(provisioner.key, provisioner.status.key_created)
         report.requeue_after(INTERVAL.total_seconds())
         if not rolled_out or not daemons.are_named_after_pods(provisioner):
             return
-        if (lost := daemons.lost(self._pods(provisioner), seen, self._now())) is not None:
+        if (lost := daemons.find_disconnected(self._pods(provisioner), seen, self._now())) is not None:
             await self._children.delete(POD, lost)
             note = f"pod {lost.metadata.name} is ready but coderd has not seen its daemon for minutes"
             self._context.recorder.record(PROVISIONER, provisioner, events.DAEMON_RESTARTED, note)

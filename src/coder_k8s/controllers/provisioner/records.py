@@ -1,4 +1,4 @@
-"""What the status says about keys, in the form that decisions are made on, and back."""
+"""Converts between the status of a provisioner and the values that decisions about keys use."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -12,11 +12,11 @@ from . import keys
 from .objects import ROTATE
 
 GRANULARITY = timedelta(seconds=1)
-"""Of the time in an answer of coderd."""
-SHORTEST, LONGEST = timedelta(seconds=2), timedelta(minutes=2)
-"""Between two replacements of a key while too many retire."""
+"""Of the time in a response of coderd."""
+MIN_BACKOFF, MAX_BACKOFF = timedelta(seconds=2), timedelta(minutes=2)
+"""Time between two replacements of a key while too many retire."""
 UNKNOWN = "unknown"
-"""In the place of the hash of the tags of a key; that of no tags is another one."""
+"""Stands for an unknown hash of tags; the hash of no tags is a different value."""
 
 
 def organization_name(provisioner: CoderProvisioner) -> str:
@@ -55,7 +55,7 @@ def recorded_in(provisioner: CoderProvisioner, organization: str) -> keys.Record
 
 
 def current(provisioner: CoderProvisioner, organization: str, key_id: str, now: datetime | None) -> RetiringKey:
-    """The key in use, as one that retires. One without an ID keeps what shows whether it was made."""
+    """The key in use as a retiring key. Without an ID it keeps what shows later whether it was created."""
     status = provisioner.status
     unproven = not key_id
     return RetiringKey(
@@ -71,7 +71,7 @@ def current(provisioner: CoderProvisioner, organization: str, key_id: str, now: 
 
 
 def requested_at(listed: ProvisionerKeyList, now: datetime) -> datetime:
-    """The time since when a key may be ours whose name this list shows free: by coderd's clock, unless it has none."""
+    """The earliest creation time of a key whose name is free in this list, by coderd's clock if it is known."""
     return (listed.listed_at or now).replace(microsecond=0) - GRANULARITY
 
 
@@ -82,18 +82,18 @@ def rotation_due(provisioner: CoderProvisioner) -> datetime | None:
     return created + timedelta(seconds=seconds(rotation.interval))
 
 
-def unhurried(provisioner: CoderProvisioner) -> datetime | None:
-    """When another key may be made although too many retire and the last one is lost; that time grows with them."""
+def backoff_until(provisioner: CoderProvisioner) -> datetime | None:
+    """When a lost key may be replaced although too many retire; the delay doubles with each further key."""
     retiring = provisioner.status.retiring_keys
     if len(retiring) < keys.RETIRING_LIMIT or retiring[-1].since is None:
         return None
     growth: int = 2 ** min(len(retiring) - keys.RETIRING_LIMIT, 10)
-    return retiring[-1].since + min(SHORTEST * growth, LONGEST)
+    return retiring[-1].since + min(MIN_BACKOFF * growth, MAX_BACKOFF)
 
 
-def asked(provisioner: CoderProvisioner, answered: str, now: datetime) -> str:
-    """Why another key is wanted although this one fits; `answered` is the request that this one answers."""
-    if provisioner.metadata.annotations.get(ROTATE, "") not in ("", answered):
+def rotation_cause(provisioner: CoderProvisioner, fulfilled: str, now: datetime) -> str:
+    """Why a matching key must be rotated, or empty; `fulfilled` is the rotation request that it fulfills."""
+    if provisioner.metadata.annotations.get(ROTATE, "") not in ("", fulfilled):
         return "Requested"
     due = rotation_due(provisioner)
     return "IntervalElapsed" if due is not None and due <= now else ""
@@ -108,36 +108,42 @@ def keys_of(provisioner: CoderProvisioner) -> list[RetiringKey]:
 
 
 def is_unproven(key: RetiringKey) -> bool:
-    """Whether a key was requested and nobody knows yet whether it was made. What an earlier version replaced and
-    recorded without an ID was."""
+    """Whether a key was requested and may not have been created.
+
+    A key that an earlier version replaced and recorded without an ID was created; it has no hash of tags.
+    """
     return not key.id and bool(key.tags_hash)
 
 
 def found(key: RetiringKey, stored: Sequence[ProvisionerKey]) -> ProvisionerKey | None:
-    """The key of coderd that a record may stand for."""
+    """The key in coderd that a record may refer to."""
     if key.id:
         return next((each for each in stored if each.id == key.id), None)
     return next((each for each in stored if each.name == key.name.lower()), None)
 
 
-def is_owned(key: RetiringKey, candidate: ProvisionerKey, tags: Mapping[str, str], spared: Collection[str]) -> bool:
-    """Whether a record proves that this object made a key; `spared` are the IDs of the keys that daemons use or other
-    objects record."""
+def is_owned(key: RetiringKey, candidate: ProvisionerKey, tags: Mapping[str, str], excluded: Collection[str]) -> bool:
+    """Whether a record proves that this object created a key.
+
+    `excluded` are the IDs of keys that daemons use or other objects record.
+    """
     if key.id:
         return True
     if is_unproven(key):
-        return keys.is_requested(candidate, key.tags_hash, key.since, tags, spared)
-    return candidate.id not in spared
+        return keys.is_requested(candidate, key.tags_hash, key.since, tags, excluded)
+    return candidate.id not in excluded
 
 
 def claimed(
     provisioner: CoderProvisioner,
     objects: Iterable[CoderProvisioner],
-    place: tuple[str, str],
+    target: tuple[str, str],
     stored: Iterable[ProvisionerKey],
 ) -> set[str]:
-    """The IDs of keys that other objects record: by the ID, or at this control plane and organization by the name of a
-    key that they have requested."""
+    """The IDs of keys that other objects record.
+
+    They record an ID, or only the name of a requested key at this control plane and organization, the `target`.
+    """
     others = [each for each in objects if each.metadata.uid != provisioner.metadata.uid]
     recorded = [(each, key) for each in others for key in keys_of(each)]
     names = {
@@ -145,7 +151,7 @@ def claimed(
         for each, key in recorded
         if not key.id
         and each.metadata.namespace == provisioner.metadata.namespace
-        and (key.control_plane_ref_name, key.organization_id or place[1]) == place
+        and (key.control_plane_ref_name, key.organization_id or target[1]) == target
     }
     return {key.id for _, key in recorded if key.id} | {key.id for key in stored if key.name in names}
 

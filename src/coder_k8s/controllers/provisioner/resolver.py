@@ -14,7 +14,7 @@ class KeyResolver(CoderdResolver):
     """Creates clients for the control plane of a key; the token of one is never sent to another."""
 
     async def for_key(self, provisioner: CoderProvisioner, name: str) -> Coderd | None:
-        """A client for a key of that control plane, which may be in deletion, or not the one of the spec."""
+        """A client for keys of that control plane, which may be terminating, or not the one of the spec."""
         plane = self.find(Key(provisioner.metadata.namespace, name))
         if plane is None:
             return None

@@ -1,4 +1,4 @@
-"""Takes the steps that `keys` decides on: makes, stores, adopts and retires provisioner keys."""
+"""Takes the steps that `keys` decides on: creates, stores, adopts and retires provisioner keys."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,12 +36,11 @@ from .outcomes import report_key
 KEY_READY = ProvisionerCondition.PROVISIONER_KEY_READY
 SECRET_READY = ProvisionerCondition.PROVISIONER_KEY_SECRET_READY
 STEPS = 8
-"""More than any state needs to come to rest."""
+"""More steps than any state needs."""
 
 
-class Seen(NamedTuple):
-    """What a step follows from: what our Secret holds, which key that is, and since when a key that is requested now
-    may be there."""
+class Observed(NamedTuple):
+    """The content of the Secret, the key that it identifies, and the earliest creation time of a key requested now."""
 
     stored: Stored
     held: ProvisionerKey | None
@@ -50,17 +49,14 @@ class Seen(NamedTuple):
 
 @dataclass
 class Run:
-    """One sequence of steps: what it is for, and the object as last recorded.
-
-    A write that is rejected ends the sequence; what was recorded before stays known, also which keys retire.
-    """
+    """One sequence of steps, and the object as last recorded, even if a rejected write ends the sequence."""
 
     provisioner: CoderProvisioner
     plane: CoderControlPlane
     coderd: Coderd
     wanted: keys.Wanted
     cause: str = ""
-    """Why another key is made; empty when an earlier reconcile decided on it."""
+    """Why a key is created; empty if an earlier reconcile decided it."""
 
 
 class Rotation:
@@ -84,7 +80,7 @@ class Rotation:
         coderd: Coderd,
         report: StatusReport[ProvisionerStatus],
     ) -> tuple[CoderProvisioner, str]:
-        """The object with what was recorded, and the key to run daemons with; empty when there is none."""
+        """The object as recorded, and the key for the daemons; empty if there is none."""
         if self.secret_name_taken(provisioner, report):
             return provisioner, ""
         wanted = records.wanted_by(provisioner, plane, await self._organization(provisioner, plane, coderd))
@@ -93,46 +89,45 @@ class Rotation:
         return run.provisioner, key or ""
 
     async def _take_steps(self, run: Run, report: StatusReport[ProvisionerStatus]) -> str:
-        """Take steps until none is left. The key to run daemons with; empty when there is none."""
+        """Take steps until none is left; returns the key for the daemons, or empty."""
         step, seen = await self._decide(run, INTERVAL)
         if not isinstance(step, keys.Keep | keys.Wait):
-            await self._confirm(run)  # act on nothing but the present
+            await self._confirm(run)  # never act on a stale cache
             step, seen = await self._decide(run, timedelta())
         for _ in range(STEPS):
             if isinstance(step, keys.Keep | keys.Wait):
                 works = seen.held is not None and seen.held.id == run.provisioner.status.provisioner_key_id
                 report_key(run.provisioner, run.wanted, step, report, self._now())
                 return await self._move(run.provisioner, seen.stored, run.wanted.plane, report) if works else ""
-            step, seen = await self._decide(run, await self._take(run, step, seen))
+            step, seen = await self._decide(run, await self._take_step(run, step, seen))
         raise coderd_errors.Unavailable("the key changes faster than it can be recorded")
 
-    async def _take(self, run: Run, step: keys.Adopt | keys.Begin | keys.Make, seen: Seen) -> timedelta:
-        """Take one step; how old the answers of coderd may be for the next decision."""
+    async def _take_step(self, run: Run, step: keys.Adopt | keys.Request, seen: Observed) -> timedelta:
+        """Take one step; returns the maximum age of coderd responses for the next decision."""
         if isinstance(step, keys.Adopt):
-            run.provisioner = await self._adopt(run.provisioner, run.wanted, step.key)
+            run.provisioner = await self._adopt(run, step.key)
             return INTERVAL
-        await self._secret.dry_run(run.provisioner)  # or coderd makes keys that nothing can hold
-        run.cause = run.cause or (step.cause if isinstance(step, keys.Begin) else "")
-        run.provisioner = await self._write_ahead(run.provisioner, run.wanted, step, seen.requested)
-        if await self._make(run, step):
-            self._tell(run.provisioner, step.name, run.cause)
+        await self._secret.dry_run(run.provisioner)  # or coderd creates keys that cannot be stored
+        run.cause = run.cause or (step.cause if isinstance(step, keys.RecordIntent) else "")
+        run.provisioner = await self._write_ahead(run, step, seen.requested)
+        if await self._create(run, step):
+            self._record_event(run.provisioner, step.name, run.cause)
         return timedelta()
 
     async def recorded(
         self, provisioner: CoderProvisioner, plane: CoderControlPlane, report: StatusReport[ProvisionerStatus]
     ) -> str:
-        """The key to go on with while coderd does not confirm it; empty when there is none."""
+        """The key for the daemons while coderd does not confirm it; empty if there is none."""
         stored = await self._secret.recorded(provisioner, plane.metadata.name)
-        if not stored.key or self._secret.taken(provisioner):
+        if not stored.key or self._secret.name_taken(provisioner):
             return ""
-        if any(outcome.type == SECRET_READY for outcome in report.findings):  # the Secret is refused: nothing is moved
+        if any(outcome.type == SECRET_READY for outcome in report.findings):  # the Secret was rejected
             return stored.key if provisioner.status.secret_ref == _secret_ref(provisioner) else ""
-        return (
-            await as_condition(self._move(provisioner, stored, plane.metadata.name, report), report, SECRET_READY) or ""
-        )
+        moved = self._move(provisioner, stored, plane.metadata.name, report)
+        return await as_condition(moved, report, SECRET_READY) or ""
 
     async def _organization(self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd) -> str:
-        """The ID of the organization. coderd hides its keys from users without rights as if it were not there."""
+        """The ID of the organization. coderd returns 404 for its keys if the user lacks permission."""
         name = records.organization_name(provisioner)
         known = records.organization_known(provisioner, plane) or (await self._queries.organization(coderd, name)).id
         try:
@@ -145,7 +140,7 @@ class Rotation:
         return known
 
     async def _recorded(self, provisioner: CoderProvisioner, wanted: keys.Wanted, coderd: Coderd) -> keys.Recorded:
-        """What the status says. An earlier version knew the organization of a key to be made only by its name."""
+        """The recorded key. An earlier version recorded only the name of its organization until it was created."""
         status = provisioner.status
         organization = status.organization_id
         if not organization and status.organization_name and status.control_plane_ref_name == wanted.plane:
@@ -154,86 +149,91 @@ class Rotation:
         return records.recorded_in(provisioner, organization)
 
     async def _confirm(self, run: Run) -> None:
-        """`Conflict` if we look at the past, which may ask for a rotation that is long done. Before the first key there
-        is nothing to lose."""
+        """Raise `Conflict` if a cache is stale: it may show a fulfilled rotation request. The first key has none."""
         if run.provisioner.status.provisioner_key_name:
             await self._client.confirm(PROVISIONER, run.provisioner.key, run.provisioner)
             await self._client.confirm(CONTROL_PLANE, run.plane.key, run.plane)
             await self._secret.confirm(run.provisioner)
 
     def secret_name_taken(self, provisioner: CoderProvisioner, report: Report) -> bool:
-        """Whether somebody else's Secret would swallow the secret of every key that we make."""
-        if not self._secret.taken(provisioner):
+        """Whether a Secret of another owner has the name, so that no key can be stored."""
+        if not self._secret.name_taken(provisioner):
             return False
         taken = f"Secret {secret_name(provisioner)} is not ours: remove it or choose another key.secretName"
         report.add(SECRET_READY, False, reasons.NAME_TAKEN, taken, stalled=True)
         report.requeue_after(NAME_TAKEN_POLL)
         return True
 
-    async def _decide(self, run: Run, max_age: timedelta) -> tuple[keys.Step, Seen]:
-        """The next step, by answers of coderd that are no older than this."""
+    async def _decide(self, run: Run, max_age: timedelta) -> tuple[keys.Step, Observed]:
+        """The next step, based on coderd responses up to this age."""
         provisioner, wanted, coderd = run.provisioner, run.wanted, run.coderd
         listed = await self._queries.keys(coderd, wanted.organization, max_age)
         known, here = listed.keys, (wanted.plane, wanted.organization)
         stored = await self._secret.read(provisioner)
         held = await self._secret.identify(provisioner, wanted.plane, coderd, stored, known)
         recorded = await self._recorded(provisioner, wanted, coderd)
-        spared: set[str] = set()
+        excluded: set[str] = set()
         if not recorded.id and any(key.name == recorded.name for key in known):
-            spared = {daemon.key_id for daemon in await self._queries.daemons(coderd, wanted.organization, max_age)}
-            spared |= records.claimed(provisioner, self._provisioners, here, known)
+            excluded = {daemon.key_id for daemon in await self._queries.daemons(coderd, wanted.organization, max_age)}
+            excluded |= records.claimed(provisioner, self._provisioners, here, known)
         retiring = [
             (each.control_plane_ref_name, each.organization_id or wanted.organization) == here
             for each in provisioner.status.retiring_keys
         ]
         now = self._now()
-        due, unhurried = records.asked(provisioner, stored.asked, now), records.unhurried(provisioner)
-        hasty = unhurried is not None and now < unhurried <= now + records.LONGEST
-        step = keys.next_step(wanted, recorded, held, known, retiring, self._rng, asked=due, spared=spared, hasty=hasty)
-        return step, Seen(stored, held, records.requested_at(listed, now))
+        cause, until = records.rotation_cause(provisioner, stored.request, now), records.backoff_until(provisioner)
+        recent = until is not None and now < until <= now + records.MAX_BACKOFF
+        step = keys.next_step(
+            wanted,
+            recorded,
+            held,
+            known,
+            retiring,
+            self._rng,
+            rotation_cause=cause,
+            excluded=excluded,
+            backing_off=recent,
+        )
+        return step, Observed(stored, held, records.requested_at(listed, now))
 
     async def _move(
         self, provisioner: CoderProvisioner, stored: Stored, plane: str, report: StatusReport[ProvisionerStatus]
     ) -> str:
-        """The key that is in use, in the Secret that the pods are told of, whatever else has to wait."""
-        await self._secret.write(provisioner, Stored(stored.key, stored.origin or plane, stored.asked))
+        """Write the key in use to the Secret of the spec, which the pods refer to."""
+        await self._secret.write(provisioner, Stored(stored.key, stored.origin or plane, stored.request))
         report.status.secret_ref = where = _secret_ref(provisioner)
         report.add(SECRET_READY, True, reasons.SECRET_READY, f"Secret {where.name} holds the key under {where.key}.")
         return stored.key
 
-    async def _adopt(
-        self, provisioner: CoderProvisioner, wanted: keys.Wanted, found: ProvisionerKey
-    ) -> CoderProvisioner:
+    async def _adopt(self, run: Run, found: ProvisionerKey) -> CoderProvisioner:
+        provisioner, wanted = run.provisioner, run.wanted
         here = found.organization == wanted.organization
-        fits = keys.plain(found.tags) == keys.plain(wanted.tags)
+        same = keys.normalize_tags(found.tags) == keys.normalize_tags(wanted.tags)
         status = draft(provisioner.status)
         status.provisioner_key_id, status.provisioner_key_name = found.id, found.name
         status.organization_id = found.organization
         status.organization_name = records.organization_name(provisioner) if here else found.organization
-        status.tags_hash = keys.tags_hash(wanted.tags if fits else found.tags)
+        status.tags_hash = keys.tags_hash(wanted.tags if same else found.tags)
         status.control_plane_ref_name, status.control_plane_url = wanted.plane, wanted.url
         status.key_requested, status.key_refused = None, False
         status.key_created = found.created_at.replace(microsecond=0)
         return await self._record(provisioner, status)
 
-    async def _write_ahead(
-        self, provisioner: CoderProvisioner, wanted: keys.Wanted, step: keys.Begin | keys.Make, requested: datetime
-    ) -> CoderProvisioner:
-        """Record a request before it is sent. Where its name was free just now, no key from before can be ours."""
+    async def _write_ahead(self, run: Run, step: keys.Request, requested: datetime) -> CoderProvisioner:
+        """Record a request before it is sent, with the time at which its name was free."""
         match step:
-            case keys.Begin():
-                return await self._begin(provisioner, wanted, step, requested)
-            case keys.Make(lost=True):
-                return provisioner
+            case keys.RecordIntent():
+                return await self._record_intent(run, step, requested)
+            case keys.CreateKey(lost=True):
+                return run.provisioner
             case _:
-                status = draft(provisioner.status)
+                status = draft(run.provisioner.status)
                 status.key_requested, status.key_refused = requested, False
-                return await self._record(provisioner, status)
+                return await self._record(run.provisioner, status)
 
-    async def _begin(
-        self, provisioner: CoderProvisioner, wanted: keys.Wanted, step: keys.Begin, requested: datetime
-    ) -> CoderProvisioner:
-        """Record what is about to be made, and what it takes the place of, before it is made."""
+    async def _record_intent(self, run: Run, step: keys.RecordIntent, requested: datetime) -> CoderProvisioner:
+        """Record the key to create, and the one that it replaces."""
+        provisioner, wanted = run.provisioner, run.wanted
         if step.foreign:
             note = (
                 f"Coder has a key {step.foreign} that this object did not make: it is left alone, {step.name} is made"
@@ -252,45 +252,45 @@ class Rotation:
         return await self._record(provisioner, status)
 
     async def _record(self, provisioner: CoderProvisioner, status: ProvisionerStatus) -> CoderProvisioner:
-        """Write ahead of a step. What was decided for one spec must not be told as done for the next."""
+        """Write the status before a step; raises `Conflict` if the spec changed since the decision."""
         written = await self._status.record(provisioner, status)
         if written.metadata.generation != provisioner.metadata.generation:
             raise kube_errors.Conflict(409, "Conflict", f"{provisioner.key} changed meanwhile")
         return written
 
-    async def _make(self, run: Run, step: keys.Begin | keys.Make) -> bool:
-        """Create the recorded key and store it; False when its name is taken."""
+    async def _create(self, run: Run, step: keys.Request) -> bool:
+        """Create and store the recorded key; returns False if its name is taken."""
         coderd, wanted = run.coderd, run.wanted
-        if isinstance(step, keys.Make) and step.lost:
+        if isinstance(step, keys.CreateKey) and step.lost:
             with suppress(coderd_errors.NotFound):
                 await coderd.delete_provisioner_key(wanted.organization, step.name)
         try:
             key = await coderd.create_provisioner_key(wanted.organization, step.name, wanted.tags)
-        except coderd_errors.CoderdError as refusal:
-            if isinstance(refusal, coderd_errors.RateLimited) or not isinstance(refusal, coderd_errors.Unavailable):
+        except coderd_errors.CoderdError as error:
+            if isinstance(error, coderd_errors.RateLimited) or not isinstance(error, coderd_errors.Unavailable):
                 status = draft(run.provisioner.status)
                 status.key_refused = True
                 run.provisioner = await self._record(run.provisioner, status)
-            if isinstance(refusal, coderd_errors.Conflict):
+            if isinstance(error, coderd_errors.Conflict):
                 return False
             raise
-        asked = run.provisioner.metadata.annotations.get(ROTATE, "")
+        request = run.provisioner.metadata.annotations.get(ROTATE, "")
         try:
-            await self._secret.write(run.provisioner, Stored(key, wanted.plane, asked))
+            await self._secret.write(run.provisioner, Stored(key, wanted.plane, request))
         except (kube_errors.Forbidden, kube_errors.Invalid, OwnedByOther):
-            # Although the dry run passed: nothing will hold this key.
+            # The dry run passed, but the key cannot be stored.
             with suppress(coderd_errors.CoderdError):
                 await coderd.delete_provisioner_key(wanted.organization, step.name)
             raise
         return True
 
-    def _tell(self, provisioner: CoderProvisioner, name: str, cause: str) -> None:
-        """What was made, and why if this very pass decided on it."""
+    def _record_event(self, provisioner: CoderProvisioner, name: str, cause: str) -> None:
+        """Record an event for a created key, with the cause if this reconcile decided it."""
         before = [each.name for each in provisioner.status.retiring_keys]
         if not before and cause in ("", "Created", "NameTaken"):
             self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_CREATED, f"key {name}")
             return
-        self._metrics.rotated(provisioner.key, cause or "Resumed")
+        self._metrics.count_rotation(provisioner.key, cause or "Resumed")
         follows = f"key {name} follows {before[-1]}" if before else f"key {name} is made again"
         note = f"{cause}: {follows}" if cause else follows
         self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_ROTATED, note)
