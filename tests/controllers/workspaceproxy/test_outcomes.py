@@ -10,14 +10,14 @@ from coder_k8s.controllers.report import Outcome, Report
 from coder_k8s.controllers.workspaceproxy.outcomes import (
     ERRORS,
     HEALTHY,
-    NOT_ASKED,
     NOT_MANAGED,
+    NOT_QUERIED,
     REGISTERED,
     health,
-    interval,
     name_taken,
+    recheck_interval,
 )
-from coder_k8s.controllers.workspaceproxy.registration import Blocked
+from coder_k8s.controllers.workspaceproxy.registration import NameConflict
 
 
 def seen(status: str, *problems: str, warnings: list[str] | None = None, version: str = "") -> WorkspaceProxy:
@@ -65,7 +65,7 @@ def test_health_without_the_token() -> None:
         (Outcome(REGISTERED, True, reasons.REGISTERED, "Registered as sydney"), True, False),
         (NOT_MANAGED.registered, True, False),
         (NOT_MANAGED.healthy, True, False),
-        (NOT_ASKED, None, False),
+        (NOT_QUERIED, None, False),
         (Outcome(HEALTHY, False, reasons.SCALED_TO_ZERO, "Scaled to zero", satisfied=True), True, False),
         (Outcome(HEALTHY, False, reasons.UNHEALTHY, "it is slow"), False, False),
         (Outcome(REGISTERED, False, reasons.NAME_TAKEN, "rename it", stalled=True), False, True),
@@ -89,15 +89,15 @@ def test_a_finding_in_the_report(outcome: Outcome, ready: bool | None, stalled: 
     ],
 )
 def test_a_proxy_that_is_not_healthy_is_checked_soon(outcome: Outcome, seconds: float) -> None:
-    assert interval(outcome) == seconds
+    assert recheck_interval(outcome) == seconds
 
 
 def test_what_is_always_reported() -> None:
     for outcome, condition in zip(NOT_MANAGED, (REGISTERED, HEALTHY), strict=True):
         assert (outcome.type, outcome.status, outcome.reason) == (condition, None, "NotManaged")
         assert "proxySessionTokenSecretRef" in outcome.message
-    assert (NOT_ASKED.type, NOT_ASKED.status, NOT_ASKED.reason) == (HEALTHY, None, "Unknown")
-    assert NOT_ASKED.message
+    assert (NOT_QUERIED.type, NOT_QUERIED.status, NOT_QUERIED.reason) == (HEALTHY, None, "Unknown")
+    assert NOT_QUERIED.message
 
 
 def test_a_missing_right_is_named() -> None:
@@ -112,26 +112,26 @@ def test_a_missing_right_is_named() -> None:
     ("found", "expected"),
     [
         (
-            Blocked("sydney", adoptable=True),
+            NameConflict("sydney", adoptable=True),
             "Coder already has a proxy named sydney that this object did not register; delete it in Coder, rename this "
             'object, or take it over with the annotation coder.com/adopt: "true"',
         ),
         (
-            Blocked("sydney", adoptable=True, in_use=True),
+            NameConflict("sydney", adoptable=True, in_use=True),
             "Coder already has a proxy named sydney that this object did not register, and that is running; delete it "
             'in Coder, rename this object, or stop it and take it over with the annotation coder.com/adopt: "true"',
         ),
         (
-            Blocked("sydney"),
+            NameConflict("sydney"),
             "Coder already has a proxy named sydney that this object did not register; delete it in Coder or rename "
             "this object",
         ),
         (
-            Blocked("sydney", claimed=True),
+            NameConflict("sydney", claimed=True),
             "Coder already has a proxy named sydney that another CoderWorkspaceProxy claims; rename this object",
         ),
-        (Blocked("Primary"), "The name Primary is that of the Coder deployment itself; rename this object"),
+        (NameConflict("Primary"), "The name Primary is that of the Coder deployment itself; rename this object"),
     ],
 )
-def test_a_name_that_is_taken(found: Blocked, expected: str) -> None:
+def test_a_name_that_is_taken(found: NameConflict, expected: str) -> None:
     assert name_taken(found) == Outcome(REGISTERED, False, reasons.NAME_TAKEN, expected, stalled=True)

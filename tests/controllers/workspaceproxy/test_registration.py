@@ -11,22 +11,22 @@ from coder_k8s.api import CoderWorkspaceProxy
 from coder_k8s.coderd.types import ProxyStatus, WorkspaceProxy
 from coder_k8s.controllers.workspaceproxy.registration import (
     Adopt,
-    Begin,
-    Blocked,
     Change,
     Claims,
     Create,
     Forget,
     Keep,
-    Leave,
+    NameConflict,
     Recorded,
+    RecordIntent,
     Regenerate,
+    Retire,
     Step,
     Wanted,
-    filled,
     next_step,
     proxy_of,
     wanted_by,
+    with_defaults,
 )
 
 THEN = datetime(2026, 3, 1, tzinfo=UTC)
@@ -60,46 +60,50 @@ PRIMARY = proxy("deployment", "primary", "Default")
 OURS, OTHER = proxy(), proxy("b", "perth")
 WANTED = Wanted("sydney", "Sydney", "/1.png")
 ADOPTING = WANTED._replace(adopt=True)
-NOTHING, BEGUN, KNOWN = Recorded(), Recorded("sydney", since=THEN), Recorded("sydney", id="a")
-BLOCKED, CLAIMED = Blocked("sydney", adoptable=True), Blocked("sydney", claimed=True)
-ELSEWHERE = BEGUN._replace(here=False)
+NOTHING, PENDING, KNOWN = Recorded(), Recorded("sydney", since=THEN), Recorded("sydney", id="a")
+CONFLICT, CLAIMED = NameConflict("sydney", adoptable=True), NameConflict("sydney", claimed=True)
+ELSEWHERE = PENDING._replace(here=False)
 TIMELESS = WorkspaceProxy(id="a", name="sydney", display_name="Sydney", icon_url="/1.png", healthy=True)
 
 
 @pytest.mark.parametrize(
     ("recorded", "held", "stored", "step"),
     [
-        pytest.param(NOTHING, "", [OTHER], Begin(), id="Nothing"),
+        pytest.param(NOTHING, "", [OTHER], RecordIntent(), id="Nothing"),
         pytest.param(NOTHING, "a", [OURS], Adopt(OURS), id="Unrecorded: the status was lost"),
-        pytest.param(BEGUN, "a", [proxy(used=True)], Adopt(proxy(used=True)), id="Unrecorded: only the ID is missing"),
         pytest.param(
-            BEGUN._replace(name="old"),
+            PENDING, "a", [proxy(used=True)], Adopt(proxy(used=True)), id="Unrecorded: only the ID is missing"
+        ),
+        pytest.param(
+            PENDING._replace(name="old"),
             "a",
             [proxy(name="old", after=-9)],
             Adopt(proxy(name="old", after=-9)),
             id="Unrecorded: the spec has another name by now",
         ),
-        pytest.param(NOTHING, "b", [OTHER], Begin(), id="Nothing: the token of a proxy of another name proves nothing"),
-        pytest.param(NOTHING, "a", [proxy("b")], BLOCKED, id="Taken: our token is of a proxy that is gone"),
-        pytest.param(NOTHING, "", [OURS], BLOCKED, id="Taken"),
         pytest.param(
-            NOTHING, "", [proxy(name="Sydney")], Blocked("Sydney", adoptable=True), id="Taken in another case"
+            NOTHING, "b", [OTHER], RecordIntent(), id="Nothing: the token of a proxy of another name proves nothing"
         ),
-        pytest.param(NOTHING, "", [proxy("")], Begin(), id="Nothing: what has no ID is no proxy"),
-        pytest.param(BEGUN, "", [OTHER], Create(), id="Begun"),
-        pytest.param(BEGUN, "z", [OTHER], Create(), id="Begun, with the token of a proxy that is gone"),
-        pytest.param(BEGUN, "", [OURS], Adopt(OURS), id="Lost"),
-        pytest.param(BEGUN, "", [proxy(after=0)], Adopt(proxy(after=0)), id="Lost, created at that very moment"),
-        pytest.param(BEGUN, "", [proxy(after=-1)], Forget(), id="Foreign: created before the name was recorded"),
-        pytest.param(BEGUN, "", [proxy(after=59)], Adopt(proxy(after=59)), id="Lost, created by a slow coderd"),
-        pytest.param(BEGUN, "", [proxy(after=60)], Forget(), id="Foreign: created long after the name was recorded"),
-        pytest.param(BEGUN, "", [proxy(used=True)], Forget(), id="Foreign: somebody has its token"),
-        pytest.param(BEGUN, "", [TIMELESS], Forget(), id="Foreign: coderd does not say when it was created"),
-        pytest.param(Recorded("sydney"), "", [OURS], Forget(), id="Foreign: nobody noted when the name was recorded"),
-        pytest.param(BEGUN._replace(name="old"), "", [OTHER], Forget(), id="Renamed"),
-        pytest.param(BEGUN._replace(name="old"), "", [OURS], Forget(), id="Renamed, and the new name is taken"),
+        pytest.param(NOTHING, "a", [proxy("b")], CONFLICT, id="Taken: our token is of a proxy that is gone"),
+        pytest.param(NOTHING, "", [OURS], CONFLICT, id="Taken"),
         pytest.param(
-            BEGUN._replace(name="old"),
+            NOTHING, "", [proxy(name="Sydney")], NameConflict("Sydney", adoptable=True), id="Taken in another case"
+        ),
+        pytest.param(NOTHING, "", [proxy("")], RecordIntent(), id="Nothing: what has no ID is no proxy"),
+        pytest.param(PENDING, "", [OTHER], Create(), id="Pending"),
+        pytest.param(PENDING, "z", [OTHER], Create(), id="Pending, with the token of a proxy that is gone"),
+        pytest.param(PENDING, "", [OURS], Adopt(OURS), id="Lost"),
+        pytest.param(PENDING, "", [proxy(after=0)], Adopt(proxy(after=0)), id="Lost, created at that very moment"),
+        pytest.param(PENDING, "", [proxy(after=-1)], Forget(), id="Foreign: created before the name was recorded"),
+        pytest.param(PENDING, "", [proxy(after=59)], Adopt(proxy(after=59)), id="Lost, created by a slow coderd"),
+        pytest.param(PENDING, "", [proxy(after=60)], Forget(), id="Foreign: created long after the name was recorded"),
+        pytest.param(PENDING, "", [proxy(used=True)], Forget(), id="Foreign: somebody has its token"),
+        pytest.param(PENDING, "", [TIMELESS], Forget(), id="Foreign: coderd does not say when it was created"),
+        pytest.param(Recorded("sydney"), "", [OURS], Forget(), id="Foreign: nobody noted when the name was recorded"),
+        pytest.param(PENDING._replace(name="old"), "", [OTHER], Forget(), id="Renamed"),
+        pytest.param(PENDING._replace(name="old"), "", [OURS], Forget(), id="Renamed, and the new name is taken"),
+        pytest.param(
+            PENDING._replace(name="old"),
             "",
             [proxy(name="old"), proxy("b")],
             Adopt(proxy(name="old")),
@@ -112,15 +116,15 @@ TIMELESS = WorkspaceProxy(id="a", name="sydney", display_name="Sydney", icon_url
             KNOWN, "a", [proxy(display_name="S")], Change(proxy(display_name="S")), id="Drifted: display name"
         ),
         pytest.param(
-            KNOWN, "a", [proxy(name="old"), proxy("b")], Blocked("sydney"), id="Drifted, but the name is taken"
+            KNOWN, "a", [proxy(name="old"), proxy("b")], NameConflict("sydney"), id="Drifted, but the name is taken"
         ),
         pytest.param(KNOWN, "", [OURS], Regenerate(OURS), id="Emptied"),
         pytest.param(KNOWN, "b", [OURS, OTHER], Regenerate(OURS), id="Emptied: the token of another proxy"),
-        pytest.param(KNOWN, "a", [OTHER], Begin(), id="Deleted"),
-        pytest.param(KNOWN, "a", [proxy("b")], BLOCKED, id="Replaced"),
-        pytest.param(KNOWN._replace(here=False), "a", [OTHER], Leave(), id="Elsewhere"),
-        pytest.param(KNOWN._replace(here=False), "a", [proxy("b")], Leave(), id="Elsewhere, and taken here"),
-        pytest.param(ELSEWHERE, "", [OURS], Leave(), id="Elsewhere, and perhaps not made"),
+        pytest.param(KNOWN, "a", [OTHER], RecordIntent(), id="Deleted"),
+        pytest.param(KNOWN, "a", [proxy("b")], CONFLICT, id="Replaced"),
+        pytest.param(KNOWN._replace(here=False), "a", [OTHER], Retire(), id="Elsewhere"),
+        pytest.param(KNOWN._replace(here=False), "a", [proxy("b")], Retire(), id="Elsewhere, and taken here"),
+        pytest.param(ELSEWHERE, "", [OURS], Retire(), id="Elsewhere, and perhaps not made"),
         pytest.param(KNOWN._replace(here=False), "a", [OURS], Keep(OURS), id="the same coderd by another name"),
         pytest.param(Recorded(retiring=frozenset("a")), "", [OURS], Adopt(OURS), id="wanted again while it retires"),
     ],
@@ -134,7 +138,7 @@ def test_next_step(recorded: Recorded, held: str, stored: list[WorkspaceProxy], 
     [
         pytest.param(NOTHING, "", CLAIMED, id="Taken"),
         pytest.param(NOTHING, "a", CLAIMED, id="Unrecorded: a copy of its token"),
-        pytest.param(BEGUN, "", Forget(), id="Lost: it is the other one's"),
+        pytest.param(PENDING, "", Forget(), id="Lost: it is the other one's"),
         pytest.param(Recorded(retiring=frozenset("a")), "", CLAIMED, id="wanted again while it retires"),
         pytest.param(Recorded("sydney", id="z"), "", CLAIMED, id="Replaced"),
     ],
@@ -164,7 +168,7 @@ def test_a_proxy_is_taken_over_where_that_is_asked_for(recorded: Recorded) -> No
 @pytest.mark.parametrize("recorded", [NOTHING, Recorded("sydney", id="z")], ids=["Taken", "Replaced"])
 @pytest.mark.parametrize("wanted", [WANTED, ADOPTING], ids=["", "adopting"])
 def test_a_proxy_that_runs_is_not_taken_over(wanted: Wanted, recorded: Recorded) -> None:
-    blocked = Blocked("sydney", adoptable=True, in_use=True)
+    blocked = NameConflict("sydney", adoptable=True, in_use=True)
     assert next_step(wanted, recorded, "", [PRIMARY, proxy(running=True)], Claims()) == blocked
 
 
@@ -181,7 +185,7 @@ def test_what_the_spec_leaves_out_is_for_people_in_coder_to_choose() -> None:
 @pytest.mark.parametrize("name", ["primary", "Primary"])
 def test_an_object_cannot_take_the_name_of_coder_itself(name: str, adopt: bool) -> None:
     recorded = Recorded(name, since=THEN)
-    assert next_step(Wanted(name, adopt=adopt), NOTHING, "", [PRIMARY], Claims()) == Blocked("primary")
+    assert next_step(Wanted(name, adopt=adopt), NOTHING, "", [PRIMARY], Claims()) == NameConflict("primary")
     assert next_step(Wanted(name, adopt=adopt), recorded, "deployment", [PRIMARY], Claims()) == Forget()
 
 
@@ -227,7 +231,7 @@ def test_any_state_comes_to_rest_and_takes_nothing_from_others(
             mine.add(each.id)
     steps = []
     wanted = WANTED._replace(adopt=adopt)
-    while not isinstance(step := next_step(wanted, recorded, held, stored, claims), Keep | Blocked):
+    while not isinstance(step := next_step(wanted, recorded, held, stored, claims), Keep | NameConflict):
         steps.append(type(step))
         assert len(steps) < 8, "it does not come to rest"
         match step:
@@ -238,16 +242,16 @@ def test_any_state_comes_to_rest_and_takes_nothing_from_others(
                     stored = [proxy(found.id) if each.id == found.id else each for each in stored]
                 elif isinstance(step, Regenerate):
                     held = found.id
-            case Leave() | Forget():
+            case Retire() | Forget():
                 recorded = Recorded()
-            case Begin():
-                recorded = BEGUN
+            case RecordIntent():
+                recorded = PENDING
             case Create():
                 assert not any(each.name.lower() == "sydney" for each in stored)
                 stored, held, mine = [*stored, proxy("new")], "new", {"new"}
                 recorded = Recorded("sydney", id="new")
     assert steps.count(Regenerate) <= 1
-    assert isinstance(step, Blocked) or step.proxy.id == held == recorded.id
+    assert isinstance(step, NameConflict) or step.proxy.id == held == recorded.id
 
 
 @given(RECORDED, IDS, STORED, CLAIMS)
@@ -280,5 +284,5 @@ def test_what_the_spec_asks_for(bootstrap: dict[str, str] | None, expected: Want
 
 
 def test_what_the_spec_leaves_out_stays() -> None:
-    assert filled(Wanted("sydney"), OURS) == WANTED
-    assert filled(Wanted("sydney", "Down under", "/2.png"), OURS) == Wanted("sydney", "Down under", "/2.png")
+    assert with_defaults(Wanted("sydney"), OURS) == WANTED
+    assert with_defaults(Wanted("sydney", "Down under", "/2.png"), OURS) == Wanted("sydney", "Down under", "/2.png")

@@ -6,7 +6,7 @@ from coder_k8s.kube.objects import Key
 
 
 class ProxyMetrics:
-    """Series by workspace proxy, gone when it is."""
+    """Series per workspace proxy, removed when it is deleted."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         names = ["namespace", "name"]
@@ -20,14 +20,14 @@ class ProxyMetrics:
             registry=registry,
         )
 
-    def show(self, key: Key, healthy: bool) -> None:
+    def set_health(self, key: Key, healthy: bool) -> None:
         self._healthy.labels(*key).set(healthy)
 
-    def hide(self, key: Key) -> None:
-        """Remove the health of a proxy that wants no pods: it is neither healthy nor in need of attention."""
+    def remove_health(self, key: Key) -> None:
+        """Remove the health of a proxy that is scaled to zero: it is neither healthy nor unhealthy."""
         self._healthy.remove_by_labels({"namespace": key.namespace, "name": key.name})
 
-    def issued(self, key: Key, cause: str) -> None:
+    def count_token(self, key: Key, cause: str) -> None:
         self._tokens.labels(*key, cause).inc()
 
     def forget(self, key: Key) -> None:

@@ -1,4 +1,4 @@
-"""What a CoderWorkspaceProxy is made of."""
+"""Builds the children of a CoderWorkspaceProxy."""
 
 from coder_k8s.api import WORKSPACE_PROXY, CoderControlPlane, CoderWorkspaceProxy
 from coder_k8s.api.shared import DEFAULT_IMAGE, SecretKey
@@ -29,19 +29,19 @@ def deployment_name(proxy: CoderWorkspaceProxy) -> str:
 
 
 def secret_name(proxy: CoderWorkspaceProxy) -> str:
-    """Where the token of a proxy that the operator registers is kept."""
+    """The Secret with the token of a proxy that the operator registers."""
     chosen = proxy.spec.bootstrap.generated_token_secret_name if proxy.spec.bootstrap else ""
     return chosen or derived(proxy.metadata.name, suffix="-proxy-token", limit=NAME_LIMIT)
 
 
 def token_reference(proxy: CoderWorkspaceProxy) -> SecretKey:
-    """Where the pods find their token."""
+    """The Secret and key with the token for the pods."""
     given = proxy.spec.proxy_session_token_secret_ref
     return SecretKey(name=given.name, key=given.key) if given else SecretKey(name=secret_name(proxy), key=TOKEN)
 
 
 def primary_url(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None) -> str:
-    """Where the pods find Coder; empty when only a control plane that is not there could tell."""
+    """The URL of Coder for the pods; empty if the control plane does not exist."""
     if proxy.spec.primary_access_url:
         return proxy.spec.primary_access_url
     if proxy.spec.bootstrap is not None:
@@ -69,21 +69,21 @@ def service(proxy: CoderWorkspaceProxy) -> Manifest:
 
 
 def checksum_of(live: Unstructured) -> str:
-    """By which token the pods of a Deployment are known to run."""
+    """The checksum of the token that the pods of a Deployment use."""
     template = live.manifest["spec"]["template"]
     annotations: dict[str, str] = template.get("metadata", {}).get("annotations", {})
     return annotations.get(CHECKSUM, "")
 
 
 def image_of(proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, live: Unstructured | None) -> str:
-    """The image to run; empty while the control plane does not say."""
+    """The image to run; empty until the control plane reports one."""
     if plane is None:
         return proxy.spec.image or DEFAULT_IMAGE
     return followed_image(proxy.spec.image, plane, live, CONTAINER)
 
 
 def deployment(proxy: CoderWorkspaceProxy, url: str, image: str, checksum: str) -> Manifest:
-    """The pods; `url` is where they find Coder."""
+    """The Deployment; `url` is the URL of Coder."""
     own = labels(NAME, proxy)
     template: Manifest = {"metadata": {"labels": own}, "spec": _pod(proxy, url, image)}
     if checksum:
@@ -114,7 +114,7 @@ def _container(proxy: CoderWorkspaceProxy, url: str, image: str) -> Manifest:
         "name": CONTAINER,
         "image": image,
         "imagePullPolicy": pull_policy(image),
-        # The image's own entrypoint is the server of a whole deployment.
+        # The entrypoint of the image starts coderd.
         "command": ["/opt/coder"],
         "args": ["wsproxy", "server", f"--http-address=0.0.0.0:{PORT}", *derp_only, *spec.extra_args],
         "env": dedupe_by_name(env),

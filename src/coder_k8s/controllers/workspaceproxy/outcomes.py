@@ -1,4 +1,4 @@
-"""The conditions that answers of coderd about a workspace proxy become."""
+"""Maps responses of coderd about a workspace proxy to conditions."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from coder_k8s.controllers.explanations import Explanation, Explanations
 from coder_k8s.controllers.labels import ADOPT
 from coder_k8s.controllers.report import Outcome
 
-from .registration import PRIMARY, Blocked
+from .registration import PRIMARY, NameConflict
 
 REGISTERED = WorkspaceProxyCondition.REGISTERED
 HEALTHY = WorkspaceProxyCondition.PROXY_HEALTHY
@@ -25,7 +25,7 @@ EXPLAINED = {
 
 
 class Answer(NamedTuple):
-    """Both conditions that follow from one answer of coderd."""
+    """Both conditions from one response of coderd."""
 
     registered: Outcome
     healthy: Outcome
@@ -35,7 +35,7 @@ NOT_MANAGED = Answer(
     Outcome(REGISTERED, None, reasons.NOT_MANAGED, "The token comes from proxySessionTokenSecretRef", satisfied=True),
     Outcome(HEALTHY, None, reasons.NOT_MANAGED, "The token comes from proxySessionTokenSecretRef", satisfied=True),
 )
-NOT_ASKED = Outcome(HEALTHY, None, reasons.UNKNOWN, "Coder could not be asked")
+NOT_QUERIED = Outcome(HEALTHY, None, reasons.UNKNOWN, "Coder could not be asked")
 
 ERRORS: Explanations = {
     errors.NotLicensed: Explanation(Outcome(REGISTERED, False, reasons.NOT_ENTITLED, stalled=True), Recheck.STEADY),
@@ -67,10 +67,10 @@ GIVEN_CREDENTIALS_ERRORS: Explanations = {
 
 
 def health(found: WorkspaceProxy, replicas: int, token: str) -> Outcome:
-    """How coderd reports a proxy, without the token."""
+    """The health of a proxy as coderd reports it, without the token."""
     seen = found.status.report
     parts = [*(seen.errors or []), *(f"warning: {each}" for each in seen.warnings or [])]
-    words = sanitize("; ".join(parts), (token, token.partition(":")[2]))
+    details = sanitize("; ".join(parts), (token, token.partition(":")[2]))
     if replicas == 0:
         return Outcome(HEALTHY, False, reasons.SCALED_TO_ZERO, "Scaled to zero", satisfied=True)
     if found.status.status == "ok":
@@ -79,15 +79,15 @@ def health(found: WorkspaceProxy, replicas: int, token: str) -> Outcome:
             if found.version
             else "Coder reaches the proxy"
         )
-        return Outcome(HEALTHY, True, reasons.HEALTHY, f"{reached}; {words}" if words else reached)
+        return Outcome(HEALTHY, True, reasons.HEALTHY, f"{reached}; {details}" if details else reached)
     reason = STATES.get(found.status.status)
     if reason is None:
-        return Outcome(HEALTHY, None, reasons.UNKNOWN, words or "coderd does not say how the proxy is")
-    return Outcome(HEALTHY, False, reason, f"{EXPLAINED[reason]}: {words}" if words else EXPLAINED[reason])
+        return Outcome(HEALTHY, None, reasons.UNKNOWN, details or "coderd does not say how the proxy is")
+    return Outcome(HEALTHY, False, reason, f"{EXPLAINED[reason]}: {details}" if details else EXPLAINED[reason])
 
 
-def interval(healthy: Outcome) -> float:
-    """Seconds until coderd is asked again; it checks its proxies once a minute itself."""
+def recheck_interval(healthy: Outcome) -> float:
+    """Seconds until the next request to coderd, which checks its proxies once a minute."""
     return 60.0 if healthy.status or healthy.satisfied else 10.0
 
 
@@ -95,8 +95,8 @@ def registered_as(found: WorkspaceProxy, url: str) -> Outcome:
     return Outcome(REGISTERED, True, reasons.REGISTERED, f"Registered under the name {sanitize(found.name)} at {url}")
 
 
-def name_taken(found: Blocked) -> Outcome:
-    """What to do about a proxy of the wanted name that is not this object's."""
+def name_taken(found: NameConflict) -> Outcome:
+    """Explain how to resolve a conflict over the name."""
     if found.name.lower() == PRIMARY:
         message = f"The name {found.name} is that of the Coder deployment itself; rename this object"
     elif found.claimed:

@@ -19,7 +19,7 @@ from coder_k8s.kube.objects import Key, Unstructured
 
 from . import objects
 from .metrics import ProxyMetrics
-from .outcomes import NOT_ASKED, NOT_MANAGED, REGISTERED
+from .outcomes import NOT_MANAGED, NOT_QUERIED, REGISTERED
 from .records import is_for_wanted_coderd, recorded
 from .registrar import Registrar
 from .resolver import TargetResolver
@@ -55,7 +55,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         plane = self._resolver.plane(proxy)
         given = proxy.spec.proxy_session_token_secret_ref
         if given is not None:
-            proxy, token = await self._take(proxy, given, report)
+            proxy, token = await self._use_given_token(proxy, given, report)
         else:
             proxy, token = await self._register(proxy, plane, report)
         # Pods wait for a Secret that the user provides. Without any other input they are not started.
@@ -69,11 +69,11 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
     def needs(self, finalizer: str, proxy: CoderWorkspaceProxy) -> bool:  # noqa: ARG002
         return recorded(proxy) is not None or bool(proxy.status.retiring_proxies)
 
-    async def _take(
+    async def _use_given_token(
         self, proxy: CoderWorkspaceProxy, given: TokenSecret, report: StatusReport[WorkspaceProxyStatus]
     ) -> tuple[CoderWorkspaceProxy, str]:
         """Use the token that the user provides; a proxy that the operator registered before retires."""
-        proxy = await self._registrar.leave(proxy)
+        proxy = await self._registrar.retire(proxy)
         self._metrics.forget(proxy.key)
         for outcome in NOT_MANAGED:
             report.add_outcome(outcome)
@@ -99,7 +99,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         if target is not None:
             proxy = await self._registrar.ensure(proxy, target, report)
         else:
-            report.add_outcome(NOT_ASKED)
+            report.add_outcome(NOT_QUERIED)
         token = await self._tokens.stored(proxy)
         if not token or not is_for_wanted_coderd(proxy, token):
             # Pods with a token of another coderd keep running until there is a token of this one.
@@ -122,7 +122,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         known = await self._children.fetch(DEPLOYMENT, key, expected=bool(proxy.status.observed_generation))
         live = controlled_by(proxy, known)
         checksum = fnv1a32(token.encode()) if token else proxy.status.token_checksum
-        shown = checksum if _shows(live, proxy.status.token_checksum, checksum) else ""
+        annotation = checksum if _sets_checksum(live, proxy.status.token_checksum, checksum) else ""
         await as_condition(self._children.apply(SERVICE, proxy, objects.service(proxy)), report)
         if not (image := objects.image_of(proxy, plane, live)):
             waiting = f"Waiting for CoderControlPlane {plane.metadata.name if plane else ''} to report status.image"
@@ -130,7 +130,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
                 DEPLOYMENT_READY, False, reasons.IMAGE_PENDING, f"{waiting}, which it does after its first rollout"
             )
             return None
-        wanted = objects.deployment(proxy, url, image, shown)
+        wanted = objects.deployment(proxy, url, image, annotation)
         applied = await as_condition(self._children.apply(DEPLOYMENT, proxy, wanted), report)
         if applied is not None:
             report.status.token_checksum = checksum
@@ -166,9 +166,9 @@ def _holds(where: SecretKey) -> str:
     return f"Secret {where.name} holds the token of the proxy under key {where.key}"
 
 
-def _shows(live: Unstructured | None, recorded: str, checksum: str) -> bool:
-    """Whether the pod template has the checksum of the token, so that a new token rolls the pods.
+def _sets_checksum(live: Unstructured | None, recorded: str, checksum: str) -> bool:
+    """Whether to set the checksum of the token in the pod template, so that a new token restarts the pods.
 
-    Pods of a Deployment that we took over do not, and restart for nothing less than a change of the token.
+    An adopted Deployment gets it only when the token changes, so that adoption restarts no pods.
     """
     return live is None or bool(objects.checksum_of(live)) or recorded not in ("", checksum)

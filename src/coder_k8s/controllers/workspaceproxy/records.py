@@ -1,4 +1,4 @@
-"""What the status of an object says about the proxies that it registered, and where."""
+"""The records of registered proxies in the status of an object."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ class RecordedTarget(NamedTuple):
 
 
 def restore(status: WorkspaceProxyStatus, before: WorkspaceProxyStatus) -> None:
-    """Give the draft of a status the record of a proxy that another status has."""
+    """Copy the record of a proxy from another status to a draft."""
     status.registered = before.registered
     status.proxy_id, status.proxy_name = before.proxy_id, before.proxy_name
     status.registration_started = before.registration_started
@@ -43,7 +43,7 @@ def recorded_in(proxy: CoderWorkspaceProxy, target: CoderdTarget) -> Recorded:
 
 
 def recorded(proxy: CoderWorkspaceProxy) -> RetiringProxy | None:
-    """The proxy that the status says exists, or may exist; where the status names no coderd, at that of the spec."""
+    """The proxy that exists, or may exist, by the status; at the coderd of the spec if the status has none."""
     status = proxy.status
     if not (status.registered or status.proxy_name or status.proxy_id):
         return None
@@ -63,7 +63,7 @@ def recorded(proxy: CoderWorkspaceProxy) -> RetiringProxy | None:
 def is_for_wanted_coderd(proxy: CoderWorkspaceProxy, token: str) -> bool:
     """Whether a token belongs to the coderd that the spec names, or to none that is recorded.
 
-    A token goes only to the coderd that it belongs to: with that of another one, pods would show it to this one.
+    A token of another coderd must not be used, because pods would send it to this one.
 
         records of the proxy of the token    the token is for the coderd of the spec
         -----------------------------------  ---------------------------------------

@@ -20,38 +20,38 @@ from coder_k8s.kube.finalizers import FinalizerRefused
 from coder_k8s.kube.objects import Key
 
 from . import registration
-from .claims import claims_beside
+from .claims import claims_of_others
 from .metrics import ProxyMetrics
 from .outcomes import (
     ERRORS,
     GIVEN_CREDENTIALS_ERRORS,
     HEALTHY,
-    NOT_ASKED,
+    NOT_QUERIED,
     REGISTERED,
     Answer,
     health,
-    interval,
     name_taken,
+    recheck_interval,
     registered_as,
 )
 from .records import clear, recorded, recorded_in, restore
-from .registration import ICON, Blocked, Wanted, filled, proxy_of, wanted_by
+from .registration import ICON, NameConflict, Wanted, proxy_of, wanted_by, with_defaults
 from .resolver import CoderdTarget
 from .tokens import SecretRefused, Tokens
 
 STEPS = 8
-"""More than any state needs to come to rest."""
+"""More steps than any state needs."""
 
 
 class NameTaken(Exception):
-    """coderd has a proxy of the wanted name that is not this object's."""
+    """coderd has a proxy of the wanted name that does not belong to this object."""
 
-    def __init__(self, found: Blocked) -> None:
+    def __init__(self, found: NameConflict) -> None:
         super().__init__(found.name)
         self.found = found
 
 
-LOST = {
+UNHEALTHY_EVENTS = {
     reasons.UNHEALTHY: events.PROXY_UNHEALTHY,
     reasons.UNREACHABLE: events.PROXY_UNREACHABLE,
     reasons.UNREGISTERED: events.PROXY_UNREGISTERED,
@@ -74,18 +74,18 @@ class Registrar:
         self._answers.forget(key)
 
     async def ensure(self, proxy: CoderWorkspaceProxy, target: CoderdTarget, report: Report) -> CoderWorkspaceProxy:
-        """The object with what was recorded; reports `Registered` and `ProxyHealthy`."""
-        answer = self._answers.get(proxy.key, await self._about(proxy, target))
+        """Register the proxy, and report `Registered` and `ProxyHealthy`; returns the object as recorded."""
+        answer = self._answers.get(proxy.key, await self._version(proxy, target))
         if answer is None:
-            proxy, answer = await self._ask(proxy, target)
-            self._announce(proxy, answer.healthy)
+            proxy, answer = await self._query(proxy, target)
+            self._record_event(proxy, answer.healthy)
         report.add_outcome(answer.registered)
         report.add_outcome(answer.healthy)
         report.requeue_after(self._answers.left(proxy.key))
         return proxy
 
-    async def leave(self, proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
-        """Let the recorded proxy retire, if there is one."""
+    async def retire(self, proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
+        """Retire the recorded proxy, if there is one."""
         if (made := recorded(proxy)) is None:
             return proxy
         status = draft(proxy.status)
@@ -93,11 +93,11 @@ class Registrar:
         status.retiring_proxies = [*status.retiring_proxies, made]
         return await self._status.record(proxy, status)
 
-    async def _about(self, proxy: CoderWorkspaceProxy, target: CoderdTarget) -> tuple[object, ...]:
+    async def _version(self, proxy: CoderWorkspaceProxy, target: CoderdTarget) -> tuple[object, ...]:
         held = proxy_of(await self._tokens.stored(proxy))
         return target.coderd.identity, target.license, proxy.metadata.generation, adopts(proxy), held
 
-    async def _ask(self, proxy: CoderWorkspaceProxy, target: CoderdTarget) -> tuple[CoderWorkspaceProxy, Answer]:
+    async def _query(self, proxy: CoderWorkspaceProxy, target: CoderdTarget) -> tuple[CoderWorkspaceProxy, Answer]:
         try:
             proxy, found = await self._take_steps(proxy, target)
         except coderd_errors.CoderdError as error:
@@ -113,43 +113,45 @@ class Registrar:
             return await self._failed(proxy, target, Explanation(name_taken(error.found)))
         healthy = health(found, proxy.spec.replicas, await self._tokens.stored(proxy))
         if proxy.spec.replicas:
-            self._metrics.show(proxy.key, healthy.status is True)
+            self._metrics.set_health(proxy.key, healthy.status is True)
         else:
-            self._metrics.hide(proxy.key)
+            self._metrics.remove_health(proxy.key)
         answer = Answer(registered_as(found, target.url), healthy)
-        return proxy, self._answers.keep(proxy.key, await self._about(proxy, target), answer, interval(healthy))
+        return proxy, self._answers.keep(
+            proxy.key, await self._version(proxy, target), answer, recheck_interval(healthy)
+        )
 
     async def _failed(
         self, proxy: CoderWorkspaceProxy, target: CoderdTarget, explanation: Explanation
     ) -> tuple[CoderWorkspaceProxy, Answer]:
-        proxy = self._proxies.get(proxy.key) or proxy  # with what was recorded on the way
-        answer = Answer(explanation.outcome, NOT_ASKED)
-        return proxy, self._answers.fail(proxy.key, await self._about(proxy, target), answer, explanation.recheck)
+        proxy = self._proxies.get(proxy.key) or proxy  # as last recorded
+        answer = Answer(explanation.outcome, NOT_QUERIED)
+        return proxy, self._answers.fail(proxy.key, await self._version(proxy, target), answer, explanation.recheck)
 
     async def _take_steps(
         self, proxy: CoderWorkspaceProxy, target: CoderdTarget
     ) -> tuple[CoderWorkspaceProxy, WorkspaceProxy]:
-        """Take one step after the other until there is none left."""
+        """Take steps until none is left."""
         wanted = wanted_by(proxy, adopt=adopts(proxy))
         before = WorkspaceProxyStatus()
         stored = await target.coderd.workspace_proxies()
         for _ in range(STEPS):
             held = proxy_of(await self._tokens.stored(proxy))
-            claims = claims_beside(proxy, self._proxies)
+            claims = claims_of_others(proxy, self._proxies)
             step = registration.next_step(wanted, recorded_in(proxy, target), held, stored, claims)
             match step:
                 case registration.Keep(found):
                     return await self._keep(proxy, target, found), found
-                case registration.Blocked():
+                case registration.NameConflict():
                     raise NameTaken(step)
-                case registration.Begin():
+                case registration.RecordIntent():
                     before = proxy.status
-                    proxy = await self._begin(proxy, target, wanted.name, clock_of(stored))
-                case registration.Leave() | registration.Forget() | registration.Adopt():
+                    proxy = await self._record_intent(proxy, target, wanted.name, clock_of(stored))
+                case registration.Retire() | registration.Forget() | registration.Adopt():
                     proxy = await self._record(proxy, target, step)
                 case registration.Create():
-                    # The list shows that the name is free, so nothing that was requested earlier was registered.
-                    proxy = await self._begin(proxy, target, wanted.name, clock_of(stored))
+                    # The name is free, so no earlier request registered the proxy.
+                    proxy = await self._record_intent(proxy, target, wanted.name, clock_of(stored))
                     proxy = await self._create(proxy, target, before)
                     stored = await target.coderd.workspace_proxies()
                 case registration.Regenerate(found) | registration.Change(found):
@@ -161,7 +163,7 @@ class Registrar:
     async def _keep(
         self, proxy: CoderWorkspaceProxy, target: CoderdTarget, found: WorkspaceProxy
     ) -> CoderWorkspaceProxy:
-        """Record that this proxy is ours, which takes no write when the status says so already."""
+        """Record the proxy of this object; no write if the status has it."""
         status = draft(proxy.status)
         status.registered, status.proxy_id, status.proxy_name = True, found.id, found.name
         status.registration_started = None
@@ -173,12 +175,12 @@ class Registrar:
         self,
         proxy: CoderWorkspaceProxy,
         target: CoderdTarget,
-        step: registration.Leave | registration.Forget | registration.Adopt,
+        step: registration.Retire | registration.Forget | registration.Adopt,
     ) -> CoderWorkspaceProxy:
         """Take a step that changes only the status."""
         match step:
-            case registration.Leave():
-                return await self.leave(proxy)
+            case registration.Retire():
+                return await self.retire(proxy)
             case registration.Forget():
                 return await self._restore(proxy, WorkspaceProxyStatus())
             case registration.Adopt(found, requested):
@@ -188,13 +190,12 @@ class Registrar:
                     self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_ADOPTED, note)
                 return proxy
 
-    async def _begin(
+    async def _record_intent(
         self, proxy: CoderWorkspaceProxy, target: CoderdTarget, name: str, started: datetime | None
     ) -> CoderWorkspaceProxy:
-        """Record what is about to be registered, if there is a Secret for its token; the finalizer is there first.
+        """Add the finalizer and record the name to register, if there is a Secret for the token.
 
-        Without a Secret nothing is requested, and a record of what was not requested would explain the proxy of
-        another user.
+        Without a Secret nothing is requested; a record without a request would match the proxy of another user.
         """
         try:
             await self._tokens.reserve(proxy)
@@ -209,7 +210,7 @@ class Registrar:
         return await self._status.record(await self._finalizers.add(proxy, PROXY_FINALIZER), status)
 
     async def _restore(self, proxy: CoderWorkspaceProxy, before: WorkspaceProxyStatus) -> CoderWorkspaceProxy:
-        """Record what was recorded before."""
+        """Restore an earlier record."""
         status = draft(proxy.status)
         restore(status, before)
         return await self._status.record(proxy, status)
@@ -217,10 +218,7 @@ class Registrar:
     async def _create(
         self, proxy: CoderWorkspaceProxy, target: CoderdTarget, before: WorkspaceProxyStatus
     ) -> CoderWorkspaceProxy:
-        """Register. `before` is what was recorded before the name was.
-
-        A refusal that arrives is certain: what was recorded before is true again.
-        """
+        """Register the proxy. If coderd rejects that, restore `before`, the status before the name was recorded."""
         wanted = wanted_by(proxy)
         try:
             made = await target.coderd.create_workspace_proxy(
@@ -232,49 +230,49 @@ class Registrar:
                 if before.proxy_id:
                     hidden = f"workspace proxy {wanted.name} exists, but is not listed for this user"
                     raise coderd_errors.Forbidden(hidden) from None
-                raise NameTaken(Blocked(wanted.name)) from None  # not listed, but taken: asking again does not help
+                raise NameTaken(NameConflict(wanted.name)) from None  # not listed, but taken: a retry does not help
             return proxy
         except coderd_errors.CoderdError as error:
-            if _is_certain(error):
+            if _is_rejection(error):
                 await self._restore(proxy, before)
             raise
         await self._tokens.store(proxy, made.proxy_token)
-        self._metrics.issued(proxy.key, "Registered")
+        self._metrics.count_token(proxy.key, "Registered")
         note = f"workspace proxy {wanted.name} is registered at {target.url}"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_REGISTERED, note)
         return await self._keep(proxy, target, made.proxy)
 
     async def _regenerate(self, proxy: CoderWorkspaceProxy, target: CoderdTarget, found: WorkspaceProxy) -> None:
-        """Make a new token, and change nothing else."""
+        """Regenerate the token, and change nothing else."""
         await self._tokens.confirm(proxy)
         if proxy_of(await self._tokens.stored(proxy)) == found.id:
-            return  # it has come back since we decided
+            return  # the Secret was restored since the decision
         await self._tokens.reserve(proxy)
-        as_it_is = Wanted(found.name, found.display_name, found.icon_url)
-        made = await _update(target, found, as_it_is, regenerate_token=True)
+        current = Wanted(found.name, found.display_name, found.icon_url)
+        made = await _update(target, found, current, regenerate_token=True)
         await self._tokens.store(proxy, made.proxy_token)
-        self._metrics.issued(proxy.key, "Regenerated")
+        self._metrics.count_token(proxy.key, "Regenerated")
         note = f"the Secret had no token of workspace proxy {found.name}: it has a new one"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_TOKEN_REGENERATED, note)
 
     async def _change(self, proxy: CoderWorkspaceProxy, target: CoderdTarget, found: WorkspaceProxy) -> None:
-        wanted = filled(wanted_by(proxy), found)
+        wanted = with_defaults(wanted_by(proxy), found)
         await _update(target, found, wanted)
         note = f"workspace proxy {wanted.name} has the name, display name and icon of the spec"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_UPDATED, note)
 
-    def _announce(self, proxy: CoderWorkspaceProxy, healthy: Outcome) -> None:
-        """Say it once when coderd has lost a proxy that it saw as healthy."""
+    def _record_event(self, proxy: CoderWorkspaceProxy, healthy: Outcome) -> None:
+        """Record an event when a healthy proxy becomes unhealthy."""
         before = find(proxy.status.conditions, HEALTHY)
         lost = healthy.status is False and not healthy.satisfied
         if lost and before is not None and before.status == "True":
-            self._recorder.record(WORKSPACE_PROXY, proxy, LOST[healthy.reason], healthy.message)
+            self._recorder.record(WORKSPACE_PROXY, proxy, UNHEALTHY_EVENTS[healthy.reason], healthy.message)
 
 
 async def _update(
     target: CoderdTarget, found: WorkspaceProxy, wanted: Wanted, *, regenerate_token: bool = False
 ) -> ProxyRegistration:
-    """Change a proxy that the list shows; coderd answers 404 to a user who may see it and not change it."""
+    """Update a listed proxy; coderd returns 404 to a user who may see it but not change it."""
     name, icon = wanted.display_name or wanted.name, wanted.icon or ICON
     try:
         return await target.coderd.update_workspace_proxy(
@@ -285,11 +283,11 @@ async def _update(
 
 
 def clock_of(stored: Sequence[WorkspaceProxy]) -> datetime | None:
-    """The time by coderd's clock: in each list, coderd itself was created just then."""
+    """The time by coderd's clock: coderd lists itself as created at the time of the response."""
     primary = registration.find_named(stored, registration.PRIMARY)
     return primary.created_at if primary is not None else None
 
 
-def _is_certain(error: coderd_errors.CoderdError) -> bool:
-    """Whether coderd surely did not do what it was asked to."""
+def _is_rejection(error: coderd_errors.CoderdError) -> bool:
+    """Whether an error proves that coderd did not execute the request."""
     return isinstance(error, coderd_errors.RateLimited) or not isinstance(error, coderd_errors.Unavailable)

@@ -16,7 +16,7 @@ from .outcomes import REGISTERED
 
 
 class NoCredentials(Exception):
-    """There are no credentials for a coderd any more."""
+    """There are no longer credentials for a coderd."""
 
 
 class CoderdTarget(NamedTuple):
@@ -97,7 +97,7 @@ class TargetResolver(CoderdResolver):
                 raise coderd_errors.Unavailable("there is no operator access")
             return coderd
         where = made.credentials_secret_ref
-        if where is None or _serves_another(proxy, made):
+        if where is None or _used_for_another(proxy, made):
             raise NoCredentials("the credentials for that deployment are gone")
         coderd = await self.with_given_token(made.coder_url, Key(namespace, where.name), where.key)
         if coderd is None:
@@ -105,8 +105,8 @@ class TargetResolver(CoderdResolver):
         return coderd
 
 
-def _serves_another(proxy: CoderWorkspaceProxy, made: RetiringProxy) -> bool:
-    """Whether the Secret that a proxy was registered with is now meant for another deployment."""
+def _used_for_another(proxy: CoderWorkspaceProxy, made: RetiringProxy) -> bool:
+    """Whether the spec uses the Secret of a registration for another deployment now."""
     now = proxy.spec.bootstrap
     if now is None or made.credentials_secret_ref is None:
         return False

@@ -1,4 +1,4 @@
-"""Deregisters proxies that the operator registered, at the coderd where it did."""
+"""Deregisters proxies at the coderd where the operator registered them."""
 
 from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy, events
 from coder_k8s.api.workspaceproxy import RetiringProxy
@@ -7,7 +7,7 @@ from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.report import Report
 
-from .claims import claims_beside
+from .claims import claims_of_others
 from .records import recorded
 from .registration import Recorded, find_named, proxy_of
 from .resolver import NoCredentials, TargetResolver
@@ -16,7 +16,7 @@ RETRY = 30.0
 
 
 class Retirement:
-    """Waits until no pod runs with the token of a proxy; an object that goes waits for coderd, but not for ever."""
+    """Deregisters a proxy when no pod uses its token; the deletion of an object waits for coderd for a limited time."""
 
     def __init__(self, context: Context[CoderWorkspaceProxy], resolver: TargetResolver) -> None:
         self._client = context.client
@@ -26,57 +26,57 @@ class Retirement:
         self._cleanup = context.cleanup
 
     async def proceed(self, proxy: CoderWorkspaceProxy, token: str, report: Report) -> list[RetiringProxy]:
-        """The proxies that still have to wait, now that all pods run with this token."""
+        """Deregister retiring proxies, now that all pods use this token; returns those that have to wait."""
         left = []
         for made in proxy.status.retiring_proxies:
             if made.proxy_id and made.proxy_id == proxy_of(token):
-                left.append(made)  # the pods use it still, whoever wrote its token down for them
+                left.append(made)  # the pods still use it
                 continue
-            await self._client.confirm(WORKSPACE_PROXY, proxy.key, proxy)  # what retired may be in use again
+            await self._client.confirm(WORKSPACE_PROXY, proxy.key, proxy)  # a retired proxy may be in use again
             try:
                 await self._deregister(proxy, made)
             except coderd_errors.CoderdError as error:
-                self._failed(proxy, made, error)
+                self._report_failed(proxy, made, error)
                 left.append(made)
                 report.requeue_after(RETRY)
         return left
 
     async def clean_up(self, proxy: CoderWorkspaceProxy, token: str) -> bool:
-        """Deregister all proxies of an object that goes; whether that is settled, one way or the other."""
+        """Deregister all proxies of a deleted object; whether that is done. Leaked proxies are reported."""
         current = recorded(proxy)
-        settled = True
+        done = True
         for made in [*([current] if current else []), *proxy.status.retiring_proxies]:
             try:
                 await self._deregister(proxy, made, proxy_of(token))
             except coderd_errors.CoderdError as error:
                 if await self._cleanup.may_wait(proxy):
-                    self._failed(proxy, made, error)
-                    settled = False
+                    self._report_failed(proxy, made, error)
+                    done = False
                 else:
-                    self._leaked(proxy, made, str(error))
-        return settled
+                    self._report_leaked(proxy, made, str(error))
+        return done
 
     async def _deregister(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, held: str = "") -> None:
         try:
             coderd = await self._resolver.of(proxy, made)
             deleted = await self._delete(coderd, proxy, made, held)
         except (NoCredentials, coderd_errors.NotSupported) as reason:
-            self._leaked(proxy, made, str(reason))
+            self._report_leaked(proxy, made, str(reason))
             return
         if deleted:
             note = f"workspace proxy {made.proxy_name} is deregistered at {made.coder_url}"
             self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_DEREGISTERED, note)
 
     async def _delete(self, coderd: Coderd, proxy: CoderWorkspaceProxy, made: RetiringProxy, held: str) -> bool:
-        """Whether the proxy was deleted now; it may be gone already, or belong to somebody else."""
-        claims = claims_beside(proxy, self._proxies)
+        """Whether the proxy was deleted now; it may be deleted already, or belong to another owner."""
+        claims = claims_of_others(proxy, self._proxies)
         proxy_id = made.proxy_id
         if not proxy_id:
             found = find_named(await coderd.workspace_proxies(), made.proxy_name)
             if found is None or not claims.allow(found):
                 return False
             if found.id != held and not Recorded(made.proxy_name, since=made.registration_started).accounts_for(found):
-                self._leaked(proxy, made, "it is not certain that this object registered it")
+                self._report_leaked(proxy, made, "it is not certain that this object registered it")
                 return False
             proxy_id = found.id
         if proxy_id in claims.ids:
@@ -84,17 +84,17 @@ class Retirement:
         try:
             await coderd.delete_workspace_proxy(proxy_id)
         except coderd_errors.NotFound as error:
-            # coderd answers 404 also to a user who may not delete what the list shows.
+            # coderd also returns 404 to a user who may not delete a listed proxy.
             if any(each.id == proxy_id for each in await coderd.workspace_proxies()):
                 needed = "the user of the token needs the role Owner in Coder, or another role that may delete it"
                 raise coderd_errors.Forbidden(f"Coder still lists it: {needed}") from error
             return False
         return True
 
-    def _failed(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, error: coderd_errors.CoderdError) -> None:
+    def _report_failed(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, error: coderd_errors.CoderdError) -> None:
         note = f"Cannot deregister workspace proxy {made.proxy_name} at {made.coder_url}, retrying: {error}"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_NOT_DEREGISTERED, note)
 
-    def _leaked(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, why: str) -> None:
+    def _report_leaked(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, why: str) -> None:
         note = f"workspace proxy {made.proxy_name} is left in coderd at {made.coder_url}: {why}"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_LEAKED, note)

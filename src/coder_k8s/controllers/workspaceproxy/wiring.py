@@ -40,7 +40,7 @@ def build(runtime: Runtime) -> Controller:
 
 
 def _secrets(proxy: CoderWorkspaceProxy) -> Iterable[Key]:
-    """The Secrets that users provide, and the Secret with the name of ours, which may belong to another owner."""
+    """The Secrets that users provide, and the generated Secret, which may belong to another owner."""
     given, bootstrap = proxy.spec.proxy_session_token_secret_ref, proxy.spec.bootstrap
     names = [
         *([given.name] if given else [secret_name(proxy)]),
