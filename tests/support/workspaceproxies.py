@@ -98,7 +98,7 @@ class ProxyNamespace(Namespace[CoderWorkspaceProxy]):
         return self.coderd.state.count("PATCH", ONE)
 
 
-def strangers(*coderds: CoderdServer) -> set[str]:
+def leaked_tokens(*coderds: CoderdServer) -> set[str]:
     """Tokens that a Coder was shown and did not give: they are for another one."""
     states = [coderd.state for coderd in coderds]
     return {token for state in states for token in state.heard if token.partition("-")[0] not in state.tokens}

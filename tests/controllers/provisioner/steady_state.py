@@ -1,4 +1,4 @@
-"""What an operator left at rest, as it can be compared with what another one left at another turn."""
+"""The steady state of an operator, comparable with that of another run."""
 
 from urllib.parse import urlsplit
 
@@ -9,11 +9,11 @@ from tests.support.rotations import REQUEST, RotationNamespace
 
 
 async def state(site: RotationNamespace) -> State:
-    """All that the operator decides in Kubernetes; what else must hold, also in coderd, is told by `Site.flaws`."""
+    """The objects that the operator writes in Kubernetes; `differences` of the scenario checks the rest."""
     provisioner, children = await site.provisioner(), await site.children()
     if provisioner is None:
         return {"children": lines(children, "nobody"), "conditions": {}, "finalizers": []}
-    words = _of_turn(provisioner)
+    words = _placeholders(provisioner)
     return {
         "children": {tuple(_plain(part, words) for part in line) for line in lines(children, provisioner.metadata.uid)},
         "conditions": {each.type: (each.status, each.reason) for each in provisioner.status.conditions},
@@ -21,8 +21,8 @@ async def state(site: RotationNamespace) -> State:
     }
 
 
-def _of_turn(provisioner: CoderProvisioner) -> dict[str, str]:
-    """The words that are others at every turn, and what they stand for."""
+def _placeholders(provisioner: CoderProvisioner) -> dict[str, str]:
+    """The values that differ in every run, and their placeholders."""
     named = {
         provisioner.metadata.name: "NAME",
         provisioner.spec.key.secret_name: "SECRET",

@@ -1,4 +1,4 @@
-"""What needs no coderd does not wait for it: the pods follow the spec, and what was deleted comes back."""
+"""Steps that need no coderd do not wait for it: pods follow the spec, and deleted children are created again."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ async def fail(place: ProvisionerNamespace) -> None:
     place.plane.coderd.state.set(failing=True)
 
 
-async def hang_up(place: ProvisionerNamespace) -> None:
+async def cut_connections(place: ProvisionerNamespace) -> None:
     place.plane.coderd.state.set(cut=True)
 
 
@@ -40,7 +40,7 @@ async def lose_url(place: ProvisionerNamespace) -> None:
 
 AWAY: dict[str, Away] = {
     "coderd fails": fail,
-    "coderd does not answer": hang_up,
+    "coderd does not answer": cut_connections,
     "coderd limits the rate": limit_rate,
     "no credentials": lose_credentials,
     "no URL": lose_url,
@@ -87,8 +87,8 @@ async def scaled(place: ProvisionerNamespace, number: int) -> bool:
     return await replicas(place) == number
 
 
-async def begin_rotation(place: ProvisionerNamespace) -> None:
-    """A key with other tags is recorded, and cannot be made."""
+async def start_rotation(place: ProvisionerNamespace) -> None:
+    """Record a key with other tags that cannot be created."""
 
     def refuse(request: web.Request) -> None:
         if request.method == "POST" and request.path.endswith("/provisionerkeys"):
@@ -105,15 +105,13 @@ async def begin_rotation(place: ProvisionerNamespace) -> None:
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-async def test_pods_follow_the_spec_while_a_rotation_cannot_be_finished(
-    place: ProvisionerNamespace, deleted: bool
-) -> None:
-    """They run with the key before, which retires only when its successor is there."""
+async def test_pods_follow_the_spec_while_a_rotation_fails(place: ProvisionerNamespace, deleted: bool) -> None:
+    """Pods use the previous key, which retires only when the new one exists."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         keys, before = dict(place.keys), await place.deployment()
-        await begin_rotation(place)
+        await start_rotation(place)
         if deleted:
             await operator.wait_idle()
             await place.delete(DEPLOYMENT, "provisioner-build")
@@ -131,8 +129,8 @@ async def test_pods_follow_the_spec_while_a_rotation_cannot_be_finished(
         await place.condition("ProvisionerKeyReady", "KeyReady")
 
 
-async def test_a_key_that_nobody_confirms_replaces_none_that_works(place: ProvisionerNamespace) -> None:
-    """What the Secret holds may be anything."""
+async def test_unconfirmed_key_does_not_replace_a_working_key(place: ProvisionerNamespace) -> None:
+    """The content of the Secret is not trusted."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -146,7 +144,7 @@ async def test_a_key_that_nobody_confirms_replaces_none_that_works(place: Provis
         assert await place.deployment() == before
 
 
-async def test_nothing_is_made_without_a_key(place: ProvisionerNamespace) -> None:
+async def test_nothing_is_created_without_a_key(place: ProvisionerNamespace) -> None:
     place.plane.coderd.state.set(failing=True)
     async with place.operator() as operator:
         await place.make()
@@ -165,7 +163,7 @@ async def runs(place: ProvisionerNamespace, wanted: str) -> bool:
 
 
 async def test_image_follows_the_rollout_of_the_control_plane(place: ProvisionerNamespace) -> None:
-    """A daemon that is newer than coderd is refused by it."""
+    """coderd rejects a daemon that is newer than itself."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -182,7 +180,7 @@ async def test_image_follows_the_rollout_of_the_control_plane(place: Provisioner
         await eventually(lambda: runs(place, "coder:mine"))
 
 
-async def test_image_that_is_not_known_yet(place: ProvisionerNamespace) -> None:
+async def test_unknown_image(place: ProvisionerNamespace) -> None:
     await place.set_plane_status("demo", image=None)
     async with place.operator() as operator:
         await place.make()
@@ -195,7 +193,7 @@ async def test_image_that_is_not_known_yet(place: ProvisionerNamespace) -> None:
 
 
 async def test_key_that_cannot_be_deleted(place: ProvisionerNamespace) -> None:
-    """coderd hides the organization from a user who lost a role; it is not taken for gone, and tried again."""
+    """coderd hides the organization from a user who lost a role; it does not count as deleted."""
     state = place.plane.coderd.state
     user = User("builder", ("owner",))
     token = state.add_token(user)
@@ -220,7 +218,7 @@ async def test_key_that_cannot_be_deleted(place: ProvisionerNamespace) -> None:
         await eventually(lambda: "build" not in place.keys)
 
 
-async def test_conditions_say_what_holds(place: ProvisionerNamespace) -> None:
+async def test_messages_of_true_conditions(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make(tags={"env": "gpu", "arch": "arm"}, replicas=2)
         found = await place.ready(operator, ready=2)

@@ -1,4 +1,4 @@
-"""What repeats does so more and more slowly, and what cannot be done is given up and named."""
+"""Repeated work slows down, and work that cannot be done ends with an event."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -25,8 +25,8 @@ async def empty(place: ProvisionerNamespace, operator: Operator) -> None:
     await operator.reconcile(place.key)
 
 
-async def test_a_secret_that_is_emptied_again_and_again(place: ProvisionerNamespace) -> None:
-    """No rollout completes meanwhile, so no key retires."""
+async def test_secret_that_is_emptied_repeatedly(place: ProvisionerNamespace) -> None:
+    """No rollout completes, so no key is deleted."""
     async with place.operator() as operator:
         await place.make()
         await place.condition("ProvisionerKeyReady", "KeyReady")
@@ -50,7 +50,7 @@ async def test_a_secret_that_is_emptied_again_and_again(place: ProvisionerNamesp
 
 
 async def at(place: ProvisionerNamespace, operator: Operator, time: datetime) -> None:
-    """Make a pass at that time."""
+    """Reconcile at that time."""
     place.clock.time = time
     await place.set_plane_status("demo", **place.fresh("entitled"))
     await operator.reconcile(place.key)
@@ -69,7 +69,7 @@ def test_the_delay_grows(retiring: int, delay: int) -> None:
     assert backoff_until == since + timedelta(seconds=delay)
 
 
-async def test_organizations_that_change_again_and_again(place: ProvisionerNamespace) -> None:
+async def test_organizations_that_change_repeatedly(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.condition("ProvisionerKeyReady", "KeyReady")
@@ -82,7 +82,7 @@ async def test_organizations_that_change_again_and_again(place: ProvisionerNames
 
 
 async def replace_database(place: ProvisionerNamespace) -> None:
-    """Have a coderd that knows neither the organization nor any key of before."""
+    """Replace coderd by one that has neither the organization nor any earlier key."""
     state = place.plane.coderd.state
     state.keys.clear()
     state.daemons.clear()
@@ -92,8 +92,8 @@ async def replace_database(place: ProvisionerNamespace) -> None:
     await place.set_plane_status("demo", **place.fresh("entitled"))
 
 
-async def test_an_organization_that_is_gone(place: ProvisionerNamespace) -> None:
-    """An Owner would see it."""
+async def test_deleted_organization(place: ProvisionerNamespace) -> None:
+    """An Owner can see all organizations."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -105,8 +105,8 @@ async def test_an_organization_that_is_gone(place: ProvisionerNamespace) -> None
         assert "Coder has no such organization" in event["note"]
 
 
-async def test_an_organization_that_may_be_hidden(place: ProvisionerNamespace) -> None:
-    """It is asked for slowly, and taken for gone after a day."""
+async def test_organization_that_may_be_hidden(place: ProvisionerNamespace) -> None:
+    """The operator queries it slowly, and assumes after a day that it is deleted."""
     state = place.plane.coderd.state
     async with place.operator() as operator:
         await place.make()
@@ -130,8 +130,8 @@ async def test_an_organization_that_may_be_hidden(place: ProvisionerNamespace) -
         assert await place.events("ProvisionerKeyLeaked")
 
 
-async def test_what_is_given_up_is_named_once(place: ProvisionerNamespace) -> None:
-    """Also while another key of the object is still waited for."""
+async def test_leaked_key_is_reported_once(place: ProvisionerNamespace) -> None:
+    """Also while the operator still waits for another key of the object."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -153,8 +153,8 @@ async def test_what_is_given_up_is_named_once(place: ProvisionerNamespace) -> No
         assert not place.keys
 
 
-async def test_a_secret_that_another_owner_makes_meanwhile(place: ProvisionerNamespace) -> None:
-    """The key that no Secret holds is deleted again."""
+async def test_secret_that_another_owner_creates_first(place: ProvisionerNamespace) -> None:
+    """The key that cannot be stored is deleted."""
     state = place.plane.coderd.state
     made: list[asyncio.Task[None]] = []
 
@@ -173,8 +173,8 @@ async def test_a_secret_that_another_owner_makes_meanwhile(place: ProvisionerNam
         assert await place.stored() == "theirs"
 
 
-def answered(place: ProvisionerNamespace, method: str, path: str, answer: type[web.HTTPException], text: str) -> None:
-    """Answer some requests in the place of coderd."""
+def responses(place: ProvisionerNamespace, method: str, path: str, answer: type[web.HTTPException], text: str) -> None:
+    """Respond to some requests instead of coderd."""
 
     def before(request: web.Request) -> None:
         if request.method == method and request.path.endswith(path):
@@ -183,12 +183,12 @@ def answered(place: ProvisionerNamespace, method: str, path: str, answer: type[w
     place.plane.before = before
 
 
-async def test_daemons_that_are_not_listed(place: ProvisionerNamespace) -> None:
-    """The key is ready all the same."""
+async def test_error_when_daemons_are_listed(place: ProvisionerNamespace) -> None:
+    """The key is ready anyway."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
-        answered(place, "GET", "/provisionerdaemons", web.HTTPBadGateway, "bad gateway")
+        responses(place, "GET", "/provisionerdaemons", web.HTTPBadGateway, "bad gateway")
         place.clock.advance(minutes=3)
         await place.set_plane_status("demo", **place.fresh("entitled"))
         await operator.reconcile(place.key)
@@ -199,9 +199,9 @@ async def test_daemons_that_are_not_listed(place: ProvisionerNamespace) -> None:
         await place.condition("DaemonsConnected", "Connected", "True")
 
 
-async def test_a_key_that_coderd_calls_invalid(place: ProvisionerNamespace) -> None:
-    """Asking again does not help, so it is done slowly."""
-    answered(place, "POST", "/provisionerkeys", web.HTTPBadRequest, '{"message": "Name cannot be reserved name"}')
+async def test_key_that_coderd_rejects_as_invalid(place: ProvisionerNamespace) -> None:
+    """A retry does not help, so the interval is long."""
+    responses(place, "POST", "/provisionerkeys", web.HTTPBadRequest, '{"message": "Name cannot be reserved name"}')
     async with place.operator() as operator:
         await place.make()
         await place.condition("ProvisionerKeyReady", "Failed", "False")
@@ -211,8 +211,8 @@ async def test_a_key_that_coderd_calls_invalid(place: ProvisionerNamespace) -> N
         assert again > 60
 
 
-async def test_an_object_with_a_name_that_coder_keeps_for_itself(place: ProvisionerNamespace) -> None:
-    """Its key needs another one."""
+async def test_object_with_a_name_that_coder_reserves(place: ProvisionerNamespace) -> None:
+    """Its key needs another name."""
     with pytest.raises(errors.Invalid, match=r"set spec\.key\.name"):
         await place.make("psk")
     await place.make("psk", key={"name": "other"})

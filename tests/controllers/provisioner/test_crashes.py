@@ -1,4 +1,4 @@
-"""Whatever request is the last one before a crash, the next operator finishes what was begun, and leaves nothing."""
+"""After a crash at any request, the next operator completes the work and leaves nothing behind."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -34,7 +34,7 @@ Scene = CrashRun | ProvisionerCrashInjector
 Act = Callable[[Any, int], Awaitable[None]]
 
 SLICE = 3
-"""How many of the crashes of a cause are tried in every run of the tests."""
+"""Number of crashes per cause in every test run."""
 
 
 async def create(scene: Scene, turn: int) -> None:
@@ -74,16 +74,16 @@ CAUSES: dict[str, Act] = {
     "deleted": delete,
 }
 WAYS = {"organization": 2, "control plane": 2, "pods": 2, "rights": 3}
-"""Through how many states a cause leads by turns, if not to one that is the same at every turn."""
+"""Number of steady states that a cause alternates between, if not one."""
 ROTATING = {*ROTATIONS, "interval"}
 KEEPING = {"url", "secret moved", "pods", "rights"}
-"""Causes that must not cost a key."""
+"""Causes that must not replace the key."""
 
 
 async def crash(
     trial: CrashRun, cause: str, turn: int, at: int, *, before: bool, expected: State | None = None
 ) -> list[str]:
-    """Let the operator crash at a request of what follows from a cause; the requests up to that one."""
+    """Crash the operator at a request after a cause; returns the requests up to that one."""
     trial.crash_point.crash_at(0)
     await prepare(trial, cause, turn)
     assert await trial.wait_steady()
@@ -109,7 +109,7 @@ async def crash(
 
 
 class Undisturbed(NamedTuple):
-    """What follows from a cause when nothing crashes: in which states it may end, and by how many requests."""
+    """The effects of a cause without a crash: possible steady states, and the number of requests."""
 
     states: dict[int, State]
     requests: int
@@ -129,7 +129,7 @@ async def watch(trial: CrashRun, cause: str) -> Undisturbed:
 
 
 async def prepare(scene: Scene, cause: str, turn: int) -> None:
-    """Have a provisioner, or none if one is to be created."""
+    """Create a provisioner, or none if the cause creates it."""
     exists = await scene.site.provisioner() is not None
     if exists and cause == "created":
         await delete(scene, turn)
@@ -153,7 +153,7 @@ async def test_nothing_is_sent_after_a_crash(trial: CrashRun) -> None:
 
 @pytest.mark.parametrize("cause", CAUSES)
 async def test_a_crash_is_survived(trial: CrashRun, cause: str) -> None:
-    """Some of the crashes, chosen by the name of the cause."""
+    """A sample of the crashes, seeded with the name of the cause."""
     undisturbed = await watch(trial, cause)
     every = [(at, before) for at in range(1, undisturbed.requests + 1) for before in (True, False)]
     chosen = Random(cause).sample(every, min(SLICE, len(every)))  # noqa: S311 - the same in every run
@@ -165,7 +165,7 @@ async def test_a_crash_is_survived(trial: CrashRun, cause: str) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("cause", CAUSES)
 async def test_every_crash_is_survived(trial: CrashRun, cause: str) -> None:
-    """Before and after every request on every way, until there is none of that number any more."""
+    """Before and after every request of every cause."""
     undisturbed = await watch(trial, cause)
     ways = len(undisturbed.states)
     turn, crashes = ways, 0
@@ -215,14 +215,14 @@ async def kill(
 
 
 async def soon(execution: ProvisionerCrashInjector) -> State:
-    """The state without conditions: some change only with time, which nobody can advance for a process."""
+    """The state without conditions: some change only with time, which a test cannot advance for a process."""
     return {**await state(execution.site), "conditions": {}}
 
 
 async def test_sigkill_is_survived(execution: ProvisionerCrashInjector) -> None:
     await create(execution, 0)
     await execution.wait_steady()
-    expected = await soon(execution)  # whatever the tags are: no child tells them
+    expected = await soon(execution)  # tags are not part of any child
     created, written = "POST /api/v2/organizations/*/provisionerkeys", "PATCH secrets/*"
     assert await kill(execution, "created", 1, created, before=False, expected=expected)
     assert await kill(execution, "tags", 2, written, before=False, expected=expected)
@@ -232,7 +232,7 @@ async def test_sigkill_is_survived(execution: ProvisionerCrashInjector) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("cause", ["created", "tags", "secret moved", "rights", "deleted"])
 async def test_sigkill_at_every_kind_of_request_is_survived(execution: ProvisionerCrashInjector, cause: str) -> None:
-    """Between them these causes make every kind of request."""
+    """Together, these causes send every kind of request."""
     ways = WAYS.get(cause, 1)
     states, kinds = {}, set()
     for turn in range(1, ways + 1):
@@ -253,10 +253,10 @@ async def test_sigkill_at_every_kind_of_request_is_survived(execution: Provision
 
 
 async def meddle(trial: CrashRun, random: Random, turn: int) -> str:
-    """Do something to the provisioner, or to what it is made of, in whatever state that is; what it was."""
+    """Change the provisioner or its children in any state; returns the change."""
     cause = random.choice(sorted(ROTATING | {"url", "secret moved"}))
     if cause == "interval" and await trial.site.differences():
-        trial.pods.allow_key_loss()  # the leap in time is longer than any grace
+        trial.pods.allow_key_loss()  # the clock advances by more than any grace period
     if cause == "key deleted":
         trial.pods.allow_key_loss()
         plane, key = random.choice(trial.site.found())
@@ -268,7 +268,7 @@ async def meddle(trial: CrashRun, random: Random, turn: int) -> str:
 
 
 async def meddle_and_crash(trial: CrashRun, random: Random, turn: int) -> None:
-    """Two or three changes, each hit by a crash before it is dealt with."""
+    """Two or three changes, with a crash during the reconcile of each."""
     story = []
     for step in range(random.randint(2, 3)):
         at, before = random.randint(1, 25), random.random() < 0.5
@@ -288,7 +288,7 @@ async def meddle_and_crash(trial: CrashRun, random: Random, turn: int) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in range(1, 9))])
-async def test_changes_that_cross_crashes_are_survived(trial: CrashRun, seed: int) -> None:
+async def test_changes_between_crashes_are_survived(trial: CrashRun, seed: int) -> None:
     random = Random(seed)  # noqa: S311 - the same in every run
     await trial.site.make()
     assert await trial.wait_steady()

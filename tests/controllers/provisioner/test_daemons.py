@@ -1,4 +1,4 @@
-"""The daemons as coderd sees them: what is told of them, and which pod is started anew."""
+"""Daemons as coderd reports them: the condition, and which pod is restarted."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -38,7 +38,7 @@ def daemon(name: str, status: str = "idle", *, unseen: float = 0, **fields: Any)
 
 
 def pod(name: str, *, ready: float | None = 10, deleting: bool = False) -> Unstructured:
-    """A pod that has been ready for so many minutes."""
+    """A pod that has been ready for this many minutes."""
     since = timestamp(NOW - timedelta(minutes=ready or 0))
     condition = {"type": "Ready", "status": "False" if ready is None else "True", "lastTransitionTime": since}
     metadata: Manifest = {"name": name, "namespace": "test"}
@@ -80,7 +80,7 @@ LOST: list[tuple[str, list[Unstructured], list[ProvisionerDaemon], str | None]] 
 
 
 @pytest.mark.parametrize("row", LOST, ids=lambda row: row[0])
-def test_lost(row: tuple[str, list[Unstructured], list[ProvisionerDaemon], str | None]) -> None:
+def test_find_disconnected(row: tuple[str, list[Unstructured], list[ProvisionerDaemon], str | None]) -> None:
     _, pods, seen, expected = row
     found = daemons.find_disconnected(pods, seen, NOW)
     assert (found.metadata.name if found else None) == expected
@@ -125,8 +125,8 @@ def test_summary() -> None:
         ({"organizationID": "org-2"}, False),
     ],
 )
-def test_daemons_that_are_known_by_the_name_of_a_key(changes: dict[str, str], counted: bool) -> None:
-    """Only where an earlier version replaced that key."""
+def test_daemons_with_the_name_of_a_key(changes: dict[str, str], counted: bool) -> None:
+    """Only if an earlier version replaced that key."""
     here = {"controlPlaneRefName": "demo", "organizationID": "org-1"}
     status = {**here, "retiringKeys": [{"name": "build", **here, **changes}]}
     known = provisioner()
@@ -145,7 +145,7 @@ def test_daemons_that_are_known_by_the_name_of_a_key(changes: dict[str, str], co
         (0, 1, (False, "ScaledToZero"), True),
     ],
 )
-def test_judge(replicas: int, connected: int, expected: tuple[bool, str], settled: bool) -> None:
+def test_report_daemons(replicas: int, connected: int, expected: tuple[bool, str], settled: bool) -> None:
     report = Report()
     daemons.report_daemons(provisioner(replicas=replicas), Daemons(connected=connected), report)
     [finding] = report.findings
@@ -168,8 +168,8 @@ async def put_pod(place: ProvisionerNamespace, operator: Operator, name: str, re
     await eventually(lambda: (live := cache.get(place.key_of(name))) and "conditions" in live.manifest["status"])
 
 
-async def test_lost_daemon_is_restarted(place: ProvisionerNamespace) -> None:
-    """One after the other, never one that works."""
+async def test_disconnected_daemon_is_restarted(place: ProvisionerNamespace) -> None:
+    """One at a time, and never a connected one."""
     state = place.plane.coderd.state
     async with place.operator() as operator:
         await place.make(replicas=3)
@@ -221,8 +221,8 @@ async def test_metrics(place: ProvisionerNamespace) -> None:
     assert reported.daemons == Daemons(connected=2, busy=1, offline=1, versions=["v2.36.1"])
 
 
-async def test_new_daemons_are_noticed_soon(place: ProvisionerNamespace) -> None:
-    """Those who wait for daemons look every 10 s; those who have them need not."""
+async def test_new_daemons_are_detected_soon(place: ProvisionerNamespace) -> None:
+    """The operator polls every 10 s only while daemons are missing."""
     async with place.operator() as operator:
         await place.make()
         await place.condition("DaemonsConnected", "NotConnected", "False")

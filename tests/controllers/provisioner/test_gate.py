@@ -1,4 +1,4 @@
-"""Who may pass: a control plane that is there, credentials for it, and a license that covers provisioners."""
+"""A provisioner needs a control plane, credentials for it, and a license that covers provisioners."""
 
 import pytest
 
@@ -16,7 +16,7 @@ ENTITLEMENTS = "/api/v2/entitlements"
 
 
 async def untouched(place: ProvisionerNamespace) -> bool:
-    """Nothing was made, and nothing needs a finalizer."""
+    """Nothing was created, and there is no finalizer."""
     found = await place.get()
     assert not place.keys
     assert not found.metadata.finalizers
@@ -40,7 +40,7 @@ async def test_control_plane_missing(place: ProvisionerNamespace) -> None:
 
 
 async def test_control_plane_not_ready(place: ProvisionerNamespace) -> None:
-    """Its change is noticed at once."""
+    """The watch triggers a reconcile when it changes."""
     await place.set_plane_status("demo", url="")
     async with place.operator():
         await place.make()
@@ -62,7 +62,7 @@ async def test_operator_access_not_ready(place: ProvisionerNamespace) -> None:
 
 
 async def test_bootstrap(place: ProvisionerNamespace) -> None:
-    """Credentials of one's own need no operator access; a Secret that comes later is noticed."""
+    """Given credentials need no operator access; a Secret that is created later triggers a reconcile."""
     await place.set_plane_status("demo", operatorAccessReady=False, operatorTokenSecretRef=None)
     await place.client.merge(
         CONTROL_PLANE, Key(place.namespace, "demo"), {"spec": {"operatorAccess": {"disabled": True}}}
@@ -97,8 +97,8 @@ async def test_rejected_token(place: ProvisionerNamespace) -> None:
         await place.condition("Stalled", "Progressing", "False")
 
 
-async def test_token_without_rights(place: ProvisionerNamespace) -> None:
-    """coderd hides the keys from those who may not manage them."""
+async def test_token_without_permission(place: ProvisionerNamespace) -> None:
+    """coderd returns 404 for keys to users who cannot manage them."""
     member = place.plane.coderd.state.add_token(User("member"))
     await place.put_secret("mine", token=member)
     async with place.operator():
@@ -108,8 +108,8 @@ async def test_token_without_rights(place: ProvisionerNamespace) -> None:
         await place.condition("Stalled", "Forbidden", "True")
 
 
-async def test_token_that_may_read_keys_and_not_make_them(place: ProvisionerNamespace) -> None:
-    """coderd answers as if it had an error of its own."""
+async def test_token_that_can_read_but_not_create_keys(place: ProvisionerNamespace) -> None:
+    """coderd returns an internal error."""
     await place.put_secret("mine", token=place.plane.coderd.state.add_token(User("reader", ("auditor",))))
     async with place.operator() as operator:
         await place.make(bootstrap={"credentialsSecretRef": {"name": "mine"}})
@@ -124,7 +124,7 @@ async def test_token_that_may_read_keys_and_not_make_them(place: ProvisionerName
 
 @pytest.mark.parametrize("known", ["entitled", "grace_period"])
 async def test_fast_path(place: ProvisionerNamespace, known: str) -> None:
-    """What the control plane has just found out is not asked again."""
+    """A recent status of the control plane is used without a request."""
     await place.set_plane_status("demo", **place.fresh(known))
     async with place.operator():
         await place.make()
@@ -133,7 +133,7 @@ async def test_fast_path(place: ProvisionerNamespace, known: str) -> None:
     assert place.plane.asked("GET", ENTITLEMENTS) == 0
 
 
-async def test_fast_path_says_no(place: ProvisionerNamespace) -> None:
+async def test_fast_path_not_entitled(place: ProvisionerNamespace) -> None:
     await place.set_plane_status("demo", **place.fresh("not_entitled"))
     async with place.operator() as operator:
         await place.make()
@@ -154,7 +154,7 @@ async def test_fast_path_says_no(place: ProvisionerNamespace) -> None:
 
 @pytest.mark.parametrize("entitled", [True, False])
 async def test_stale_fast_path(place: ProvisionerNamespace, entitled: bool) -> None:
-    """What the control plane said two minutes ago counts for nothing, either way."""
+    """A status that is two minutes old is not used, whatever it says."""
     await place.set_plane_status("demo", **place.fresh("not_entitled" if entitled else "entitled"))
     if not entitled:
         place.plane.coderd.state.remove_licenses()
@@ -167,7 +167,7 @@ async def test_stale_fast_path(place: ProvisionerNamespace, entitled: bool) -> N
 
 @pytest.mark.parametrize("known", ["", "unknown"])
 async def test_fallback(place: ProvisionerNamespace, known: str) -> None:
-    """Where the control plane does not know, coderd does."""
+    """If the status does not have the entitlement, coderd is queried."""
     await place.set_plane_status("demo", **place.fresh(known or "unknown"))
     if not known:
         await place.set_plane_status("demo", externalProvisionerDaemonsEntitlement=None, entitlementsLastChecked=None)
@@ -183,7 +183,7 @@ async def test_fallback(place: ProvisionerNamespace, known: str) -> None:
 
 
 @pytest.mark.parametrize("switch", ["failing", "cut", "sign_in_page"])
-async def test_question_fails(place: ProvisionerNamespace, switch: str) -> None:
+async def test_query_fails(place: ProvisionerNamespace, switch: str) -> None:
     await place.set_plane_status("demo", **place.fresh("unknown"))
     place.plane.coderd.state.set(**{switch: True})
     async with place.operator() as operator:
@@ -200,8 +200,8 @@ async def test_question_fails(place: ProvisionerNamespace, switch: str) -> None:
 
 
 @pytest.mark.parametrize("switches", [{}, {"failing": True}, {"rate_limited": True}], ids=str)
-async def test_coderd_is_not_asked_at_every_reconcile(place: ProvisionerNamespace, switches: dict[str, bool]) -> None:
-    """The control plane's own check is too old, and coderd answers for all provisioners of it."""
+async def test_coderd_is_not_queried_in_every_reconcile(place: ProvisionerNamespace, switches: dict[str, bool]) -> None:
+    """The status of the control plane is too old; one query serves all its provisioners."""
     place.clock.advance(minutes=5)
     place.plane.coderd.state.set(**switches)
     names = [f"build-{number}" for number in range(5)]
@@ -217,8 +217,8 @@ async def test_coderd_is_not_asked_at_every_reconcile(place: ProvisionerNamespac
         assert place.plane.asked("GET", ENTITLEMENTS) == 2
 
 
-async def test_question_is_forbidden(place: ProvisionerNamespace) -> None:
-    """By something before coderd, which itself tells everybody."""
+async def test_query_is_forbidden(place: ProvisionerNamespace) -> None:
+    """By a proxy in front of coderd, which itself permits it to every user."""
     await place.set_plane_status("demo", **place.fresh("unknown"))
     host = Endpoint(f"demo.{place.namespace}.svc.cluster.local", 80)
     async with (
@@ -238,8 +238,8 @@ async def test_question_is_forbidden(place: ProvisionerNamespace) -> None:
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
 
 
-async def test_entitled_says_the_status_but_not_coderd(place: ProvisionerNamespace) -> None:
-    """The license ended since the control plane looked."""
+async def test_status_is_entitled_and_coderd_is_not(place: ProvisionerNamespace) -> None:
+    """The license expired after the last check of the control plane."""
     place.plane.coderd.state.remove_licenses()
     async with place.operator() as operator:
         await place.make()
@@ -250,8 +250,8 @@ async def test_entitled_says_the_status_but_not_coderd(place: ProvisionerNamespa
         assert not place.keys
 
 
-async def test_daemons_outlive_the_licence(place: ProvisionerNamespace) -> None:
-    """What runs is left alone: no key, no Deployment, no Secret is touched."""
+async def test_daemons_keep_running_without_a_license(place: ProvisionerNamespace) -> None:
+    """No key, Deployment or Secret is changed."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)

@@ -1,4 +1,4 @@
-"""What belongs to one control plane is shown to no other."""
+"""Tokens and keys of one control plane are sent to no other."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,15 +26,15 @@ async def two(
 
 
 async def move(place: ProvisionerNamespace, operator: Operator, **spec: Any) -> None:
-    """From one control plane to the other, until the key is there."""
+    """Move the provisioner to the other control plane and wait for its key."""
     await place.change(controlPlaneRef={"name": "b"}, **spec)
     await eventually(lambda: place.planes["b"].keys)
     await place.condition("ProvisionerKeyReady", "KeyReady", "True")
     await operator.wait_idle()
 
 
-async def arrive(place: ProvisionerNamespace, operator: Operator) -> None:
-    """The pods follow."""
+async def roll_out(place: ProvisionerNamespace, operator: Operator) -> None:
+    """Roll out the pods."""
     for daemon in list(place.planes["a"].coderd.state.daemons):
         place.planes["a"].coderd.state.disconnect_daemon(daemon)
     await place.roll_out_daemons(plane="b")
@@ -44,8 +44,8 @@ async def arrive(place: ProvisionerNamespace, operator: Operator) -> None:
     await place.condition("Ready", "AllPartsReady")
 
 
-def strangers(place: ProvisionerNamespace) -> set[str]:
-    """Tokens and keys that were shown to the wrong server."""
+def leaked(place: ProvisionerNamespace) -> set[str]:
+    """Tokens and keys that were sent to the wrong server."""
     a, b = place.planes["a"], place.planes["b"]
     return a.heard & b.heard
 
@@ -58,14 +58,14 @@ async def test_operator_tokens(two: ProvisionerNamespace) -> None:
         keys = {key.secret for key in a.keys.values()}
         await move(two, operator)
         assert set(a.keys) == set(b.keys) == {"build"}
-        await arrive(two, operator)
+        await roll_out(two, operator)
         await eventually(lambda: not a.keys)
         [container] = (await two.deployment()).manifest["spec"]["template"]["spec"]["containers"]
         assert container["env"][0]["value"].startswith("http://b.")
     assert a.token in a.heard
     assert b.token in b.heard
     assert keys <= a.heard
-    assert not strangers(two)
+    assert not leaked(two)
     status = (await two.get()).status
     assert (status.control_plane_ref_name, status.retiring_keys) == ("b", [])
     [event] = await two.events("ProvisionerKeyRotated")
@@ -73,7 +73,7 @@ async def test_operator_tokens(two: ProvisionerNamespace) -> None:
 
 
 async def test_bootstrap_tokens(two: ProvisionerNamespace) -> None:
-    """The token of the spec is for the control plane of the spec; the old key goes with the operator's own access."""
+    """The token of the spec is for the control plane of the spec; the operator's token deletes the old key."""
     a, b = two.planes["a"], two.planes["b"]
     given = {name: plane.coderd.state.add_token(plane.coderd.state.owner) for name, plane in two.planes.items()}
     for name, token in given.items():
@@ -83,14 +83,14 @@ async def test_bootstrap_tokens(two: ProvisionerNamespace) -> None:
         await two.ready(operator)
         assert a.token not in a.heard
         await move(two, operator, bootstrap={"credentialsSecretRef": {"name": "given-b"}})
-        await arrive(two, operator)
+        await roll_out(two, operator)
         await eventually(lambda: not a.keys)
     assert (given["a"] in a.heard, given["b"] in b.heard, a.token in a.heard) == (True, True, True)
-    assert not strangers(two)
+    assert not leaked(two)
 
 
 async def test_old_control_plane_without_access(two: ProvisionerNamespace) -> None:
-    """Nobody can delete the key there any more: somebody is told."""
+    """The key cannot be deleted there: an event reports it."""
     a = two.planes["a"]
     await two.put_secret("given", token=two.planes["b"].token)
     async with two.operator() as operator:
@@ -101,43 +101,43 @@ async def test_old_control_plane_without_access(two: ProvisionerNamespace) -> No
         await two.set_plane_status("a", operatorAccessReady=False, operatorTokenSecretRef=None)
         await move(two, operator, bootstrap={"credentialsSecretRef": {"name": "given"}})
         [event] = await eventually(lambda: two.events("ProvisionerKeyLeaked"))
-        await arrive(two, operator)
+        await roll_out(two, operator)
     assert "key build in organization default of CoderControlPlane a" in event["note"]
     assert set(a.keys) == {"build"}
     assert (await two.get()).status.retiring_keys == []
-    assert not strangers(two)
+    assert not leaked(two)
 
 
-async def test_old_control_plane_is_away_for_a_while(two: ProvisionerNamespace) -> None:
-    """A token that is yet to come back is waited for; nothing is given up."""
+async def test_old_control_plane_is_temporarily_unavailable(two: ProvisionerNamespace) -> None:
+    """The operator waits for a token and does not give up."""
     a = two.planes["a"]
     async with two.operator() as operator:
         await two.make()
         await two.ready(operator)
         await two.set_plane_status("a", operatorAccessReady=False)
         await move(two, operator)
-        await arrive(two, operator)
+        await roll_out(two, operator)
         assert set(a.keys) == {"build"}
         assert [key.control_plane_ref_name for key in (await two.get()).status.retiring_keys] == ["a"]
         await two.set_plane_status("a", operatorAccessReady=True)
         await eventually(lambda: not a.keys)
         assert not await two.events("ProvisionerKeyLeaked")
-    assert not strangers(two)
+    assert not leaked(two)
 
 
-async def test_old_control_plane_is_gone(two: ProvisionerNamespace) -> None:
+async def test_old_control_plane_is_deleted(two: ProvisionerNamespace) -> None:
     async with two.operator() as operator:
         await two.make()
         await two.ready(operator)
         await two.delete(CONTROL_PLANE, "a")
         await move(two, operator)
         await eventually(lambda: two.events("ProvisionerKeyLeaked"))
-        await arrive(two, operator)
-    assert not strangers(two)
+        await roll_out(two, operator)
+    assert not leaked(two)
 
 
 async def test_name_taken_at_the_new_control_plane(two: ProvisionerNamespace) -> None:
-    """The key there has another name; the one of someone else is left alone."""
+    """The new key gets another name; the existing key is not changed."""
     a, b = two.planes["a"], two.planes["b"]
     theirs = b.coderd.state.add_key("build")
     async with two.operator() as operator:
@@ -147,14 +147,14 @@ async def test_name_taken_at_the_new_control_plane(two: ProvisionerNamespace) ->
         await eventually(lambda: len(b.keys) == 2)
         await two.condition("ProvisionerKeyReady", "KeyReady", "True")
         await operator.wait_idle()
-        await arrive(two, operator)
+        await roll_out(two, operator)
         await eventually(lambda: not a.keys)
     assert b.keys["build"].secret == theirs
-    assert not strangers(two)
+    assert not leaked(two)
 
 
-async def test_new_control_plane_is_away(two: ProvisionerNamespace) -> None:
-    """Pods with the key of one are never sent to the other."""
+async def test_new_control_plane_is_unavailable(two: ProvisionerNamespace) -> None:
+    """Pods with the key of one control plane never connect to the other."""
     a, b = two.planes["a"], two.planes["b"]
     b.coderd.state.set(failing=True)
     async with two.operator() as operator:
@@ -166,11 +166,11 @@ async def test_new_control_plane_is_away(two: ProvisionerNamespace) -> None:
         await operator.reconcile(two.key)
         assert await two.deployment() == before
         assert await two.stored() == a.keys["build"].secret
-    assert not strangers(two)
+    assert not leaked(two)
 
 
 async def test_secret_of_another_operator(two: ProvisionerNamespace) -> None:
-    """A Secret that does not say where its key was made is not shown around once a new key is begun."""
+    """The key of a Secret without an origin is sent to no coderd once a new key is recorded."""
     a, b = two.planes["a"], two.planes["b"]
     async with two.operator() as operator:
         await two.make()
@@ -185,6 +185,6 @@ async def test_secret_of_another_operator(two: ProvisionerNamespace) -> None:
         b.coderd.state.set(failing=False)
         await operator.reconcile(two.key)
         await two.condition("ProvisionerKeyReady", "KeyReady", "True")
-        await arrive(two, operator)
+        await roll_out(two, operator)
         await eventually(lambda: not a.keys)
-    assert not strangers(two)
+    assert not leaked(two)

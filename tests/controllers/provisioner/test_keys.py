@@ -1,4 +1,4 @@
-"""The table of the states of a key, row by row and cause by cause."""
+"""The table of the states of a key, by row and by cause."""
 
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -31,7 +31,7 @@ LATER = MADE + timedelta(seconds=1)
 
 
 class Digits(Random):
-    """A randomness that is known."""
+    """A random number generator with a fixed result."""
 
     def getrandbits(self, bits: int, /) -> int:
         return 0xBEEF
@@ -55,7 +55,7 @@ FULL = [False] * RETIRING_LIMIT
 
 
 class Row(NamedTuple):
-    """A state, what it is made of, and the step that follows."""
+    """A state, its inputs, and the next step."""
 
     state: str
     status: Recorded
@@ -163,8 +163,8 @@ def test_rows(row: Row) -> None:
 @pytest.mark.parametrize(
     "row", [row for row in TABLE if isinstance(row.expected, RecordIntent)], ids=lambda row: row.state
 )
-def test_haste(row: Row) -> None:
-    """Only what adds to the keys that retire has to wait, and only when there are too many."""
+def test_back_off(row: Row) -> None:
+    """Only a step that adds a retiring key waits, and only if there are too many."""
     assert isinstance(row.expected, RecordIntent)
     step = next_step(WANTED, row.status, row.held, row.stored, row.retiring, Digits(), backing_off=True)
     waits = row.expected.retires and row.retiring == FULL
@@ -174,7 +174,7 @@ def test_haste(row: Row) -> None:
 
 
 @pytest.mark.parametrize("cause", ["ControlPlaneChanged", "OrganizationChanged"])
-def test_haste_to_another_place(cause: str) -> None:
+def test_back_off_in_another_organization(cause: str) -> None:
     for status in (READY, PENDING):
         step = next_step(ELSEWHERE[cause], status, None, [], FULL, Digits(), backing_off=True)
         assert step == Wait(cause, works=False)
@@ -182,7 +182,7 @@ def test_haste_to_another_place(cause: str) -> None:
 
 
 @pytest.mark.parametrize("requested", [MADE, None])
-def test_a_key_that_daemons_use_or_others_record_is_not_the_one_whose_answer_got_lost(
+def test_excluded_key_is_not_the_one_of_a_lost_response(
     requested: datetime | None,
 ) -> None:
     status = PENDING._replace(requested=requested)
@@ -206,7 +206,7 @@ def another(wanted: Wanted) -> str:
 
 @pytest.mark.parametrize("cause", DRIFTS)
 def test_drift(cause: str) -> None:
-    """The new key stands beside the old one; when too many retire already, it waits."""
+    """A new key is created beside the old one; if too many keys retire, the rotation waits."""
     wanted, rng = DRIFTS[cause], Digits()
     begin = RecordIntent(another(wanted), cause, retires=True)
     assert next_step(wanted, READY, BUILD, [BUILD], [], rng) == begin
@@ -216,8 +216,8 @@ def test_drift(cause: str) -> None:
 
 
 @pytest.mark.parametrize("cause", DRIFTS)
-def test_drift_of_what_was_begun(cause: str) -> None:
-    """What was made for the old spec retires, by the ID that it turns out to have; what is not there does not."""
+def test_drift_of_a_pending_key(cause: str) -> None:
+    """A key that was created for the old spec retires with its ID; one that was not created does not."""
     wanted, rng = DRIFTS[cause], Digits()
     assert next_step(wanted, PENDING, None, [], [], rng) == RecordIntent(wanted.first, cause)
     made = RecordIntent(another(wanted), cause, retires=True, proven=BUILD.id)
@@ -229,8 +229,8 @@ def test_drift_of_what_was_begun(cause: str) -> None:
 
 
 @pytest.mark.parametrize("cause", ELSEWHERE)
-def test_drift_to_another_place(cause: str) -> None:
-    """The first key there has the plain name; the old key retires where it is, whatever is known of it."""
+def test_drift_to_another_organization(cause: str) -> None:
+    """The first key there gets the plain name; the old key retires in its organization."""
     wanted, rng = ELSEWHERE[cause], Digits()
     for status in (READY, PENDING):
         assert next_step(wanted, status, None, [], [], rng) == RecordIntent(FIRST, cause, retires=True)
@@ -241,7 +241,7 @@ def test_drift_to_another_place(cause: str) -> None:
 
 
 def test_another_url() -> None:
-    """It asks for another key only if coderd does not know this one there."""
+    """It requires a new key only if coderd does not have this key there."""
     wanted, rng = WANTED._replace(url="https://demo"), Digits()
     assert next_step(wanted, READY, BUILD, [BUILD], [], rng) == Keep()
     assert next_step(wanted, READY, None, [], [], rng) == RecordIntent(FIRST, "ControlPlaneChanged", retires=True)
@@ -252,7 +252,7 @@ def test_another_url() -> None:
 
 
 @pytest.mark.parametrize("cause", ["Requested", "IntervalElapsed"])
-def test_asked(cause: str) -> None:
+def test_requested_rotation(cause: str) -> None:
     rng = Digits()
     assert next_step(WANTED, READY, BUILD, [BUILD], [], rng, rotation_cause=cause) == RecordIntent(
         ANOTHER, cause, retires=True
@@ -290,18 +290,18 @@ def test_names_of_more_bytes_than_characters() -> None:
 
 
 @pytest.mark.parametrize("name", ["build", "build-2", "build-0a1b", "build-ffff"])
-def test_names_that_fit(name: str) -> None:
+def test_names_that_match(name: str) -> None:
     assert WANTED.matches(name)
 
 
 @pytest.mark.parametrize(
     "name", ["", "buil", "build-", "build-3", "build-0A1B", "build-0a1", "build-0a1bc", "build-wxyz"]
 )
-def test_names_that_do_not_fit(name: str) -> None:
+def test_names_that_do_not_match(name: str) -> None:
     assert not WANTED.matches(name)
 
 
-def test_a_name_that_is_taken_is_not_drawn() -> None:
+def test_taken_name_is_not_used() -> None:
     drawn = WANTED.unused_name((), Random(1))  # noqa: S311 - the same in every run
     assert WANTED.unused_name({drawn}, Random(1)) != drawn  # noqa: S311
 
@@ -316,12 +316,12 @@ def test_a_name_that_is_taken_is_not_drawn() -> None:
     ],
 )
 def test_tags_of_a_request(made_with: dict[str, str], asked_for: dict[str, str], expected: bool) -> None:
-    """coderd drops what is empty."""
+    """coderd drops empty values."""
     found = key(FIRST, tags=made_with)
     assert is_requested(found, tags_hash(asked_for), MADE, asked_for, ()) is expected
 
 
 def test_tags_hash() -> None:
-    """As the other operator of this API computes it."""
+    """As the Go operator computes it."""
     assert tags_hash({}) == "811c9dc5"
     assert tags_hash({"scope": "organization", "env": "gpu"}) == "a9bcfd8b"

@@ -1,6 +1,6 @@
-"""Whatever users, clusters and crashes do, what follows from `next_step` ends with one key, and it is the right one.
+"""After any changes, accidents and crashes, the steps of `next_step` end with one matching key.
 
-The model has what survives a crash (status, Secret, coderd, pods) and takes the steps one effect at a time. An
+The model has the state that survives a crash (status, Secret, coderd, pods) and takes one effect at a time. An
 operator that crashes has taken only the first few.
 """
 
@@ -22,15 +22,15 @@ CoderdTarget = tuple[str, str]
 PLANES, ORGANIZATIONS, BASES, TAGS = ("a", "b"), ("one", "two"), ("build", "other"), ("", "gpu")
 PLACES: list[CoderdTarget] = [(plane, organization) for plane in PLANES for organization in ORGANIZATIONS]
 THEIRS = "theirs"
-"""A tag that no spec asks for."""
+"""A tag that no spec has."""
 
 
 class Crash(Exception):
-    """The operator is gone."""
+    """The operator crashes."""
 
 
 class Few(Random):
-    """A randomness of few values, so that names meet."""
+    """A random number generator with few values, so that names collide."""
 
     def getrandbits(self, bits: int, /) -> int:
         return super().getrandbits(4)
@@ -64,7 +64,7 @@ class Retiring(NamedTuple):
 
 @dataclass
 class World:
-    """What survives."""
+    """The state that survives a crash."""
 
     coderd: dict[CoderdTarget, dict[str, Key]] = field(default_factory=lambda: {place: {} for place in PLACES})
     wanted: Wanted = field(default_factory=lambda: Wanted("build", "one", {}, "a", "http://a"))
@@ -94,7 +94,7 @@ class World:
 
 
 class Operator:
-    """One pass, for as many effects as it lives; a thief takes the name that it asks for first."""
+    """One reconcile with a limited number of effects; a `thief` takes the requested name first."""
 
     def __init__(self, world: World, effects: int, *, thief: bool = False, backing_off: bool = False) -> None:
         self.world = world
@@ -172,7 +172,7 @@ class Operator:
         world.recorded = Recorded(step.name, "", organization, hash_, wanted.plane, wanted.url, world.now)
 
     def make(self, name: str) -> None:
-        """Ask for the key and store it; what has its name now belongs to someone else."""
+        """Create the key and store it; an existing key of its name belongs to another owner."""
         world, wanted = self.world, self.world.wanted
         self.effect()
         if self.thief:
@@ -220,11 +220,11 @@ class Operator:
     def delete(self, place: CoderdTarget, name: str) -> None:
         self.effect()
         gone = self.world.coderd[place].pop(name, None)
-        assert gone is None or gone.ours, "a key that is not ours was deleted"
+        assert gone is None or gone.ours, "a foreign key was deleted"
 
 
 class Keys(RuleBasedStateMachine):
-    """Users and accidents."""
+    """Actions of users, and accidents."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -283,30 +283,30 @@ class Keys(RuleBasedStateMachine):
 
     @rule(place=st.sampled_from(PLACES), base=st.sampled_from(BASES), digits=st.integers(-1, 15))
     def make_in_coderd(self, place: CoderdTarget, base: str, digits: int) -> None:
-        """Somebody takes a name, also one that we are about to ask for."""
+        """A user takes a name, possibly the next one to be requested."""
         name = base if digits < 0 else f"{base}-{digits:04x}"
         if name not in self.world.coderd[place]:
             self.world.make(place, name, THEIRS, ours=False)
 
     @rule()
-    def take_our_name(self) -> None:
-        """Whatever name is recorded, as soon as nobody has it."""
+    def take_recorded_name(self) -> None:
+        """A user takes the recorded name if it is free."""
         recorded = self.world.recorded
         place = (recorded.plane, recorded.organization)
         if recorded.name and recorded.name not in self.world.coderd[place]:
             self.world.make(place, recorded.name, THEIRS, ours=False)
 
     @rule()
-    def another_object_takes_our_name(self) -> None:
-        """With the same tags, after we have rotation_cause for it, and before any pod uses it."""
+    def another_object_takes_recorded_name(self) -> None:
+        """With the same tags, after it was requested, and before any pod uses it."""
         recorded, tags = self.world.recorded, self.world.wanted.tags.get("tag", "")
         place = (recorded.plane, recorded.organization)
         if recorded.name and recorded.name not in self.world.coderd[place]:
             self.world.make(place, recorded.name, tags, ours=False, claimed=True)
 
     @rule()
-    def a_user_takes_a_name_that_was_refused(self) -> None:
-        """With the same tags: what was refused proves nothing later."""
+    def user_takes_rejected_name(self) -> None:
+        """With the same tags: a rejected request proves nothing later."""
         recorded, tags = self.world.recorded, self.world.wanted.tags.get("tag", "")
         place = (recorded.plane, recorded.organization)
         if recorded.refused and recorded.name not in self.world.coderd[place]:
@@ -314,7 +314,7 @@ class Keys(RuleBasedStateMachine):
 
     @rule()
     def rest(self) -> None:
-        """Pods roll out, and no more accidents: then all is well, whatever others have."""
+        """Pods roll out without accidents; then the state is correct, whatever keys others have."""
         for _ in range(6):
             last = Operator(self.world, 99).reconcile()
             self.world.pods = self.world.template
@@ -330,7 +330,7 @@ class Keys(RuleBasedStateMachine):
 
     @invariant()
     def every_key_is_known(self) -> None:
-        """Nothing of ours is in coderd that the status does not name."""
+        """Every key of this object in coderd is in the status."""
         recorded = self.world.recorded
         place = (recorded.plane, recorded.organization)
         known = [*self.world.retiring, Retiring(place, recorded.name, recorded.id, "", None)]

@@ -1,4 +1,4 @@
-"""From the first key to the last: what a provisioner is made of, and what is left of it."""
+"""The lifecycle of a provisioner: its children, and its cleanup."""
 
 import base64
 import logging
@@ -24,7 +24,7 @@ SECRET_NAME = "build-provisioner-key"
 
 
 async def test_create(place: ProvisionerNamespace) -> None:
-    """All defaults."""
+    """With all defaults."""
     async with place.operator() as operator:
         await place.make()
         await place.condition("DeploymentReady", "NoReplicasReady", "False")
@@ -123,7 +123,7 @@ async def gone(place: ProvisionerNamespace, kind: Any, name: str) -> bool:
 
 
 async def test_long_names(place: ProvisionerNamespace) -> None:
-    """As long as Kubernetes allows, and a key as long as coderd does."""
+    """The longest names that Kubernetes and coderd allow."""
     name = "p" * 253
     async with place.operator():
         await place.make(name, key={"name": "k" * 64})
@@ -146,8 +146,8 @@ async def test_long_names(place: ProvisionerNamespace) -> None:
         assert await place.find(kind, derived) is not None
 
 
-async def test_first_status_is_not_the_end(place: ProvisionerNamespace) -> None:
-    """Tools that wait for the object never take a status in between for the last one."""
+async def test_intermediate_status_is_not_ready(place: ProvisionerNamespace) -> None:
+    """Tools that wait for the object see no intermediate status as ready."""
     async with recording(place.client, place.namespace, PROVISIONER) as [history], place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -156,8 +156,8 @@ async def test_first_status_is_not_the_end(place: ProvisionerNamespace) -> None:
     assert [kstatus(state) for state in states[:-1]] == ["InProgress"] * (len(states) - 1)
 
 
-async def test_existing_secret_of_somebody_else(place: ProvisionerNamespace) -> None:
-    """It is neither read nor written; no key is made whose secret would have no home."""
+async def test_existing_secret_of_another_owner(place: ProvisionerNamespace) -> None:
+    """It is neither read nor written, and no key is created."""
     await place.put_secret(SECRET_NAME, key="theirs")
     async with place.operator() as operator:
         await place.make()
@@ -197,8 +197,8 @@ async def test_secret_moves_without_rotation(place: ProvisionerNamespace) -> Non
     assert container["env"][1]["valueFrom"]["secretKeyRef"] == {"name": "elsewhere", "key": "other"}
 
 
-async def test_no_key_is_made_that_cannot_be_kept(place: ProvisionerNamespace) -> None:
-    """As with a quota that leaves no room for its Secret: a dry run shows it, before anything is made in coderd."""
+async def test_no_key_is_created_that_cannot_be_stored(place: ProvisionerNamespace) -> None:
+    """With an exhausted quota of Secrets, the dry run fails before a key is created in coderd."""
     quota = await fill_quota(place)
     async with place.operator() as operator:
         await place.make()
@@ -215,7 +215,7 @@ async def test_no_key_is_made_that_cannot_be_kept(place: ProvisionerNamespace) -
     assert await place.stored() == place.keys["build"].secret
 
 
-async def test_the_old_key_stays_while_a_new_one_cannot_be_kept(place: ProvisionerNamespace) -> None:
+async def test_old_key_stays_while_a_new_one_cannot_be_stored(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -237,7 +237,7 @@ async def test_the_old_key_stays_while_a_new_one_cannot_be_kept(place: Provision
 
 
 async def fill_quota(place: ProvisionerNamespace) -> Unstructured:
-    """Let the namespace have no room for another Secret."""
+    """Allow no further Secret in the namespace."""
     full = {"count/secrets": "0"}
     metadata = {"namespace": place.namespace, "name": "none"}
     quota = await place.client.create(QUOTA, {"metadata": metadata, "spec": {"hard": full}})
@@ -249,7 +249,7 @@ async def holds(place: ProvisionerNamespace, secret: str, name: str, field: str)
 
 
 async def test_secret_moves_to_a_taken_name(place: ProvisionerNamespace) -> None:
-    """What pods run with stays until there is something better."""
+    """The Secret that pods use stays until there is another one."""
     await place.put_secret("theirs", key="theirs")
     async with place.operator() as operator:
         await place.make()
@@ -265,7 +265,7 @@ async def test_secret_moves_to_a_taken_name(place: ProvisionerNamespace) -> None
 
 
 async def test_lost_status_is_filled_in(place: ProvisionerNamespace) -> None:
-    """By looking: the key that works is kept."""
+    """The working key is found in coderd and kept."""
     async with place.operator() as operator:
         await place.make(tags={"env": "gpu", "empty": ""})
         before = await place.ready(operator)
@@ -311,7 +311,7 @@ async def test_delete(place: ProvisionerNamespace) -> None:
 
 
 async def test_delete_a_key_of_any_name(place: ProvisionerNamespace) -> None:
-    """What Go leaves as it is in a path is sent as it is: coderd would not find the key otherwise."""
+    """The path is encoded as Go does it; otherwise coderd does not find the key."""
     async with place.operator() as operator:
         await place.make(key={"name": "Env=Prod:a+b@c&d,e;f$g ü%3D"})
         await place.condition("ProvisionerKeyReady", "KeyReady")
@@ -322,8 +322,8 @@ async def test_delete_a_key_of_any_name(place: ProvisionerNamespace) -> None:
     assert not place.keys
 
 
-async def test_a_key_that_is_hidden_is_not_gone(place: ProvisionerNamespace) -> None:
-    """coderd answers "not found" to a user who lost the right to see keys; then they are still there."""
+async def test_hidden_key_is_not_deleted(place: ProvisionerNamespace) -> None:
+    """coderd returns 404 to a user who lost the permission to read keys."""
     state = place.plane.coderd.state
     user = User("builder", ("owner",))
     token = state.add_token(user)
@@ -344,8 +344,8 @@ async def test_a_key_that_is_hidden_is_not_gone(place: ProvisionerNamespace) -> 
     assert set(place.keys) == {"build"}
 
 
-async def test_delete_what_status_says(place: ProvisionerNamespace) -> None:
-    """Not what the spec says now: also the key that retires, in the organization that it was made in."""
+async def test_deletion_follows_the_status(place: ProvisionerNamespace) -> None:
+    """Not the spec: also the retiring key, in its own organization."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -361,7 +361,7 @@ async def test_delete_what_status_says(place: ProvisionerNamespace) -> None:
 
 
 async def test_delete_without_control_plane(place: ProvisionerNamespace) -> None:
-    """Nothing is attempted there any more, and what is left is named."""
+    """Nothing is attempted, and an event names the leaked key."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -378,7 +378,7 @@ async def test_delete_without_control_plane(place: ProvisionerNamespace) -> None
 
 
 async def test_delete_with_a_control_plane_that_is_being_deleted(place: ProvisionerNamespace) -> None:
-    """It makes no new key there, and deletes the one that it has."""
+    """The operator creates no new key there, and deletes the existing one."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -397,7 +397,7 @@ async def test_delete_with_a_control_plane_that_is_being_deleted(place: Provisio
 
 
 async def test_deletion_is_bounded(place: ProvisionerNamespace) -> None:
-    """coderd may be away, but not for ever; then somebody is told which key is left."""
+    """While coderd is unavailable, the deletion waits for a limited time; then an event names the leaked key."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -476,8 +476,8 @@ async def test_secrets_stay_secret(place: ProvisionerNamespace, caplog: pytest.L
         await place.change(tags={"env": "gpu"})
         await place.condition("ProvisionerKeyReady", "KeyReady")
         secrets.add(await place.stored())
-        for trouble in ({"failing": True}, {"failing": False, "cut": True}, {"cut": False, "database_down": True}):
-            state.set(**trouble)
+        for failure in ({"failing": True}, {"failing": False, "cut": True}, {"cut": False, "database_down": True}):
+            state.set(**failure)
             await place.put_secret("some", key="thing")
             await place.client.merge(
                 SECRET, Key(place.namespace, SECRET_NAME), {"data": {"key": encoded("garbage-canary")}}

@@ -1,4 +1,4 @@
-"""What many provisioners cost coderd and the API server while nothing happens."""
+"""Requests of many provisioners to coderd and the API server in steady state."""
 
 import asyncio
 from collections import Counter
@@ -18,7 +18,7 @@ from tests.support.provisioners import Plane, ProvisionerNamespace, provisioner_
 EACH = 20
 """Provisioners of one control plane."""
 STEP, STEPS = 12, 10
-"""Each provisioner is looked at once in 2 minutes, a tenth of them at a time."""
+"""Each provisioner is reconciled once in 2 minutes, a tenth of them at a time."""
 
 
 def asked(plane: Plane) -> Counter[tuple[str, str]]:
@@ -26,7 +26,7 @@ def asked(plane: Plane) -> Counter[tuple[str, str]]:
 
 
 async def serve(place: ProvisionerNamespace, name: str, plane: str) -> None:
-    """Its Deployment is done and its daemon is connected."""
+    """Complete the rollout of a Deployment and connect its daemon."""
     live = await place.deployment(f"provisioner-{name}")
     counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), 1)
     status = {"observedGeneration": live.metadata.generation, **counts}
@@ -34,8 +34,8 @@ async def serve(place: ProvisionerNamespace, name: str, plane: str) -> None:
     place.planes[plane].coderd.state.connect_daemon(name, name)
 
 
-async def is_told(place: ProvisionerNamespace, number: int) -> bool:
-    """Whether the last event is written: that each provisioner is ready."""
+async def has_ready_event(place: ProvisionerNamespace, number: int) -> bool:
+    """Whether the last event exists, which says that each provisioner is ready."""
     found = [
         Unstructured.decode(item) async for page in place.client.list(EVENT, place.namespace) for item in page.items
     ]
@@ -46,7 +46,7 @@ async def is_told(place: ProvisionerNamespace, number: int) -> bool:
 async def pass_time(
     place: ProvisionerNamespace, operator: Operator, names: Iterable[str], minutes: int, *, fresh: bool
 ) -> None:
-    """Wake every provisioner when its time has come; the control planes look at their licenses meanwhile."""
+    """Advance the clock and reconcile every provisioner that is due; control planes check their licenses."""
     keys = [Key(place.namespace, name) for name in names]
     for round_ in range(minutes * 60 // STEP):
         place.clock.advance(seconds=STEP)
@@ -56,7 +56,9 @@ async def pass_time(
 
 
 @pytest.mark.parametrize("number", [2, pytest.param(10, marks=pytest.mark.campaign)])
-async def test_rest(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, number: int) -> None:
+async def test_steady_state(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, number: int
+) -> None:
     planes = [f"plane-{index}" for index in range(number)]
     async with provisioner_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, planes=planes) as place:
         await asyncio.gather(*(place.make_plane(name) for name in planes))
@@ -71,7 +73,7 @@ async def test_rest(cluster: ClusterAccess, crds: None, operator_kubeconfig: Pat
             for name, plane in place.planes.items():
                 spent = asked(plane) - before[name]
                 assert len(spent) == 2, spent
-                assert set(spent.values()) <= {4, 5, 6}, spent  # one question for all, every 2 minutes
+                assert set(spent.values()) <= {4, 5, 6}, spent  # one query for all, every 2 minutes
 
             before = {name: asked(plane) for name, plane in place.planes.items()}
             await pass_time(place, operator, names, 10, fresh=False)
@@ -84,14 +86,14 @@ async def test_rest(cluster: ClusterAccess, crds: None, operator_kubeconfig: Pat
 
 
 async def begin(place: ProvisionerNamespace, operator: Operator, names: dict[str, str]) -> None:
-    """All of them at once, until all is well with them."""
+    """Create all of them at once, and wait until they are ready."""
     await eventually(lambda: sum(len(plane.keys) for plane in place.planes.values()) == len(names), 120)
     await operator.wait_idle()
     for plane in place.planes.values():
-        assert max(asked(plane).values()) <= 5 * EACH  # far from what coderd allows in a minute
+        assert max(asked(plane).values()) <= 5 * EACH  # far below coderd's rate limit per minute
     await asyncio.gather(*(serve(place, *each) for each in names.items()))
     await pass_time(place, operator, names, 2, fresh=True)
     for name in names:
         await place.condition("Ready", "AllPartsReady", name=name)
         assert (operator.requeue_after(place.key_of(name)) or 0) > 60
-    await eventually(lambda: is_told(place, len(names)), 60)
+    await eventually(lambda: has_ready_event(place, len(names)), 60)

@@ -1,4 +1,4 @@
-"""Names that are cut: those of the other operator, and those that an earlier version derived in another way."""
+"""Truncated names: those of the Go operator, and those that an earlier version derived differently."""
 
 import json
 from pathlib import Path
@@ -18,11 +18,11 @@ from tests.support.takeover import recorded
 RECORDED = json.dumps(recorded(Path(__file__).with_name("takeover.json")))
 LONG = "a-provisioner-with-a-name-that-is-long-enough-to-be-cut-short-by-all-limits"
 DASHES = f"{LONG[:41]}-{LONG[42:53]}-{LONG[54:]}"
-"""The same, with a dash wherever a name is cut."""
+"""The same, with a dash wherever a name is truncated."""
 
 
 def renamed(name: str) -> list[Manifest]:
-    """The record of the long name, as it is for another one of the same length."""
+    """The record of the long name, converted to another name of the same length."""
     text = RECORDED
     for old, new in ((LONG, name), (LONG[:54], name[:54]), (LONG[:42], name[:42]), ("be886d0e", hashed(name))):
         assert old in text
@@ -43,7 +43,7 @@ def names_by_kind(provisioner: CoderProvisioner) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", [LONG, DASHES])
-def test_names_of_the_other_operator(name: str) -> None:
+def test_names_of_the_go_operator(name: str) -> None:
     items = renamed(name)
     theirs = {
         item["kind"]: item["metadata"]["name"]
@@ -63,7 +63,7 @@ def test_names_of_the_other_operator(name: str) -> None:
 
 
 async def test_children_of_an_earlier_version_are_replaced(place: ProvisionerNamespace) -> None:
-    """They were cut at 63 characters, and without a dash at the end."""
+    """They were truncated to 63 characters, without a dash at the end."""
     key, digest = Key(place.namespace, DASHES), hashed(DASHES)
     old_secret = f"{DASHES[:38]}-{digest}-provisioner-key"
     async with place.operator() as operator:

@@ -1,4 +1,4 @@
-"""While a key is replaced, every job finds a daemon at once and every build comes to its end."""
+"""During a rotation no job waits for a daemon and no build fails."""
 
 import asyncio
 import time
@@ -28,7 +28,7 @@ LONGEST_WAIT = 2.0
 TIMEOUT = 150.0
 CAUSES = (*ROTATIONS, "interval")
 GROUPS = [CAUSES[start : start + 3] for start in range(0, len(CAUSES), 3)]
-"""As many at a time as leave the machine time to take a job at once."""
+"""Limited, so that the machine can start a job immediately."""
 
 
 @pytest.fixture(scope="module")
@@ -39,18 +39,18 @@ def operator(full_cluster: FullCluster, tmp_path_factory: pytest.TempPathFactory
 
 
 class Stage:
-    """A provisioner with daemons at work, and an operator that may be started anew."""
+    """A provisioner with daemons that run jobs, and an operator that can be restarted."""
 
     def __init__(self, cause: str, place: RotationNamespace, board: Board) -> None:
         self.cause = cause
         self.site = place
         self.board = board
         self.longest = 0.0
-        """Seconds that a rotation took at most."""
+        """Maximum duration of a rotation in seconds."""
         self._again = asyncio.Event()
 
     async def operate(self) -> None:
-        """Run an operator, and another one whenever that is asked for."""
+        """Run an operator, and restart it on request."""
         while True:
             self._again.clear()
             async with self.site.operator():
@@ -65,10 +65,10 @@ class Stage:
             self.longest = max(self.longest, time.monotonic() - began)
 
     async def wait_steady(self, old: str = "") -> None:
-        """Wait until there is one key, another one than the old, and all daemons use it."""
-        await eventually(lambda: self._rests(old), TIMEOUT)
+        """Wait until there is one new key and all daemons use it."""
+        await eventually(lambda: self._is_steady(old), TIMEOUT)
 
-    async def _rests(self, old: str) -> bool:
+    async def _is_steady(self, old: str) -> bool:
         ids = [each.key.id for each in self.site.found()]
         links = [link.key for link in self.board.links.values()]
         assert old not in ids, "the old key is still there"
@@ -83,10 +83,10 @@ class Stage:
         else:
             await ROTATIONS[self.cause](self.site, turn)
         if self.cause == "key deleted":
-            self._again.set()  # a new operator looks at once, where this one would within two minutes
+            self._again.set()  # a new operator reconciles immediately, this one within two minutes
 
     async def _let_interval_elapse(self) -> None:
-        """Shorten the interval until it is over, but not for the next key."""
+        """Shorten the interval until it has elapsed, but not for the next key."""
         [(_, old)] = self.site.found()
         age = int((datetime.now(UTC) - old.created_at).total_seconds()) + 2
         await self.site.change(key={"rotation": {"interval": f"{age}s"}})
@@ -98,7 +98,7 @@ class Stage:
 async def staged(
     cluster: FullCluster, operator: Path, causes: Sequence[str], folder: Path
 ) -> AsyncIterator[list[Stage]]:
-    """A provisioner per cause, each at rest with its daemons."""
+    """A provisioner per cause, in steady state with its daemons."""
     async with AsyncExitStack() as stack:
         stages: list[Stage] = []
         for cause in causes:
@@ -124,7 +124,7 @@ async def staged(
 
 
 async def rotate(stages: list[Stage], times: int) -> None:
-    """Replace each key so often, while there are jobs."""
+    """Rotate each key this many times, while jobs run."""
     stopping = asyncio.Event()
     async with asyncio.TaskGroup() as posting:
         for stage in stages:
@@ -149,7 +149,7 @@ def check(stages: list[Stage], times: int) -> None:
             assert not stage.board.orphans, f"{stage.cause}: a key was deleted while a daemon was connected with it"
 
 
-async def test_a_key_is_not_deleted_by_what_coderd_said_some_time_ago(
+async def test_key_is_not_deleted_by_an_old_response(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
     clock = Clock()
@@ -157,10 +157,10 @@ async def test_a_key_is_not_deleted_by_what_coderd_said_some_time_ago(
         trial = CrashRun(place)
         await trial.start()
         await place.make()
-        await eventually(trial.pods.sync)  # the first daemon comes, after the operator has looked for it
+        await eventually(trial.pods.sync)  # the first daemon connects after the query
         await trial.operator.wait_idle()
         await change_tags(place, 1)
-        await eventually(trial.pods.sync)  # the second one comes, and the first is still there
+        await eventually(trial.pods.sync)  # the second one connects, and the first is still connected
         trial.enqueue(after=0)
         await trial.operator.wait_idle()
         assert not trial.pods.orphans()

@@ -1,4 +1,4 @@
-"""Keys that other objects and people made stay, whatever name they have; keys of this object do not stay behind."""
+"""Keys of other objects and users are never deleted; keys of this object always are."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ def bad_gateway() -> web.HTTPException:
     return web.HTTPBadGateway(text="<html>bad gateway</html>", content_type="text/html")
 
 
-def no_right() -> web.HTTPException:
+def no_permission() -> web.HTTPException:
     problem = {"message": "Internal error.", "detail": "unauthorized: rbac: forbidden"}
     return web.HTTPInternalServerError(text=json.dumps(problem), content_type="application/json")
 
@@ -29,7 +29,7 @@ def no_route() -> web.HTTPException:
 
 
 def refuse(place: ProvisionerNamespace, answer: Callable[[], web.HTTPException], method: str = "POST") -> None:
-    """Answer requests for keys in the place of coderd."""
+    """Respond to requests for keys instead of coderd."""
 
     def before(request: web.Request) -> None:
         if request.method == method and request.path.endswith("/provisionerkeys"):
@@ -38,7 +38,7 @@ def refuse(place: ProvisionerNamespace, answer: Callable[[], web.HTTPException],
     place.plane.before = before
 
 
-def obey(place: ProvisionerNamespace) -> None:
+def forward(place: ProvisionerNamespace) -> None:
     place.plane.before = lambda request: None
 
 
@@ -56,8 +56,8 @@ async def gone(place: ProvisionerNamespace, operator: Operator, name: str = "bui
     await operator.wait_idle()
 
 
-async def made_by(place: ProvisionerNamespace, operator: Operator, name: str) -> str:
-    """The ID of the key called `shared` of an object whose pods do not run yet."""
+async def created_by(place: ProvisionerNamespace, operator: Operator, name: str) -> str:
+    """The ID of the key `shared` of an object whose pods do not run yet."""
     place.clock.advance(seconds=5)
     await place.make(name, key={"name": "shared"})
     await place.condition("ProvisionerKeyReady", "KeyReady", name=name)
@@ -65,17 +65,17 @@ async def made_by(place: ProvisionerNamespace, operator: Operator, name: str) ->
     return (await place.get(name)).status.provisioner_key_id
 
 
-@pytest.mark.parametrize("answer", [bad_gateway, no_right])
-async def test_the_key_of_another_object(place: ProvisionerNamespace, answer: Callable[[], web.HTTPException]) -> None:
-    """It has the name that this object asked for before, with the same tags, and no daemon uses it yet."""
+@pytest.mark.parametrize("answer", [bad_gateway, no_permission])
+async def test_key_of_another_object(place: ProvisionerNamespace, answer: Callable[[], web.HTTPException]) -> None:
+    """It has the name that this object requested before, with the same tags, and no daemon uses it yet."""
     refuse(place, answer)
     async with place.operator() as operator:
         await place.make("one", key={"name": "shared"})
         await eventually(lambda: place.plane.asked("GET", "provisionerkeys"))
         await operator.wait_idle()
         assert (await place.get("one")).status.provisioner_key_name == "shared"
-        obey(place)
-        theirs = await made_by(place, operator, "two")
+        forward(place)
+        theirs = await created_by(place, operator, "two")
     async with place.operator() as operator:
         await place.condition("ProvisionerKeyReady", "KeyReady", name="one")
         await operator.wait_idle()
@@ -92,23 +92,23 @@ async def test_deletion_while_another_object_has_the_name(place: ProvisionerName
         await place.make("one", key={"name": "shared"})
         await place.condition("ProvisionerKeyReady", "Failed", name="one")
         await operator.wait_idle()
-        obey(place)
-        theirs = await made_by(place, operator, "two")
+        forward(place)
+        theirs = await created_by(place, operator, "two")
         await gone(place, operator, "one")
         assert ids(place) == {theirs}
         assert not await place.events("ProvisionerKeyLeaked", name="one")
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-async def test_a_key_that_a_user_makes_after_a_refusal(place: ProvisionerNamespace, deleted: bool) -> None:
-    """A request that coderd refused made no key: no restart makes another one of it."""
-    refuse(place, no_right)
+async def test_key_that_a_user_creates_after_a_rejection(place: ProvisionerNamespace, deleted: bool) -> None:
+    """A rejected request created no key, also after a restart."""
+    refuse(place, no_permission)
     async with place.operator() as operator:
         await place.make()
         await place.condition("ProvisionerKeyReady", "Forbidden")
         await operator.wait_idle()
         assert (await place.get()).status.key_refused
-    obey(place)
+    forward(place)
     place.clock.advance(minutes=1)
     place.plane.coderd.state.add_key("build")
     theirs = ids(place)
@@ -128,15 +128,15 @@ async def test_a_key_that_a_user_makes_after_a_refusal(place: ProvisionerNamespa
         await operator.wait_idle()
 
 
-async def test_a_status_of_an_earlier_version(place: ProvisionerNamespace) -> None:
-    """It has the name of a key without ID and time; the key of that name is used, and has other tags."""
+async def test_status_of_an_earlier_version(place: ProvisionerNamespace) -> None:
+    """It has the name of a key without ID and time; the key of that name is in use and has other tags."""
     async with place.operator() as operator:
         await place.make("two", key={"name": "shared"}, tags={"x": "y"})
         await place.condition("ProvisionerKeyReady", "KeyReady", name="two")
         await operator.wait_idle()
         place.plane.coderd.state.connect_daemon("two-0", "shared")
     theirs = ids(place)
-    await begun_earlier(place, "one", "shared")
+    await requested_earlier(place, "one", "shared")
     await place.delete(PROVISIONER, "one")
     async with place.operator() as operator:
 
@@ -149,18 +149,18 @@ async def test_a_status_of_an_earlier_version(place: ProvisionerNamespace) -> No
 
 
 @pytest.mark.parametrize(("tags", "left"), [({}, False), ({"x": "y"}, True)])
-async def test_a_name_alone(place: ProvisionerNamespace, tags: dict[str, str], left: bool) -> None:
-    """A key that an earlier version asked for is deleted if it has the tags; else it is named."""
+async def test_name_without_other_records(place: ProvisionerNamespace, tags: dict[str, str], left: bool) -> None:
+    """A key that an earlier version requested is deleted if it has the tags; otherwise an event names it."""
     place.plane.coderd.state.add_key("shared", tags)
-    await begun_earlier(place, "one", "shared")
+    await requested_earlier(place, "one", "shared")
     async with place.operator() as operator:
         await gone(place, operator, "one")
         assert bool(place.keys) is left
         assert bool(await place.events("ProvisionerKeyLeaked", name="one")) is left
 
 
-async def begun_earlier(place: ProvisionerNamespace, name: str, key: str) -> None:
-    """An object that an earlier version was about to make a key for; it is paused, so that nothing goes on yet."""
+async def requested_earlier(place: ProvisionerNamespace, name: str, key: str) -> None:
+    """An object for which an earlier version requested a key; it is paused."""
     metadata = {"namespace": place.namespace, "name": name, "finalizers": [PROVISIONER_FINALIZER]}
     spec = {"controlPlaneRef": {"name": "demo"}, "key": {"name": key}}
     await place.client.create(PROVISIONER, {"metadata": metadata, "spec": spec})
@@ -179,7 +179,7 @@ SKEWS = [timedelta(seconds=seconds) for seconds in (-300, -0.5, 0.5, 300)]
 
 @pytest.mark.parametrize("skew", SKEWS, ids=str)
 async def test_another_clock(place: ProvisionerNamespace, skew: timedelta) -> None:
-    """An answer gets lost; coderd's clock is not that of the operator."""
+    """A response is lost; coderd's clock differs from that of the operator."""
     state = place.plane.coderd.state
     state.now = lambda: place.clock() + skew
     state.remove_licenses()
@@ -200,8 +200,8 @@ async def test_another_clock(place: ProvisionerNamespace, skew: timedelta) -> No
         assert not place.keys
 
 
-async def test_a_key_that_only_the_secret_identifies(place: ProvisionerNamespace) -> None:
-    """Its ID is not recorded, and its time says that it is older than the request."""
+async def test_key_that_only_the_secret_identifies(place: ProvisionerNamespace) -> None:
+    """Its ID is not recorded, and it is older than the request."""
     async with place.operator() as operator:
         await place.make()
         await place.condition("ProvisionerKeyReady", "KeyReady")
@@ -221,8 +221,8 @@ async def test_a_key_that_only_the_secret_identifies(place: ProvisionerNamespace
         assert not await place.events("ProvisionerKeyLeaked")
 
 
-async def test_a_build_that_knows_no_keys(place: ProvisionerNamespace) -> None:
-    """The key is left behind and named: another build knows it again."""
+async def test_build_without_keys(place: ProvisionerNamespace) -> None:
+    """The key is left in coderd, and an event names it: another build may have it again."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -233,8 +233,8 @@ async def test_a_build_that_knows_no_keys(place: ProvisionerNamespace) -> None:
         assert "key build in organization default of CoderControlPlane demo" in event["note"]
 
 
-async def test_a_list_that_omits_the_key(place: ProvisionerNamespace) -> None:
-    """coderd knows the key by its secret: it stays, and is deleted with the object."""
+async def test_list_that_omits_the_key(place: ProvisionerNamespace) -> None:
+    """coderd has the key by its secret: it is kept, and deleted with the object."""
     async with place.operator() as operator:
         await place.make()
         before = await place.ready(operator)
@@ -254,6 +254,6 @@ async def test_a_list_that_omits_the_key(place: ProvisionerNamespace) -> None:
         found = await place.get()
         assert found.status.provisioner_key_id == before.status.provisioner_key_id
         assert not found.status.retiring_keys
-        obey(place)
+        forward(place)
         await gone(place, operator)
         assert not place.keys

@@ -1,4 +1,4 @@
-"""What coderd refuses, and how often it is asked again."""
+"""Errors of coderd, and when the operator retries."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -15,34 +15,34 @@ from tests.support.provisioners import ProvisionerNamespace, provisioner_namespa
 
 
 class Never(Random):
-    """A randomness that always says the least."""
+    """A random number generator that always returns the minimum."""
 
     def random(self) -> float:
         return 0.0
 
 
 class Always(Random):
-    """A randomness that always says the most."""
+    """A random number generator that always returns the maximum."""
 
     def random(self) -> float:
         return 1.0
 
 
 async def entitled_for_long(place: ProvisionerNamespace) -> None:
-    """Let the control plane answer for the license, however far the time moves."""
+    """Keep the entitlement in the status of the control plane fresh, however far the clock advances."""
     later = timestamp(place.clock() + timedelta(days=1))
     await place.set_plane_status("demo", entitlementsLastChecked=later)
 
 
-async def refused(place: ProvisionerNamespace, operator: Operator) -> float:
-    """How long the operator waits after one more refusal."""
+async def requeued_after(place: ProvisionerNamespace, operator: Operator) -> float:
+    """The requeue time after one more rejection."""
     place.clock.advance(minutes=3)
     await operator.reconcile(place.key)
     return operator.requeue_after() or 0
 
 
 async def test_rate_limit(place: ProvisionerNamespace) -> None:
-    """Twice as long from time to time, up to 2 min; one success and it begins anew."""
+    """The delay doubles up to 2 minutes, and a success resets it."""
     state = place.plane.coderd.state
     await entitled_for_long(place)
     async with place.operator(rng=Always()) as operator:
@@ -50,7 +50,7 @@ async def test_rate_limit(place: ProvisionerNamespace) -> None:
         await place.ready(operator)
         for _ in range(2):
             state.set(rate_limited=True)
-            waits = [await refused(place, operator) for _ in range(8)]
+            waits = [await requeued_after(place, operator) for _ in range(8)]
             assert waits == pytest.approx([4, 8, 16, 32, 64, 120, 120, 120], abs=1)
             await place.condition("ProvisionerKeyReady", "RateLimited", "Unknown")
             await place.condition("Ready", "RateLimited", "Unknown")
@@ -62,28 +62,28 @@ async def test_rate_limit(place: ProvisionerNamespace) -> None:
 
 
 async def test_rate_limit_jitter(place: ProvisionerNamespace) -> None:
-    """Those who were refused together do not come back together, but none before 2 s."""
+    """Jitter spreads the retries; none comes before 2 s."""
     await entitled_for_long(place)
     async with place.operator(rng=Never()) as operator:
         await place.make()
         await place.ready(operator)
         place.plane.coderd.state.set(rate_limited=True)
-        waits = [await refused(place, operator) for _ in range(3)]
+        waits = [await requeued_after(place, operator) for _ in range(3)]
         assert waits == pytest.approx([2, 4, 8], abs=1)
 
 
-async def test_rate_limit_of_the_entitlements(place: ProvisionerNamespace) -> None:
+async def test_rate_limit_of_entitlements(place: ProvisionerNamespace) -> None:
     async with place.operator(rng=Always()) as operator:
         await place.make()
         await place.ready(operator)
         place.plane.coderd.state.set(rate_limited=True)
-        waits = [await refused(place, operator) for _ in range(3)]
+        waits = [await requeued_after(place, operator) for _ in range(3)]
         assert waits == pytest.approx([4, 8, 16], abs=1)
         await place.condition("ProvisionerKeyReady", "RateLimited", "Unknown")
 
 
 async def test_outage(place: ProvisionerNamespace) -> None:
-    """Nothing is known, so nothing is done; pods go on."""
+    """Nothing is known, so nothing changes; pods keep running."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -118,10 +118,10 @@ async def test_agpl(cluster: ClusterAccess, crds: None, operator_kubeconfig: Pat
             await place.condition("ExternalProvisionersEntitled", "NotSupported", "False")
 
 
-async def test_old_database_trouble(
+async def test_unauthorized_while_the_database_is_down(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
-    """coderd 2.30 says 401 while its database is away: no token is dead because of that."""
+    """coderd 2.30 returns 401 while its database is down: the token is still valid."""
     async with provisioner_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, version="2.30.0") as place:
         await place.make_plane("demo")
         async with place.operator() as operator:
@@ -135,7 +135,7 @@ async def test_old_database_trouble(
             assert (await place.conditions())["OperatorAccessReady"] == ("True", "OperatorAccessReady")
 
 
-async def test_deployment_of_a_control_plane_is_not_taken_for_its_own(place: ProvisionerNamespace) -> None:
+async def test_deployment_of_a_control_plane_is_not_adopted(place: ProvisionerNamespace) -> None:
     """A control plane may be named like the Deployment of a provisioner."""
     before = await make_ready_plane(place.client, place.namespace, "provisioner-build")
     async with place.operator() as operator:

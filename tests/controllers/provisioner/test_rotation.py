@@ -1,4 +1,4 @@
-"""Keys are replaced for every cause, without a gap; what is not ours is left alone."""
+"""Keys are rotated without downtime for every cause; keys of other owners are not changed."""
 
 import asyncio
 import re
@@ -65,7 +65,7 @@ async def change_name(place: ProvisionerNamespace) -> None:
 
 
 NUMBERED = "{}-[0-9a-f]{{4}}"
-"""The name of a key beside another; which digits depends on how often the operator had to start over."""
+"""The name of a key beside another; the digits depend on how often the operator retried."""
 
 CAUSES: dict[str, tuple[Callable[[ProvisionerNamespace], Awaitable[None]], str, str]] = {
     "secret lost": (lose_secret, "SecretLost", NUMBERED.format("build")),
@@ -81,7 +81,7 @@ CAUSES: dict[str, tuple[Callable[[ProvisionerNamespace], Awaitable[None]], str, 
 
 @pytest.mark.parametrize("why", CAUSES)
 async def test_rotation(place: ProvisionerNamespace, why: str) -> None:
-    """The new key is there and in the Secret while daemons still use the old one; then that one goes."""
+    """The new key is in the Secret while daemons still use the old one; then the old one is deleted."""
     happen, cause, pattern = CAUSES[why]
     async with place.operator() as operator:
         await place.make(key={"rotation": {"interval": "24h"}})
@@ -115,7 +115,7 @@ async def test_rotation(place: ProvisionerNamespace, why: str) -> None:
 
 
 async def test_every_key_has_another_name(place: ProvisionerNamespace) -> None:
-    """It stands beside the one before, so that none waits for a name."""
+    """Each key exists beside the previous one, so no rotation waits for a name."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -131,7 +131,7 @@ async def test_every_key_has_another_name(place: ProvisionerNamespace) -> None:
 
 
 async def test_another_url_of_the_same_coderd(place: ProvisionerNamespace) -> None:
-    """As with TLS, or another port: the key that coderd still knows is kept."""
+    """As with TLS, or another port: a key that coderd still has is kept."""
     async with place.operator() as operator:
         await place.make()
         before = await place.ready(operator)
@@ -152,7 +152,7 @@ async def has_url(place: ProvisionerNamespace, url: str) -> bool:
 
 
 async def test_another_url_of_another_coderd(place: ProvisionerNamespace) -> None:
-    """One that does not know the key."""
+    """One that does not have the key."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -165,7 +165,7 @@ async def test_another_url_of_another_coderd(place: ProvisionerNamespace) -> Non
 
 
 async def test_organization(place: ProvisionerNamespace) -> None:
-    """The namesake in the other organization is another key."""
+    """A key of the same name in the other organization is another key."""
     acme = place.plane.acme.state
     async with place.operator() as operator:
         await place.make()
@@ -190,7 +190,7 @@ async def test_organization(place: ProvisionerNamespace) -> None:
 
 
 async def test_another_name_of_the_organization(place: ProvisionerNamespace) -> None:
-    """The default organization is called coder: nothing changes."""
+    """The default organization is named coder: nothing changes."""
     async with place.operator() as operator:
         await place.make()
         before = await place.ready(operator)
@@ -202,7 +202,7 @@ async def test_another_name_of_the_organization(place: ProvisionerNamespace) -> 
 
 
 async def test_renamed_organization(place: ProvisionerNamespace) -> None:
-    """In coderd, and then in the manifest: its keys are the same, and a key that retires is deleted."""
+    """In coderd, and then in the manifest: its keys are kept, and a retiring key is deleted."""
     state = place.plane.coderd.state
     state.add_organization("gpu")
     async with place.operator() as operator:
@@ -245,7 +245,7 @@ async def test_missing_organization(place: ProvisionerNamespace) -> None:
 
 
 async def rotate(place: ProvisionerNamespace, operator: Operator) -> None:
-    """A rotation whose new pods are ready while a daemon of the old ones still works."""
+    """Rotate: the new pods are ready while an old daemon still runs a job."""
     await place.make(terminationGracePeriodSeconds=3600)
     await place.ready(operator)
     await place.annotate(rotate_key="now")
@@ -275,7 +275,7 @@ async def test_old_key_waits_for_its_last_daemon(place: ProvisionerNamespace) ->
 
 
 def pod(place: ProvisionerNamespace, name: str, checksum: str) -> Manifest:
-    """A pod as the Deployment's controller makes it."""
+    """A pod as the Deployment controller creates it."""
     labels = {
         "app.kubernetes.io/name": "coder-provisioner",
         "app.kubernetes.io/instance": "build",
@@ -292,8 +292,8 @@ async def put_pod(place: ProvisionerNamespace, name: str, checksum: str) -> None
     await place.client.create(POD, pod(place, name, checksum))
 
 
-async def test_old_key_goes_when_its_pods_and_their_time_are_gone(place: ProvisionerNamespace) -> None:
-    """coderd may believe in a daemon that died without a word; an old pod that is still there is believed, too."""
+async def test_old_key_is_deleted_after_its_pods_and_grace_period(place: ProvisionerNamespace) -> None:
+    """coderd may still list a daemon that died; an old pod that exists counts as well."""
     async with place.operator() as operator:
         await rotate(place, operator)
         await put_pod(place, "build-old", "an-older-key")
@@ -308,7 +308,7 @@ async def test_old_key_goes_when_its_pods_and_their_time_are_gone(place: Provisi
 
 
 async def test_old_key_waits_for_the_rollout(place: ProvisionerNamespace) -> None:
-    """However long it takes, and although coderd sees no daemon at all."""
+    """However long it takes, and although coderd lists no daemon."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -327,7 +327,7 @@ async def moved(place: ProvisionerNamespace, secret: str) -> bool:
 
 
 async def test_three_keys_may_retire(place: ProvisionerNamespace) -> None:
-    """A further rotation waits until one of them is gone; the pods follow the spec meanwhile."""
+    """A further rotation waits until one of them is deleted; meanwhile pods follow the spec."""
     state = place.plane.coderd.state
     async with place.operator() as operator:
         await rotate(place, operator)
@@ -344,12 +344,12 @@ async def test_three_keys_may_retire(place: ProvisionerNamespace) -> None:
         [container] = (await place.deployment()).manifest["spec"]["template"]["spec"]["containers"]
         assert container["image"] == "coder:next"
         secret = await place.stored()
-        await place.change(key={"secretName": "elsewhere"})  # new pods need it there, or the rollout never ends
+        await place.change(key={"secretName": "elsewhere"})  # new pods need it there, or the rollout does not complete
         await eventually(lambda: moved(place, secret))
         await operator.wait_idle()
         await place.roll_out_daemons()
         live, seen = await place.deployment(), operator.informers[DEPLOYMENT]
-        await eventually(lambda: seen.get(live.key) == live)  # this wakes a pass that may not have met the daemons yet
+        await eventually(lambda: seen.get(live.key) == live)  # this reconcile may not have seen the daemons yet
         await operator.wait_idle()
         place.clock.advance(seconds=11)
         await operator.reconcile(place.key)
@@ -361,7 +361,7 @@ async def test_three_keys_may_retire(place: ProvisionerNamespace) -> None:
 
 
 async def test_secret_lost_while_keys_retire(place: ProvisionerNamespace) -> None:
-    """Without a Secret no pod starts, so nothing would ever retire: a key is made at once, and no other one goes."""
+    """Without a Secret no pod starts, so no key could retire: a new key is created at once, and none is deleted."""
     async with place.operator() as operator:
         await rotate(place, operator)
         before = dict(place.keys)
@@ -377,8 +377,8 @@ async def test_secret_lost_while_keys_retire(place: ProvisionerNamespace) -> Non
         await eventually(lambda: set(place.keys) == {"build-0004"})
 
 
-async def test_foreign_key_of_our_name(place: ProvisionerNamespace) -> None:
-    """It is left alone, and ours has another name."""
+async def test_foreign_key_of_the_same_name(place: ProvisionerNamespace) -> None:
+    """It is not changed, and the key of this object gets another name."""
     theirs = place.plane.coderd.state.add_key("build")
     async with place.operator() as operator:
         await place.make()
@@ -390,8 +390,8 @@ async def test_foreign_key_of_our_name(place: ProvisionerNamespace) -> None:
     assert place.keys["build"].secret == theirs
 
 
-async def test_name_taken_while_it_is_asked_for(place: ProvisionerNamespace) -> None:
-    """The answer proves that the key is not ours, whatever it looks like."""
+async def test_name_taken_during_the_request(place: ProvisionerNamespace) -> None:
+    """The response proves that the key belongs to another owner."""
     state = place.plane.coderd.state
 
     def steal(request: web.Request) -> None:
@@ -413,7 +413,7 @@ async def test_name_taken_while_it_is_asked_for(place: ProvisionerNamespace) -> 
 
 
 async def test_two_objects_with_the_same_key_name(place: ProvisionerNamespace) -> None:
-    """Applied at once: each gets a key of its own, and neither touches the other's."""
+    """Applied at once: each gets its own key, and neither changes the other's."""
     names = ("one", "two", "three")
     async with place.operator() as operator:
         await asyncio.gather(*(place.make(name, key={"name": "shared"}) for name in names))
@@ -432,7 +432,7 @@ async def test_two_objects_with_the_same_key_name(place: ProvisionerNamespace) -
     assert "shared" in place.keys
 
 
-async def test_names_that_an_earlier_version_alternated_between(place: ProvisionerNamespace) -> None:
+async def test_alternating_names_of_an_earlier_version(place: ProvisionerNamespace) -> None:
     """Provisioners build and build-2 do not block each other."""
     async with place.operator() as operator:
         for name in ("build", "build-2"):
@@ -448,7 +448,7 @@ async def test_names_that_an_earlier_version_alternated_between(place: Provision
 
 
 async def test_delete_all_and_apply_again(place: ProvisionerNamespace) -> None:
-    """Also while coderd still has the old keys, because nobody could delete them."""
+    """Also while coderd still has the old keys, because they could not be deleted."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -470,8 +470,8 @@ async def test_delete_all_and_apply_again(place: ProvisionerNamespace) -> None:
     assert set(place.keys) == {"build", "build-0002"}
 
 
-async def test_answer_that_got_lost(place: ProvisionerNamespace) -> None:
-    """The key that was made meanwhile is deleted, and made again under the recorded name."""
+async def test_lost_response(place: ProvisionerNamespace) -> None:
+    """The key that was created is deleted, and created again under the recorded name."""
     state = place.plane.coderd.state
     state.set(unanswered="POST")
     async with place.operator() as operator:
@@ -490,8 +490,8 @@ async def test_answer_that_got_lost(place: ProvisionerNamespace) -> None:
     assert made.id != lost.id
 
 
-async def test_a_name_that_was_taken_once_is_not_taken_for_ever(place: ProvisionerNamespace) -> None:
-    """A key whose answer got lost belongs to the object, also if its name was refused some time ago."""
+async def test_name_that_becomes_free_again(place: ProvisionerNamespace) -> None:
+    """A key whose response was lost belongs to the object, even if its name was rejected before."""
     state = place.plane.coderd.state
 
     def steal(request: web.Request) -> None:
@@ -518,8 +518,8 @@ async def test_a_name_that_was_taken_once_is_not_taken_for_ever(place: Provision
 
 
 @pytest.mark.parametrize("why", ["older", "other tags", "in use"])
-async def test_answer_that_got_lost_and_a_key_that_is_not_ours(place: ProvisionerNamespace, why: str) -> None:
-    """A namesake that the request cannot have made is left alone."""
+async def test_lost_response_and_a_foreign_key(place: ProvisionerNamespace, why: str) -> None:
+    """A key of the same name that the request cannot have created is not changed."""
     state = place.plane.coderd.state
     state.set(unanswered="POST")
     async with place.operator() as operator:
@@ -542,8 +542,8 @@ async def test_answer_that_got_lost_and_a_key_that_is_not_ours(place: Provisione
         await eventually(lambda: set(place.keys) == {"build"})
 
 
-async def test_what_an_earlier_version_recorded(place: ProvisionerNamespace) -> None:
-    """Keys that retire are known by name, without IDs; they are still deleted, and nothing is replaced."""
+async def test_records_of_an_earlier_version(place: ProvisionerNamespace) -> None:
+    """Retiring keys have names without IDs; they are deleted, and no key is rotated."""
     state = place.plane.coderd.state
     async with place.operator() as operator:
         await place.make()
@@ -561,8 +561,8 @@ async def test_what_an_earlier_version_recorded(place: ProvisionerNamespace) -> 
     assert after.status.provisioner_key_id == before.status.provisioner_key_id
 
 
-async def test_key_replaced_by_somebody(place: ProvisionerNamespace) -> None:
-    """A namesake that somebody made in place of ours is theirs: we take the other name and delete nothing."""
+async def test_key_replaced_by_a_user(place: ProvisionerNamespace) -> None:
+    """A key that a user created under the same name is foreign: the new key gets another name."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -578,7 +578,7 @@ async def test_key_replaced_by_somebody(place: ProvisionerNamespace) -> None:
 
 @pytest.mark.parametrize("fits", [True, False])
 async def test_adoption(place: ProvisionerNamespace, fits: bool) -> None:
-    """A key whose secret our Secret holds is ours; it stays if it is what the spec asks for."""
+    """A key whose secret is in the Secret belongs to the object; it is kept if it matches the spec."""
     secret = place.plane.coderd.state.add_key("build", {"env": "gpu" if fits else "cpu"})
     await place.set_plane_status("demo", operatorAccessReady=False)
     made = await place.make(tags={"env": "gpu"})
@@ -598,7 +598,7 @@ async def test_adoption(place: ProvisionerNamespace, fits: bool) -> None:
 
 
 async def test_unlabelled_secret(place: ProvisionerNamespace) -> None:
-    """Who takes off a label takes away no key."""
+    """A removed label does not cause a rotation."""
     async with place.operator() as operator:
         await place.make()
         before = await place.ready(operator)

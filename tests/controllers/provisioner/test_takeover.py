@@ -1,4 +1,4 @@
-"""Provisioners of an operator of the same API are ours, as they are: no key is replaced and no pod restarts."""
+"""Provisioners of the Go operator are adopted unchanged: no key is rotated and no pod restarts."""
 
 import base64
 import json
@@ -45,7 +45,7 @@ async def taken(
 
 
 async def load_record(place: ProvisionerNamespace, operator: Client) -> None:
-    """Everything in this namespace instead of the recorded one, written by the same manager in the same way."""
+    """Write the recorded objects to this namespace with the recorded field manager."""
     state = place.plane.coderd.state
     state.add_token(state.owner, TOKEN)
     [state.organization_id] = {
@@ -70,7 +70,7 @@ async def load_record(place: ProvisionerNamespace, operator: Client) -> None:
 
 
 def remember_key(place: ProvisionerNamespace, provisioner: Manifest) -> None:
-    """coderd has the key that the status speaks of."""
+    """Create the key of the status in coderd."""
     state, status = place.plane.coderd.state, provisioner["status"]
     secret = next(item for item in RECORDED if item["metadata"]["name"] == status["secretRef"]["name"])
     plain = base64.b64decode(secret["data"][status["secretRef"]["key"]]).decode()
@@ -88,17 +88,17 @@ async def children(place: ProvisionerNamespace) -> dict[tuple[str, str], Manifes
 
 
 def content(manifest: Manifest) -> Manifest:
-    """What must stay: all but the marks that we leave, and what is ours by contract and not in the pods' template."""
+    """The content that must not change: all but our annotations, and `minReadySeconds`."""
     spec = {name: value for name, value in manifest.get("spec", {}).items() if name != "minReadySeconds"}
     return {"uid": manifest["metadata"]["uid"], "spec": spec, "data": manifest.get("data")}
 
 
 async def settled(place: ProvisionerNamespace) -> bool:
-    return all([await has_passed(place, name) for name in ("build", LONG)])
+    return all([await has_reconciled(place, name) for name in ("build", LONG)])
 
 
-async def has_passed(place: ProvisionerNamespace, name: str) -> bool:
-    """The other operator says neither `Ready` nor anything of daemons."""
+async def has_reconciled(place: ProvisionerNamespace, name: str) -> bool:
+    """The Go operator reports neither `Ready` nor daemons."""
     return {"Ready", "DaemonsConnected"} <= (await place.conditions(name)).keys()
 
 
@@ -124,8 +124,8 @@ async def test_takeover(taken: ProvisionerNamespace) -> None:
         assert again.writes() == 0
 
 
-async def test_taken_over_objects_follow_the_spec(taken: ProvisionerNamespace) -> None:
-    """What the other operator set goes when it is no longer wanted."""
+async def test_adopted_objects_follow_the_spec(taken: ProvisionerNamespace) -> None:
+    """Fields that the Go operator set are removed when the spec no longer has them."""
     name = "provisioner-a-provisioner-with-a-name-that-is-long-eno-be886d0e"
     async with taken.operator():
         await eventually(lambda: settled(taken))
@@ -149,7 +149,7 @@ async def test_taken_over_objects_follow_the_spec(taken: ProvisionerNamespace) -
 
 
 async def test_rotation_after_takeover(taken: ProvisionerNamespace) -> None:
-    """A key that the other operator made is ours: it retires, and the next one stands beside it."""
+    """A key of the Go operator belongs to the object: it retires when a new one exists."""
     async with taken.operator():
         await eventually(lambda: settled(taken))
         await taken.change("build", tags={"env": "cpu"})

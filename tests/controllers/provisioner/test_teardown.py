@@ -1,4 +1,4 @@
-"""The end of a provisioner with its namespace, in which nothing can be made any more."""
+"""Deletion of a provisioner with its namespace, in which nothing can be created."""
 
 from typing import Any
 
@@ -16,13 +16,13 @@ KEY_SECRET = "build-provisioner-key"
 
 
 async def tear_down(place: ProvisionerNamespace) -> None:
-    """Begin the end of the namespace; the test itself plays the controller that empties it."""
+    """Delete the namespace; the test acts as the namespace controller."""
     namespace = await place.client.get(NAMESPACE, Key("", place.namespace))
     await place.client.delete(NAMESPACE, namespace, unchanged=False)
 
 
 async def remove(place: ProvisionerNamespace, operator: Operator, *kinds: Kind[Any]) -> None:
-    """Delete all objects of these kinds, and let the operator think about it."""
+    """Delete all objects of these kinds, and wait until the operator has reconciled."""
     for kind in kinds:
         names = [
             Unstructured.decode(raw).metadata.name
@@ -39,7 +39,7 @@ async def gone(place: ProvisionerNamespace) -> bool:
 
 
 @pytest.mark.parametrize("rotating", [False, True])
-async def test_keys_go_while_the_control_plane_is_there(place: ProvisionerNamespace, rotating: bool) -> None:
+async def test_keys_are_deleted_while_the_control_plane_exists(place: ProvisionerNamespace, rotating: bool) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -54,8 +54,8 @@ async def test_keys_go_while_the_control_plane_is_there(place: ProvisionerNamesp
     assert not place.keys
 
 
-async def test_no_key_is_left_that_nothing_could_hold(place: ProvisionerNamespace) -> None:
-    """Its Secret goes first: the key cannot be replaced, and neither it nor an attempt at another stays."""
+async def test_no_key_without_a_secret_is_left(place: ProvisionerNamespace) -> None:
+    """Its Secret is deleted first: the key cannot be rotated, and no key is left."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -76,10 +76,10 @@ async def test_no_key_is_left_that_nothing_could_hold(place: ProvisionerNamespac
     [(CONTROL_PLANE, SECRET, PROVISIONER), (SECRET, CONTROL_PLANE, PROVISIONER), (SECRET, PROVISIONER, CONTROL_PLANE)],
     ids=lambda order: " ".join(kind.name for kind in order),
 )
-async def test_nothing_hangs_when_there_is_no_way_to_coderd_any_more(
+async def test_deletion_completes_without_access_to_coderd(
     place: ProvisionerNamespace, order: tuple[Kind[Any], ...]
 ) -> None:
-    """A control plane that goes takes its coderd along; its provisioners wait for no more than that."""
+    """The control plane is deleted with its coderd; its provisioners do not wait for it."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)

@@ -1,4 +1,4 @@
-"""A world per test, in a namespace of the shared cluster."""
+"""A namespace of the shared cluster per test."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A workspace proxy with two Coder deployments to register at, for operators that crash."""
+"""A crash scenario: a workspace proxy and two Coder deployments to register it at."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -16,7 +16,7 @@ from tests.support.children import Children, collect_garbage, lines
 from tests.support.crash_scenarios import CrashScenario, Event, State
 from tests.support.crashes import is_rolled_out
 from tests.support.objects import value_of_secret
-from tests.support.workspaceproxies import CREDENTIALS, NAME, PLANE, SECRET_NAME, ProxyNamespace, strangers
+from tests.support.workspaceproxies import CREDENTIALS, NAME, PLANE, SECRET_NAME, ProxyNamespace, leaked_tokens
 
 HOME, ELSEWHERE = "home.example.com", "elsewhere.example.com"
 REGISTERED = {"coderURL": f"http://{HOME}", "credentialsSecretRef": {"name": CREDENTIALS}}
@@ -36,17 +36,17 @@ class ProxyCrashScenario(CrashScenario):
         self._changes = 0
 
     async def make(self) -> None:
-        """A proxy that is registered; nothing may be left of the one before."""
+        """Create a proxy that is registered; nothing of an earlier one may be left."""
         assert (await self.place.children(), self.place.proxies, self.other.state.proxies) == ([], {}, {})
         self._changes = self.place.changes()
         await self.place.make(NAME, bootstrap={**REGISTERED, **NAMES})
 
     async def delete(self) -> None:
-        assert self.place.changes() - self._changes <= 1, "more than one token was made anew"
+        assert self.place.changes() - self._changes <= 1, "more than one token was regenerated"
         await self.place.delete(WORKSPACE_PROXY, NAME)
 
     async def lose_proxy(self) -> None:
-        """Somebody deletes it in Coder."""
+        """Delete it in Coder."""
         self.place.coderd.state.delete_proxy(NAME)
 
     async def subject(self) -> CoderWorkspaceProxy | None:
@@ -90,12 +90,12 @@ class ProxyCrashScenario(CrashScenario):
         return status.registered, status.proxy_name, exists, where, token, status.retiring_proxies
 
     def _registered(self, coderd: CoderdServer, children: Children) -> list[tuple[object, ...]]:
-        """Every proxy of a deployment, and whether a Secret of ours holds its token."""
+        """Every proxy of a deployment, and whether a Secret of the object has its token."""
         held = {value_of_secret(child, "token") for kind, child in children if kind is SECRET}
         return [(each.name, each.display_name, each.icon, each.token in held) for each in coderd.state.proxies.values()]
 
     async def _pods(self, proxy: CoderWorkspaceProxy) -> bool:
-        """Whether the pods run with the token that they are to run with."""
+        """Whether the pods use the current token."""
         reference = proxy.status.proxy_token_secret_ref
         secret: Unstructured | None = await self.place.find(SECRET, reference.name) if reference else None
         live: Unstructured | None = await self.place.find(DEPLOYMENT, f"wsproxy-{NAME}")
@@ -108,7 +108,7 @@ class ProxyCrashScenario(CrashScenario):
 
 @asynccontextmanager
 async def crash_scenario(place: ProxyNamespace) -> AsyncIterator[ProxyCrashScenario]:
-    """A workspace proxy at rest, and a control plane with a Coder of its own."""
+    """A workspace proxy in steady state, and a control plane with its own Coder."""
     async with CoderdServer(now=place.clock) as other:
         other.state.install_license()
         service = f"{PLANE}.{place.namespace}.svc.cluster.local"
@@ -118,11 +118,11 @@ async def crash_scenario(place: ProxyNamespace) -> AsyncIterator[ProxyCrashScena
         await place.set_annotations(CONTROL_PLANE, PLANE, {PAUSED: "true"})
         for name in (f"{PLANE}-operator-token", "other-session"):
             await place.put_secret(name, token=other.state.token)
-        await place.put_secret("given", token="somebody:else")
+        await place.put_secret("given", token="other:token")
         scenario = ProxyCrashScenario(place, routes, other)
         await scenario.take(ProxyCrashScenario.make)
         yield scenario
-        assert not strangers(place.coderd, other)
+        assert not leaked_tokens(place.coderd, other)
 
 
 def change(**spec: Any) -> Callable[[ProxyCrashScenario], Awaitable[None]]:
@@ -130,7 +130,7 @@ def change(**spec: Any) -> Callable[[ProxyCrashScenario], Awaitable[None]]:
 
 
 async def register(scenario: ProxyCrashScenario) -> None:
-    """Have it registered with given credentials, and by nothing else."""
+    """Register it with given credentials only."""
     others = dict.fromkeys(("controlPlaneRef", "proxySessionTokenSecretRef", "primaryAccessURL"))
     await scenario.place.change(NAME, bootstrap={**REGISTERED, **NAMES}, **others)
 

@@ -1,4 +1,4 @@
-"""Whatever request an operator dies at, the next one finishes the work: no proxy is lost, none is left behind."""
+"""After a crash at any request, the next operator completes the work: no proxy is lost or left behind."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from tests.support.workspaceproxies import ProxyNamespace
 from .crash_scenario import EVENTS, ProxyCrashScenario, crash_scenario
 
 SLICES = {"life": None, "names": 3, "moved to a control plane": 3}
-"""At how many requests of an event a crash is tried in every run of the tests, or at all."""
+"""Number of requests per event at which a crash is tested: in every run, and at most."""
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ async def scenario(place: ProxyNamespace) -> AsyncIterator[ProxyCrashScenario]:
         yield scenario
 
 
-@pytest.mark.timeout(600)  # a crash at every request of a whole life
+@pytest.mark.timeout(600)  # a crash at every request of a lifecycle
 @pytest.mark.parametrize("event", SLICES)
 async def test_some_crashes_are_survived(scenario: ProxyCrashScenario, event: str) -> None:
     assert await crash_everywhere(scenario, EVENTS[event], SLICES[event])

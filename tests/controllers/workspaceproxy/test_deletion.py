@@ -1,4 +1,4 @@
-"""What we registered is deregistered when its object goes, and no deletion hangs."""
+"""A registered proxy is deregistered when its object is deleted, and no deletion hangs."""
 
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=F
 RBAC = Path(__file__).parents[3] / "config" / "rbac"
 
 
-async def test_what_we_registered_is_deregistered(place: ProxyNamespace) -> None:
+async def test_registered_proxy_is_deregistered(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -30,8 +30,8 @@ async def test_what_we_registered_is_deregistered(place: ProxyNamespace) -> None
     assert place.coderd.state.count("DELETE", ONE) == 1
 
 
-async def test_what_the_status_says_goes_not_what_the_spec_says(place: ProxyNamespace) -> None:
-    """An object that was renamed in coderd, and goes before anybody noticed, takes its own proxy with it."""
+async def test_deletion_follows_the_status(place: ProxyNamespace) -> None:
+    """A proxy that was renamed in coderd is deleted by its recorded ID."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -44,8 +44,8 @@ async def test_what_the_status_says_goes_not_what_the_spec_says(place: ProxyName
     assert list(place.proxies) == ["other"]
 
 
-async def test_a_registration_whose_answer_got_lost_is_undone(place: ProxyNamespace) -> None:
-    """The finalizer was there before coderd was asked, and the status names what may exist."""
+async def test_registration_with_a_lost_response_is_undone(place: ProxyNamespace) -> None:
+    """The finalizer and the record of the name precede the request."""
     place.coderd.state.set(unanswered="POST")
     async with place.operator() as operator:
         await place.make()
@@ -58,7 +58,7 @@ async def test_a_registration_whose_answer_got_lost_is_undone(place: ProxyNamesp
     assert place.proxies == {}
 
 
-async def test_a_proxy_that_is_gone_already(place: ProxyNamespace) -> None:
+async def test_proxy_that_is_already_deleted(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -67,7 +67,7 @@ async def test_a_proxy_that_is_gone_already(place: ProxyNamespace) -> None:
         await place.gone(WORKSPACE_PROXY, NAME)
 
 
-async def test_a_proxy_that_we_did_not_register_stays(place: ProxyNamespace) -> None:
+async def test_foreign_proxy_stays(place: ProxyNamespace) -> None:
     state = place.coderd.state
     made = register(state, Proxy("theirs", NAME, "Theirs", "/x.png", "", "ok", state.now()))
     await place.put_secret("given", token=made["proxy_token"])
@@ -85,7 +85,7 @@ async def test_a_proxy_that_we_did_not_register_stays(place: ProxyNamespace) -> 
 @pytest.mark.parametrize(
     "switches", [{"cut": True}, {"failing": True}, {"rate_limited": True}, {"sign_in_page": True}], ids=str
 )
-async def test_coderd_is_waited_for_but_not_for_ever(place: ProxyNamespace, switches: dict[str, bool]) -> None:
+async def test_wait_for_coderd_is_bounded(place: ProxyNamespace, switches: dict[str, bool]) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -104,7 +104,7 @@ async def test_coderd_is_waited_for_but_not_for_ever(place: ProxyNamespace, swit
     assert NAME in place.proxies
 
 
-async def test_coderd_that_comes_back_in_time(place: ProxyNamespace) -> None:
+async def test_coderd_that_recovers_in_time(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -117,7 +117,7 @@ async def test_coderd_that_comes_back_in_time(place: ProxyNamespace) -> None:
     assert place.proxies == {}
 
 
-async def test_a_licence_that_ended_does_not_keep_an_object(place: ProxyNamespace) -> None:
+async def test_expired_license_does_not_block_deletion(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -130,8 +130,8 @@ async def test_a_licence_that_ended_does_not_keep_an_object(place: ProxyNamespac
 
 
 @pytest.mark.parametrize("back", [True, False])
-async def test_credentials_that_are_gone_are_waited_for(place: ProxyNamespace, back: bool) -> None:
-    """A tool may be about to write the Secret again."""
+async def test_deletion_waits_for_credentials(place: ProxyNamespace, back: bool) -> None:
+    """A tool may create the Secret again."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -153,7 +153,7 @@ async def test_credentials_that_are_gone_are_waited_for(place: ProxyNamespace, b
     assert (NAME in place.proxies) is not back
 
 
-async def test_credentials_of_a_proxy_that_retires_are_waited_for(place: ProxyNamespace) -> None:
+async def test_retirement_waits_for_credentials(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -174,8 +174,8 @@ async def test_credentials_of_a_proxy_that_retires_are_waited_for(place: ProxyNa
 
 
 @pytest.mark.parametrize("way", ["bootstrap", "controlPlaneRef"])
-async def test_a_status_without_a_place_is_that_of_the_spec(place: ProxyNamespace, way: str) -> None:
-    """The Go operator records no place; the object may be deleted before the first reconcile."""
+async def test_status_without_a_target_uses_the_spec(place: ProxyNamespace, way: str) -> None:
+    """The Go operator does not record the target; the object may be deleted before the first reconcile."""
     await place.make_plane()
     spec: dict[str, Any] = {way: {"name": PLANE} if way == "controlPlaneRef" else place.bootstrap}
     await place.make(**spec)
@@ -190,7 +190,7 @@ async def test_a_status_without_a_place_is_that_of_the_spec(place: ProxyNamespac
     assert place.proxies == {}
 
 
-async def test_what_is_left_at_a_control_plane_that_is_gone_is_named(place: ProxyNamespace) -> None:
+async def test_proxy_left_at_a_deleted_control_plane_is_reported(place: ProxyNamespace) -> None:
     await place.make_plane()
     async with place.operator() as operator:
         await place.make(controlPlaneRef={"name": PLANE})
@@ -206,7 +206,7 @@ async def test_what_is_left_at_a_control_plane_that_is_gone_is_named(place: Prox
         assert NAME in await place.note("WorkspaceProxyLeaked")
 
 
-async def test_a_control_plane_that_is_being_deleted_is_only_asked_to_deregister(place: ProxyNamespace) -> None:
+async def test_terminating_control_plane_only_deregisters(place: ProxyNamespace) -> None:
     await place.make_plane()
     plane = Key(place.namespace, PLANE)
     async with place.operator() as operator:
@@ -227,8 +227,8 @@ async def test_a_control_plane_that_is_being_deleted_is_only_asked_to_deregister
     assert place.proxies == {}
 
 
-async def test_a_namespace_that_is_torn_down_does_not_wait_for_coderd(place: ProxyNamespace) -> None:
-    """One attempt is all that it gets."""
+async def test_terminating_namespace_does_not_wait_for_coderd(place: ProxyNamespace) -> None:
+    """There is only one attempt."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -241,7 +241,7 @@ async def test_a_namespace_that_is_torn_down_does_not_wait_for_coderd(place: Pro
     assert place.coderd.state.count("DELETE", ONE) == 1
 
 
-async def test_a_namespace_that_is_torn_down_with_coderd_there(place: ProxyNamespace) -> None:
+async def test_terminating_namespace_with_a_running_coderd(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -254,19 +254,19 @@ async def test_a_namespace_that_is_torn_down_with_coderd_there(place: ProxyNames
 
 
 @pytest.mark.usefixtures("crds", "operator_kubeconfig")
-def test_an_operator_of_one_namespace_may_look_at_that_namespace(cluster: ClusterAccess, namespace: str) -> None:
-    """By a Role: it needs no right in the whole cluster to see that its namespace goes."""
+def test_namespaced_operator_can_read_its_namespace(cluster: ClusterAccess, namespace: str) -> None:
+    """With a Role: it needs no cluster-wide permission to see that its namespace is terminating."""
     cluster.kubectl("apply", "--kustomize", RBAC / "namespaced", "--namespace", namespace)
     cluster.kubectl("create", "rolebinding", "it", "--role=coder-k8s", "--user=confined", "--namespace", namespace)
     assert namespace in cluster.kubectl("get", "namespace", namespace, "--as=confined", "--output=name")
 
 
-async def test_everything_goes_also_what_was_still_retiring(place: ProxyNamespace) -> None:
-    """The pods of the old way still run when the object goes."""
+async def test_retiring_proxies_are_deregistered_too(place: ProxyNamespace) -> None:
+    """Old pods still run when the object is deleted."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
-        await place.put_secret("given", token="somebody:else")
+        await place.put_secret("given", token="other:token")
         await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL="http://x")
         await place.condition("Registered", "NotManaged")
         await operator.wait_idle()

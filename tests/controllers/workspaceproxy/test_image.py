@@ -1,4 +1,4 @@
-"""Without an image of its own, a proxy follows what its control plane runs, and never what that is going to run."""
+"""Without an image in the spec, a proxy uses the image that its control plane runs, not the one that it rolls out."""
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.kube.kinds import DEPLOYMENT
@@ -21,7 +21,7 @@ async def rolled(place: ProxyNamespace, wanted: str) -> None:
     await eventually(check)
 
 
-async def test_the_image_of_the_control_plane_is_followed_when_its_rollout_is_complete(place: ProxyNamespace) -> None:
+async def test_image_follows_the_completed_rollout_of_the_control_plane(place: ProxyNamespace) -> None:
     await place.make_plane()
     async with place.operator() as operator:
         await place.make(controlPlaneRef={"name": PLANE})
@@ -38,7 +38,7 @@ async def test_the_image_of_the_control_plane_is_followed_when_its_rollout_is_co
 
 
 async def test_pods_keep_their_image_while_the_control_plane_reports_none(place: ProxyNamespace) -> None:
-    """As after an upgrade from a version that did not report it: nothing restarts."""
+    """As after an upgrade from a version that did not report it: no pod restarts."""
     await place.make_plane()
     async with place.operator() as operator:
         await place.make(controlPlaneRef={"name": PLANE})
@@ -69,7 +69,7 @@ async def test_no_pod_starts_before_an_image_is_known(place: ProxyNamespace) -> 
         assert image(await place.deployment()) == "coder:v2.36.1"
 
 
-async def test_conditions_that_hold_say_what_holds(place: ProxyNamespace) -> None:
+async def test_messages_of_true_conditions(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make(bootstrap={**place.bootstrap, "proxyName": "oceania", "generatedTokenSecretName": "kept"})
         await place.ready(operator)

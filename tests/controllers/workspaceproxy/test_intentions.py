@@ -1,4 +1,4 @@
-"""A recorded name explains only a proxy that the operator requested just then, never one that a user registered."""
+"""A recorded name proves ownership only of a proxy that the operator just requested, not of one of a user."""
 
 from dataclasses import replace
 
@@ -21,13 +21,13 @@ from tests.support.workspaceproxies import (
 
 
 def user_registers(place: ProxyNamespace) -> Registered:
-    """A proxy that a user registered and has not started yet."""
+    """Register a proxy as a user, without pods."""
     place.proxies[NAME] = made = replace(register_foreign_proxy(place.coderd.state), url="", status="unregistered")
     return made
 
 
 async def fail_to_register(place: ProxyNamespace, operator: Operator, times: int) -> None:
-    """Make an object; each of its requests ends without an answer, and coderd does not carry it out."""
+    """Create an object whose requests get no response and are not executed."""
     place.coderd.state.set(unanswered="POST")
     await place.make()
     for number in range(times):
@@ -39,7 +39,7 @@ async def fail_to_register(place: ProxyNamespace, operator: Operator, times: int
 
 
 async def assert_left_alone(place: ProxyNamespace, operator: Operator, theirs: Registered) -> None:
-    """Neither the next reconcile nor the deletion of the object harms the proxy of the user."""
+    """Assert that neither a reconcile nor the deletion of the object changes the proxy of the user."""
     await operator.later(seconds=121)
     await place.condition("Registered", "NameTaken", "False")
     assert place.proxies == {NAME: theirs}
@@ -67,7 +67,7 @@ async def test_without_a_secret_no_name_is_recorded(place: ProxyNamespace, delet
     assert place.proxies == {NAME: theirs}
 
 
-async def test_a_record_is_withdrawn_when_the_secret_is_refused_later(place: ProxyNamespace) -> None:
+async def test_record_is_removed_when_the_secret_is_rejected_later(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await fail_to_register(place, operator, 1)
         assert (await place.get()).status.proxy_name == NAME
@@ -78,7 +78,7 @@ async def test_a_record_is_withdrawn_when_the_secret_is_refused_later(place: Pro
         assert (await place.get()).status.proxy_name == ""
 
 
-async def test_requests_that_fail_for_long_explain_no_later_proxy(place: ProxyNamespace) -> None:
+async def test_failed_requests_do_not_prove_ownership_of_a_later_proxy(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await fail_to_register(place, operator, 3)
         proxy = await place.get()
@@ -87,7 +87,7 @@ async def test_requests_that_fail_for_long_explain_no_later_proxy(place: ProxyNa
         await assert_left_alone(place, operator, user_registers(place))
 
 
-async def test_a_lost_answer_after_failed_requests_is_found(place: ProxyNamespace) -> None:
+async def test_lost_response_after_failed_requests(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await fail_to_register(place, operator, 2)
         await operator.later(seconds=121)
@@ -97,8 +97,8 @@ async def test_a_lost_answer_after_failed_requests_is_found(place: ProxyNamespac
         assert (await place.get()).status.proxy_id == place.proxies[NAME].id == ours
 
 
-async def test_a_request_that_is_refused_explains_no_later_proxy(place: ProxyNamespace) -> None:
-    """Also when earlier ones failed without an answer."""
+async def test_rejected_request_does_not_prove_ownership_of_a_later_proxy(place: ProxyNamespace) -> None:
+    """Even if earlier requests got no response."""
     async with place.operator() as operator:
         await fail_to_register(place, operator, 1)
         place.coderd.state.set(unanswered="")

@@ -1,4 +1,4 @@
-"""Names that are cut: an earlier version derived some of them in another way."""
+"""Truncated names: an earlier version derived some of them differently."""
 
 import msgspec
 
@@ -8,7 +8,7 @@ from coder_k8s.kube.kinds import DEPLOYMENT
 from tests.support.workspaceproxies import ProxyNamespace
 
 DASHES = f"{'a' * 45}-{'b' * 20}"
-"""A dash where the name is cut."""
+"""A dash where the name is truncated."""
 
 
 async def test_deployment_of_an_earlier_version_is_replaced(place: ProxyNamespace) -> None:

@@ -8,14 +8,21 @@ from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.kube.kinds import SECRET
 from tests.support import eventually
-from tests.support.workspaceproxies import NAME, PLANE, ProxyNamespace, environment, register_foreign_proxy, strangers
+from tests.support.workspaceproxies import (
+    NAME,
+    PLANE,
+    ProxyNamespace,
+    environment,
+    leaked_tokens,
+    register_foreign_proxy,
+)
 
 PRIMARY = "CODER_PRIMARY_ACCESS_URL"
 
 
 @pytest.fixture
 async def other(place: ProxyNamespace) -> AsyncIterator[CoderdServer]:
-    """Another Coder, with credentials for it in a Secret."""
+    """Another coderd, with credentials for it in a Secret."""
     async with CoderdServer(now=place.clock) as made:
         await place.put_secret("other", token=made.state.token)
         yield made
@@ -63,7 +70,7 @@ async def test_pods_stay_where_their_token_is_valid(
         assert await place.token() == other.state.proxies[NAME].token
         await place.roll_out(ready=2)
         await eventually(lambda: not place.proxies)
-    assert not strangers(place.coderd, other)
+    assert not leaked_tokens(place.coderd, other)
 
 
 async def test_pods_stay_until_there_is_access_to_the_control_plane(place: ProxyNamespace) -> None:

@@ -1,4 +1,4 @@
-"""What a workspace proxy is made of."""
+"""The children of a workspace proxy."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def live(image: str) -> Unstructured:
     ],
 )
 def test_names(name: str, deployment_name: str, secret: str) -> None:
-    """They stand for ever, and no limit is exceeded."""
+    """Names are stable and within their limits."""
     made = proxy(name)
     assert objects.deployment_name(made) == deployment_name
     assert objects.secret_name(made) == secret
@@ -82,7 +82,7 @@ def test_names(name: str, deployment_name: str, secret: str) -> None:
     ],
 )
 def test_image(spec: Manifest, at: CoderControlPlane | None, running: str | None, image: str) -> None:
-    """What a control plane asks for does not count before it runs."""
+    """The image of a control plane counts only after its rollout."""
     if at is not None:
         at = msgspec.structs.replace(at, spec=msgspec.structs.replace(at.spec, image="coder:v3"))
     assert objects.image_of(proxy(**spec), at, live(running) if running else None) == image
@@ -111,7 +111,7 @@ def test_primary_url(spec: Manifest, at: CoderControlPlane | None, url: str) -> 
     assert objects.primary_url(proxy(**spec), at) == url
 
 
-def test_what_the_spec_says_of_pods_is_passed_on() -> None:
+def test_pod_fields_of_the_spec() -> None:
     given: dict[str, Any] = {
         "imagePullSecrets": [{"name": "pull"}],
         "nodeSelector": {"zone": "a"},
@@ -131,7 +131,7 @@ def test_what_the_spec_says_of_pods_is_passed_on() -> None:
     assert "resources" not in container(proxy())
 
 
-def test_a_variable_of_the_spec_wins() -> None:
+def test_variable_of_the_spec_wins() -> None:
     made = container(proxy(bootstrap=BOOTSTRAP, extraEnv=[{"name": "CODER_PRIMARY_ACCESS_URL", "value": "x"}]))
     assert [entry.get("value") for entry in made["env"]] == ["x", None]
 
@@ -146,6 +146,6 @@ def test_service() -> None:
     assert made["spec"]["selector"] == deployment(proxy())["spec"]["selector"]["matchLabels"]
 
 
-def test_only_a_known_token_shows_on_the_pods() -> None:
+def test_checksum_only_of_a_known_token() -> None:
     templates = [deployment(proxy(), checksum=each)["spec"]["template"]["metadata"] for each in ("", "abc")]
     assert ["annotations" in each for each in templates] == [False, True]

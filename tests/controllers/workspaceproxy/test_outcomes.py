@@ -1,4 +1,4 @@
-"""The conditions of a workspace proxy, and how often coderd is asked for them."""
+"""The conditions of a workspace proxy, and how often coderd is queried for them."""
 
 import pytest
 
@@ -71,7 +71,7 @@ def test_health_without_the_token() -> None:
         (Outcome(REGISTERED, False, reasons.NAME_TAKEN, "rename it", stalled=True), False, True),
     ],
 )
-def test_a_finding_in_the_report(outcome: Outcome, ready: bool | None, stalled: bool) -> None:
+def test_report_of_coderd_in_the_message(outcome: Outcome, ready: bool | None, stalled: bool) -> None:
     report = Report()
     report.add_outcome(outcome)
     assert [each[:4] for each in report.findings] == [outcome[:4]]
@@ -88,7 +88,7 @@ def test_a_finding_in_the_report(outcome: Outcome, ready: bool | None, stalled: 
         (Outcome(HEALTHY, False, reasons.SCALED_TO_ZERO, satisfied=True), 60),
     ],
 )
-def test_a_proxy_that_is_not_healthy_is_checked_soon(outcome: Outcome, seconds: float) -> None:
+def test_unhealthy_proxy_is_checked_soon(outcome: Outcome, seconds: float) -> None:
     assert recheck_interval(outcome) == seconds
 
 
@@ -100,7 +100,7 @@ def test_what_is_always_reported() -> None:
     assert NOT_QUERIED.message
 
 
-def test_a_missing_right_is_named() -> None:
+def test_missing_permission_is_named() -> None:
     user = "The user of the token in Secret s"
     message = explain(errors.Forbidden("no"), ERRORS, user=user).outcome.message
     assert message.startswith("The user of the token in Secret s may not manage workspace proxies: ")
@@ -133,5 +133,5 @@ def test_a_missing_right_is_named() -> None:
         (NameConflict("Primary"), "The name Primary is that of the Coder deployment itself; rename this object"),
     ],
 )
-def test_a_name_that_is_taken(found: NameConflict, expected: str) -> None:
+def test_taken_name(found: NameConflict, expected: str) -> None:
     assert name_taken(found) == Outcome(REGISTERED, False, reasons.NAME_TAKEN, expected, stalled=True)

@@ -1,4 +1,4 @@
-"""Whose a proxy of coderd is: what an object may record, change and delete, and what it leaves alone."""
+"""Ownership of proxies in coderd: which ones an object may record, change and delete."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -23,13 +23,13 @@ from tests.support.workspaceproxies import (
 
 
 async def adopt(place: ProxyNamespace, name: str = NAME) -> None:
-    """Ask for what is in Coder already."""
+    """Annotate the object to adopt an existing proxy."""
     annotations = {"metadata": {"annotations": {"coder.com/adopt": "true"}}}
     await place.client.merge(WORKSPACE_PROXY, Key(place.namespace, name), annotations)
 
 
 async def record_name(place: ProxyNamespace, name: str = NAME, **ago: float) -> None:
-    """Let an object look as after a crash between the record of the name and the answer of Coder."""
+    """Write the status as after a crash between the record of the name and the response of coderd."""
     started = (place.clock() - timedelta(**ago)).isoformat()
     status: dict[str, Any] = {"proxyName": NAME, "registrationStarted": started, "coderURL": place.coderd.url}
     status["credentialsSecretRef"] = {"name": CREDENTIALS, "key": "token"}
@@ -39,8 +39,8 @@ async def record_name(place: ProxyNamespace, name: str = NAME, **ago: float) -> 
 
 
 @pytest.mark.parametrize("name", [NAME, NAME.title()])
-async def test_a_name_that_somebody_else_has(place: ProxyNamespace, name: str) -> None:
-    """Nothing is made, nothing is taken, and it goes on by itself when the name is free."""
+async def test_name_of_a_foreign_proxy(place: ProxyNamespace, name: str) -> None:
+    """Nothing is created or adopted, and the operator continues when the name is free."""
     theirs = register_foreign_proxy(place.coderd.state, name)
     async with place.operator() as operator:
         await place.make()
@@ -59,8 +59,8 @@ async def test_a_name_that_somebody_else_has(place: ProxyNamespace, name: str) -
     assert (place.registrations(), place.changes()) == (1, 0)
 
 
-async def test_a_proxy_that_somebody_put_in_place_of_ours(place: ProxyNamespace) -> None:
-    """Its ID is not the recorded one, so it is not ours; not when the object goes, either."""
+async def test_proxy_that_a_user_registered_again(place: ProxyNamespace) -> None:
+    """Its ID is not the recorded one, so it is foreign, also when the object is deleted."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -77,8 +77,8 @@ async def test_a_proxy_that_somebody_put_in_place_of_ours(place: ProxyNamespace)
 
 
 @pytest.mark.parametrize("ours", ["never registered", "replaced"])
-async def test_a_proxy_is_taken_over_where_that_is_asked_for(place: ProxyNamespace, ours: str) -> None:
-    """It keeps its ID and gets a new token, and it is deregistered like any other."""
+async def test_annotation_adopts_a_proxy(place: ProxyNamespace, ours: str) -> None:
+    """It keeps its ID and gets a new token, and is deregistered with the object."""
     async with place.operator() as operator:
         await place.make()
         if ours == "replaced":
@@ -100,7 +100,7 @@ async def test_a_proxy_is_taken_over_where_that_is_asked_for(place: ProxyNamespa
     assert place.proxies == {}
 
 
-async def test_a_proxy_that_runs_is_not_taken_over(place: ProxyNamespace) -> None:
+async def test_running_proxy_is_not_adopted(place: ProxyNamespace) -> None:
     """A new token would disconnect its pods."""
     theirs = register_foreign_proxy(place.coderd.state)
     async with place.operator() as operator:
@@ -118,7 +118,7 @@ async def test_a_proxy_that_runs_is_not_taken_over(place: ProxyNamespace) -> Non
 
 
 @pytest.mark.parametrize("asked", ["by the newer one", "by both"])
-async def test_what_another_object_has_cannot_be_taken_over(place: ProxyNamespace, asked: str) -> None:
+async def test_proxy_of_another_object_is_not_adopted(place: ProxyNamespace, asked: str) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -138,8 +138,8 @@ async def test_what_another_object_has_cannot_be_taken_over(place: ProxyNamespac
     assert (place.registrations(), place.changes()) == (1, 0)
 
 
-async def test_two_objects_that_ask_for_one_proxy_at_once(place: ProxyNamespace) -> None:
-    """The older one gets it, and nothing happens to it by the other."""
+async def test_two_objects_adopt_one_proxy_at_once(place: ProxyNamespace) -> None:
+    """The older object gets it, and the other does not change it."""
     theirs = register_foreign_proxy(place.coderd.state)
     place.coderd.state.set_proxy(NAME, "unreachable")
     for name in ("older", "younger"):
@@ -160,8 +160,8 @@ async def test_two_objects_that_ask_for_one_proxy_at_once(place: ProxyNamespace)
 
 
 @pytest.mark.parametrize("evidence", ["created before", "in use", "of another object"])
-async def test_a_recorded_name_is_no_right_to_the_proxy_of_somebody_else(place: ProxyNamespace, evidence: str) -> None:
-    """After a crash nothing but the name is recorded; meanwhile somebody else has it."""
+async def test_recorded_name_does_not_prove_ownership_of_a_foreign_proxy(place: ProxyNamespace, evidence: str) -> None:
+    """After a crash only the name is recorded; meanwhile a user registers a proxy of that name."""
     theirs = register_foreign_proxy(place.coderd.state)
     if evidence == "created before":
         place.proxies[NAME] = theirs = replace(theirs, url="")
@@ -185,7 +185,7 @@ async def test_a_recorded_name_is_no_right_to_the_proxy_of_somebody_else(place: 
     assert place.proxies == {NAME: theirs}
 
 
-async def test_a_recorded_name_finds_the_proxy_that_was_registered_by_it(place: ProxyNamespace) -> None:
+async def test_recorded_name_identifies_the_registered_proxy(place: ProxyNamespace) -> None:
     await place.make()
     await record_name(place, seconds=1)
     place.proxies[NAME] = ours = replace(register_foreign_proxy(place.coderd.state), url="")
@@ -196,8 +196,8 @@ async def test_a_recorded_name_finds_the_proxy_that_was_registered_by_it(place: 
     assert (place.registrations(), await place.token()) == (0, place.proxies[NAME].token)
 
 
-async def test_our_own_proxy_is_adopted_by_its_recorded_id(place: ProxyNamespace) -> None:
-    """Under whatever name somebody gave it."""
+async def test_proxy_is_kept_by_its_recorded_id(place: ProxyNamespace) -> None:
+    """Whatever name a user gave it."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -210,8 +210,8 @@ async def test_our_own_proxy_is_adopted_by_its_recorded_id(place: ProxyNamespace
 
 
 async def test_two_objects_that_want_one_name(place: ProxyNamespace) -> None:
-    """One of them gets it, whichever comes first, and the other says so."""
-    place.coderd.state.set(latency=0.05)  # both have seen that the name is free before either takes it
+    """The first one gets it, and the other reports the conflict."""
+    place.coderd.state.set(latency=0.05)  # both see that the name is free before either registers it
     async with place.operator() as operator:
         spec = {**place.bootstrap, "proxyName": "contested"}
         for name in ("first", "second"):
@@ -234,8 +234,8 @@ async def test_two_objects_that_want_one_name(place: ProxyNamespace) -> None:
     assert place.changes() == 0
 
 
-async def test_a_name_without_an_id_deletes_nothing_of_somebody_else(place: ProxyNamespace) -> None:
-    """An object that goes before its registration was found out about."""
+async def test_name_without_an_id_deletes_no_foreign_proxy(place: ProxyNamespace) -> None:
+    """The object is deleted before the result of its registration is known."""
     theirs = register_foreign_proxy(place.coderd.state)
     await place.make()
     await record_name(place, seconds=59)

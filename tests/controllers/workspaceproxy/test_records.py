@@ -1,4 +1,4 @@
-"""What the status says about registered proxies."""
+"""The records of registered proxies in the status."""
 
 from typing import Any
 
@@ -43,12 +43,12 @@ def retiring(proxy_id: str, url: str) -> dict[str, Any]:
         pytest.param(REFERENCE, {"proxyID": "a", "coderURL": HERE}, False, id="was given credentials"),
     ],
 )
-def test_a_token_is_for_one_coderd(spec: dict[str, Any], status: dict[str, Any], token: str, expected: bool) -> None:
+def test_token_is_for_one_coderd(spec: dict[str, Any], status: dict[str, Any], token: str, expected: bool) -> None:
     made = msgspec.convert({"metadata": {"name": "sydney"}, "spec": spec, "status": status}, CoderWorkspaceProxy)
     assert is_for_wanted_coderd(made, token) is expected
 
 
-def test_the_token_of_the_new_coderd_is_for_it_while_the_old_proxy_retires() -> None:
+def test_token_of_the_new_coderd_while_the_old_proxy_retires() -> None:
     status = {"proxyID": "b", "coderURL": HERE, "retiringProxies": [retiring("a", THERE)]}
     made = msgspec.convert({"metadata": {"name": "sydney"}, "spec": GIVEN, "status": status}, CoderWorkspaceProxy)
     assert is_for_wanted_coderd(made, "b:secret")

@@ -1,4 +1,4 @@
-"""What coderd refuses becomes a condition and is asked again in good time; what runs goes on running."""
+"""Errors of coderd become conditions and are retried; running pods keep running."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
@@ -33,14 +33,14 @@ async def unlicensed(
         yield made
 
 
-async def nothing_was_made(place: ProxyNamespace) -> bool:
+async def nothing_was_created(place: ProxyNamespace) -> bool:
     assert (await place.get()).metadata.finalizers == []
     for kind, name in ((SECRET, SECRET_NAME), (SERVICE, f"wsproxy-{NAME}"), (DEPLOYMENT, f"wsproxy-{NAME}")):
         assert await place.find(kind, name) is None
     return True
 
 
-async def test_without_a_licence_nothing_is_attempted(unlicensed: ProxyNamespace) -> None:
+async def test_nothing_is_attempted_without_a_license(unlicensed: ProxyNamespace) -> None:
     place = unlicensed
     async with place.operator() as operator:
         await place.make()
@@ -48,7 +48,7 @@ async def test_without_a_licence_nothing_is_attempted(unlicensed: ProxyNamespace
         assert "Contact sales" in condition.message
         await place.condition("Stalled", "NotEntitled", "True")
         await operator.wait_idle()
-        assert await nothing_was_made(place)
+        assert await nothing_was_created(place)
         assert 60 < (operator.requeue_after() or 999) <= 120
         assert dict(place.coderd.state.requests) == {("GET", PROXIES): 1}
         await operator.later(seconds=60)
@@ -58,7 +58,7 @@ async def test_without_a_licence_nothing_is_attempted(unlicensed: ProxyNamespace
         await place.ready(operator)
 
 
-async def test_a_licence_that_the_control_plane_tells_of_is_used_at_once(unlicensed: ProxyNamespace) -> None:
+async def test_license_of_the_control_plane_is_used_at_once(unlicensed: ProxyNamespace) -> None:
     place = unlicensed
     await place.make_plane()
     async with place.operator():
@@ -69,8 +69,8 @@ async def test_a_licence_that_the_control_plane_tells_of_is_used_at_once(unlicen
         await place.condition("Registered", "Registered", "True")
 
 
-async def test_a_licence_that_ends_leaves_alone_what_runs(place: ProxyNamespace) -> None:
-    """And the spec still counts for what is ours in Kubernetes."""
+async def test_running_pods_stay_when_the_license_ends(place: ProxyNamespace) -> None:
+    """And children still follow the spec."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -85,7 +85,7 @@ async def test_a_licence_that_ends_leaves_alone_what_runs(place: ProxyNamespace)
         assert (await place.get()).status.phase == "Ready"
 
 
-async def test_an_agpl_server_knows_no_proxies(
+async def test_agpl_server_has_no_proxies(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:
     async with (
@@ -96,12 +96,12 @@ async def test_an_agpl_server_knows_no_proxies(
         await place.condition("Registered", "NotSupported", "False")
         await place.condition("Stalled", "NotSupported", "True")
         await operator.wait_idle()
-        assert await nothing_was_made(place)
+        assert await nothing_was_created(place)
         assert (operator.requeue_after() or 999) <= 120
         assert place.coderd.state.requests.total() == 1
 
 
-TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
+FAILURES: dict[str, tuple[dict[str, Any], str]] = {
     "429": ({"rate_limited": True}, "RateLimited"),
     "500": ({"failing": True}, "Unavailable"),
     "timeout": ({"latency": 5}, "Unavailable"),
@@ -109,21 +109,21 @@ TROUBLES: dict[str, tuple[dict[str, Any], str]] = {
     "no database": ({"database_down": True}, "Unavailable"),
     "sign-in page": ({"sign_in_page": True}, "Unavailable"),
 }
-WELL = {switch: 0 if switch == "latency" else False for switches, _ in TROUBLES.values() for switch in switches}
+WELL = {switch: 0 if switch == "latency" else False for switches, _ in FAILURES.values() for switch in switches}
 
 
 def asking(place: ProxyNamespace, switches: dict[str, Any]) -> AbstractAsyncContextManager[Any]:
-    """An operator that is impatient only with a coderd that keeps it waiting: a busy machine must not look like one."""
+    """An operator with a short timeout only while coderd hangs: a busy machine must not cause timeouts."""
     return place.operator(limits=Limits(total=0.5)) if "latency" in switches else place.operator()
 
 
 @pytest.mark.parametrize("version", ["2.30.0", "2.36.1"])
-@pytest.mark.parametrize("trouble", TROUBLES)
-async def test_what_passes_is_asked_again_ever_more_rarely(
-    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, version: str, trouble: str
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_temporary_errors_are_retried_with_back_off(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, version: str, failure: str
 ) -> None:
-    """Whoever cannot answer is not asked in between, whatever happens, and is no reason to call for a human."""
-    switches, reason = TROUBLES[trouble]
+    """No other event causes a request to coderd, and the object is not stalled."""
+    switches, reason = FAILURES[failure]
     async with (
         proxy_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, version) as place,
         asking(place, switches) as operator,
@@ -142,16 +142,16 @@ async def test_what_passes_is_asked_again_ever_more_rarely(
             await operator.later(seconds=wait + 0.5)
             assert place.coderd.state.requests.total() > asked
         assert all(later > earlier for earlier, later in pairwise(waits[::2]))
-        assert await nothing_was_made(place)
+        assert await nothing_was_created(place)
         place.coderd.state.set(**WELL)
         await operator.later(seconds=121)
         await place.ready(operator)
         assert (place.registrations(), place.changes()) == (1, 0)
 
 
-@pytest.mark.parametrize("trouble", TROUBLES)
-async def test_while_coderd_is_away_the_spec_still_counts(place: ProxyNamespace, trouble: str) -> None:
-    switches, reason = TROUBLES[trouble]
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_children_follow_the_spec_while_coderd_is_unavailable(place: ProxyNamespace, failure: str) -> None:
+    switches, reason = FAILURES[failure]
     async with asking(place, switches) as operator:
         await place.make()
         await place.ready(operator)
@@ -169,8 +169,8 @@ async def test_while_coderd_is_away_the_spec_still_counts(place: ProxyNamespace,
     assert (place.registrations(), place.changes()) == (1, 0)
 
 
-async def test_an_answer_that_got_lost(place: ProxyNamespace) -> None:
-    """The proxy was registered and nobody has its token: it is ours by our intention, and gets one new token."""
+async def test_lost_response(place: ProxyNamespace) -> None:
+    """The proxy was registered and its token is lost: the record proves ownership, and the operator regenerates it."""
     place.coderd.state.set(unanswered="POST")
     async with place.operator() as operator:
         await place.make()
@@ -204,7 +204,7 @@ async def test_credentials_missing_wrong_and_rotated(place: ProxyNamespace) -> N
         await place.condition("Registered", "Forbidden", "False")
         await place.condition("Stalled", "Forbidden", "True")
         await operator.wait_idle()
-        # Any user may list proxies, so only the refused registration shows that this one lacks the right.
+        # Any user can list proxies, so only the rejected registration shows the missing permission.
         assert (state.count("POST", PROXIES), place.proxies) == (1, {})
         assert (await place.get()).metadata.finalizers == []
         assert (await place.get()).status.proxy_name == ""
@@ -222,8 +222,8 @@ async def test_credentials_missing_wrong_and_rotated(place: ProxyNamespace) -> N
     assert (place.registrations(), place.changes()) == (2, 0)
 
 
-async def test_operator_access_that_is_rejected_is_not_for_a_human_to_mend(place: ProxyNamespace) -> None:
-    """The operator renews its own token; the proxy goes on as soon as it did."""
+async def test_rejected_operator_token_needs_no_user_action(place: ProxyNamespace) -> None:
+    """The operator renews its own token; then the reconcile continues."""
     await place.make_plane()
     state = place.coderd.state
     async with place.operator() as operator:
@@ -239,7 +239,7 @@ async def test_operator_access_that_is_rejected_is_not_for_a_human_to_mend(place
         await place.condition("Ready", "AllPartsReady", "True")
 
 
-async def test_deployment_of_a_control_plane_is_not_taken_for_its_own(place: ProxyNamespace) -> None:
+async def test_deployment_of_a_control_plane_is_not_adopted(place: ProxyNamespace) -> None:
     """A control plane may be named like the Deployment of a proxy."""
     before = await make_ready_plane(place.client, place.namespace, f"wsproxy-{NAME}")
     async with place.operator() as operator:

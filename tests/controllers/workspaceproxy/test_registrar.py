@@ -1,4 +1,4 @@
-"""Registrations against the stand-in: kept in step, made again, adopted, refused."""
+"""Registrations at the simulator: updated, repeated, adopted, rejected."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from tests.support.proxy import Proxy
 from tests.support.workspaceproxies import NAME, PROXIES, SECRET_NAME, ProxyNamespace
 
 
-async def test_display_name_icon_and_name_are_kept_in_step(place: ProxyNamespace) -> None:
-    """In the spec and in coderd; what the spec does not say is left to people. The token stays all the while."""
+async def test_name_display_name_and_icon_follow_the_spec(place: ProxyNamespace) -> None:
+    """Drift in coderd is repaired; fields that the spec does not set keep their values. The token does not change."""
     async with place.operator() as operator:
         await place.make(bootstrap={**place.bootstrap, "displayName": "Sydney"})
         await place.ready(operator)
@@ -40,7 +40,7 @@ async def test_display_name_icon_and_name_are_kept_in_step(place: ProxyNamespace
 
 @pytest.mark.parametrize("harm", ["deleted", "emptied", "garbage", "of another proxy"])
 async def test_a_token_is_regenerated_once_when_the_secret_lost_it(place: ProxyNamespace, harm: str) -> None:
-    """And the pods roll, because the old token is dead."""
+    """The pods restart, because the old token is invalid."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -61,7 +61,7 @@ async def test_a_token_is_regenerated_once_when_the_secret_lost_it(place: ProxyN
     assert (place.registrations(), place.changes()) == (1, 1)
 
 
-async def test_a_token_that_comes_back_before_it_is_regenerated_stays(place: ProxyNamespace, tmp_path: Path) -> None:
+async def test_restored_token_is_not_regenerated(place: ProxyNamespace, tmp_path: Path) -> None:
     async with Proxy(load(place.kubeconfig)) as between:
         place.kubeconfig = between.kubeconfig(place.kubeconfig, tmp_path / "between")
         async with place.operator() as operator:
@@ -80,8 +80,8 @@ async def test_a_token_that_comes_back_before_it_is_regenerated_stays(place: Pro
     assert place.changes() == 0
 
 
-async def test_a_token_survives_what_does_not_harm_it(place: ProxyNamespace) -> None:
-    """A restart, a Secret without its labels, a status that was lost: the proxy keeps running with its token."""
+async def test_token_is_kept(place: ProxyNamespace) -> None:
+    """After a restart, without labels on the Secret, and with a lost status."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -98,7 +98,7 @@ async def test_a_token_survives_what_does_not_harm_it(place: ProxyNamespace) -> 
     assert (place.registrations(), place.changes()) == (1, 0)
 
 
-async def test_a_proxy_deleted_behind_our_back_is_registered_again(place: ProxyNamespace) -> None:
+async def test_deleted_proxy_is_registered_again(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         old = (await place.ready(operator)).status.proxy_id
@@ -112,8 +112,8 @@ async def test_a_proxy_deleted_behind_our_back_is_registered_again(place: ProxyN
     assert (place.registrations(), place.changes()) == (2, 0)
 
 
-async def test_a_secret_that_is_not_ours_takes_no_token(place: ProxyNamespace) -> None:
-    """Nothing is registered before there is a place for its token."""
+async def test_secret_of_another_owner_is_not_used(place: ProxyNamespace) -> None:
+    """Nothing is registered before its token can be stored."""
     await place.put_secret(SECRET_NAME, token="theirs")
     async with place.operator() as operator:
         await place.make()
@@ -161,8 +161,8 @@ async def test_health_as_coderd_sees_it(place: ProxyNamespace) -> None:
         assert kstatus(await place.client.get_manifest(WORKSPACE_PROXY, place.key)) == "Current"
 
 
-async def test_coderd_is_asked_a_bounded_number_of_times(place: ProxyNamespace) -> None:
-    """However often the pods stir."""
+async def test_requests_to_coderd_are_bounded(place: ProxyNamespace) -> None:
+    """However often the pods change."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -175,7 +175,7 @@ async def test_coderd_is_asked_a_bounded_number_of_times(place: ProxyNamespace) 
 
 
 async def test_paused(place: ProxyNamespace) -> None:
-    """Nothing is written, nobody is asked, not even for a deletion."""
+    """No writes and no requests to coderd, not even for a deletion."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)

@@ -1,4 +1,4 @@
-"""What to do next about a registration follows from what the status says, what we hold and what coderd has."""
+"""The next step of a registration depends on the status, the Secret and coderd."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -97,9 +97,9 @@ TIMELESS = WorkspaceProxy(id="a", name="sydney", display_name="Sydney", icon_url
         pytest.param(PENDING, "", [proxy(after=-1)], Forget(), id="Foreign: created before the name was recorded"),
         pytest.param(PENDING, "", [proxy(after=59)], Adopt(proxy(after=59)), id="Lost, created by a slow coderd"),
         pytest.param(PENDING, "", [proxy(after=60)], Forget(), id="Foreign: created long after the name was recorded"),
-        pytest.param(PENDING, "", [proxy(used=True)], Forget(), id="Foreign: somebody has its token"),
+        pytest.param(PENDING, "", [proxy(used=True)], Forget(), id="Foreign: its token is in use"),
         pytest.param(PENDING, "", [TIMELESS], Forget(), id="Foreign: coderd does not say when it was created"),
-        pytest.param(Recorded("sydney"), "", [OURS], Forget(), id="Foreign: nobody noted when the name was recorded"),
+        pytest.param(Recorded("sydney"), "", [OURS], Forget(), id="Foreign: no time was recorded"),
         pytest.param(PENDING._replace(name="old"), "", [OTHER], Forget(), id="Renamed"),
         pytest.param(PENDING._replace(name="old"), "", [OURS], Forget(), id="Renamed, and the new name is taken"),
         pytest.param(
@@ -147,43 +147,43 @@ def test_next_step(recorded: Recorded, held: str, stored: list[WorkspaceProxy], 
 @pytest.mark.parametrize(
     "claims", [Claims(ids=frozenset("a")), Claims(names=frozenset({"sydney"}))], ids=["its ID", "its name, earlier"]
 )
-def test_what_another_object_claims_is_not_taken(
+def test_claimed_proxy_is_not_adopted(
     wanted: Wanted, recorded: Recorded, held: str, step: Step, claims: Claims
 ) -> None:
     assert next_step(wanted, recorded, held, [PRIMARY, OURS], claims) == step
 
 
-def test_of_two_objects_with_one_id_the_older_one_keeps_it() -> None:
+def test_older_object_keeps_a_shared_id() -> None:
     ids = frozenset("a")
     assert next_step(WANTED, KNOWN, "a", [OURS], Claims(ids=ids)) == Keep(OURS)
     assert next_step(WANTED, KNOWN, "a", [OURS], Claims(ids=ids, older_ids=ids)) == Forget()
 
 
 @pytest.mark.parametrize("recorded", [NOTHING, Recorded("sydney", id="z")], ids=["Taken", "Replaced"])
-def test_a_proxy_is_taken_over_where_that_is_asked_for(recorded: Recorded) -> None:
+def test_annotation_adopts_a_proxy(recorded: Recorded) -> None:
     found = proxy(after=-9, used=True)
     assert next_step(ADOPTING, recorded, "", [PRIMARY, found], Claims()) == Adopt(found, requested=True)
 
 
 @pytest.mark.parametrize("recorded", [NOTHING, Recorded("sydney", id="z")], ids=["Taken", "Replaced"])
 @pytest.mark.parametrize("wanted", [WANTED, ADOPTING], ids=["", "adopting"])
-def test_a_proxy_that_runs_is_not_taken_over(wanted: Wanted, recorded: Recorded) -> None:
+def test_running_proxy_is_not_adopted(wanted: Wanted, recorded: Recorded) -> None:
     blocked = NameConflict("sydney", adoptable=True, in_use=True)
     assert next_step(wanted, recorded, "", [PRIMARY, proxy(running=True)], Claims()) == blocked
 
 
-def test_a_proxy_that_runs_with_the_token_of_the_secret_is_taken_over() -> None:
+def test_running_proxy_with_the_token_of_the_secret_is_adopted() -> None:
     found = proxy(running=True)
     assert next_step(ADOPTING, Recorded("sydney", id="z"), "a", [found], Claims()) == Adopt(found, requested=True)
 
 
-def test_what_the_spec_leaves_out_is_for_people_in_coder_to_choose() -> None:
+def test_fields_that_the_spec_does_not_set_are_kept() -> None:
     assert next_step(Wanted("sydney"), KNOWN, "a", [OURS], Claims()) == Keep(OURS)
 
 
 @pytest.mark.parametrize("adopt", [False, True])
 @pytest.mark.parametrize("name", ["primary", "Primary"])
-def test_an_object_cannot_take_the_name_of_coder_itself(name: str, adopt: bool) -> None:
+def test_name_of_coder_itself_is_reserved(name: str, adopt: bool) -> None:
     recorded = Recorded(name, since=THEN)
     assert next_step(Wanted(name, adopt=adopt), NOTHING, "", [PRIMARY], Claims()) == NameConflict("primary")
     assert next_step(Wanted(name, adopt=adopt), recorded, "deployment", [PRIMARY], Claims()) == Forget()
@@ -192,7 +192,7 @@ def test_an_object_cannot_take_the_name_of_coder_itself(name: str, adopt: bool) 
 @pytest.mark.parametrize(
     ("token", "expected"), [("a:secret", "a"), ("a:", ""), ("a", ""), ("", ""), ("a:b:c", "a"), (":x", "")]
 )
-def test_whose_a_token_is(token: str, expected: str) -> None:
+def test_proxy_of_a_token(token: str, expected: str) -> None:
     assert proxy_of(token) == expected
 
 
@@ -218,11 +218,11 @@ CLAIMS = st.builds(
 
 
 @given(st.booleans(), RECORDED, IDS, STORED, CLAIMS)
-def test_any_state_comes_to_rest_and_takes_nothing_from_others(
+def test_any_state_converges_and_changes_no_foreign_proxy(
     adopt: bool, recorded: Recorded, held: str, stored: list[WorkspaceProxy], claims: Claims
 ) -> None:
-    """Each step is played. Only these are touched: the recorded one, and of those that nobody claims the one of our
-    token, the one that the record accounts for, and the one of the name where that is asked for, unless it runs."""
+    """Take steps until none is left. They change only the recorded proxy and, if no other object claims them, the proxy
+    of the token, the one that the record accounts for, and a stopped one of the name with the annotation."""
     mine = {recorded.id} - {""}
     for each in stored:
         stopped = each.status.status != "ok"
@@ -255,7 +255,7 @@ def test_any_state_comes_to_rest_and_takes_nothing_from_others(
 
 
 @given(RECORDED, IDS, STORED, CLAIMS)
-def test_without_the_annotation_only_evidence_makes_a_proxy_ours(
+def test_ownership_needs_proof_without_the_annotation(
     recorded: Recorded, held: str, stored: list[WorkspaceProxy], claims: Claims
 ) -> None:
     match next_step(WANTED, recorded, held, stored, claims):
@@ -275,7 +275,7 @@ def test_without_the_annotation_only_evidence_makes_a_proxy_ours(
         ({"displayName": "Sydney", "icon": "/1.png"}, Wanted("object", "Sydney", "/1.png")),
     ],
 )
-def test_what_the_spec_asks_for(bootstrap: dict[str, str] | None, expected: Wanted) -> None:
+def test_wanted_by(bootstrap: dict[str, str] | None, expected: Wanted) -> None:
     where = {"coderURL": "https://coder.example.com", "credentialsSecretRef": {"name": "token"}}
     spec = {} if bootstrap is None else {"bootstrap": where | bootstrap}
     made = msgspec.convert({"metadata": {"name": "object"}, "spec": spec}, CoderWorkspaceProxy)
@@ -283,6 +283,6 @@ def test_what_the_spec_asks_for(bootstrap: dict[str, str] | None, expected: Want
     assert wanted_by(made, adopt=True) == expected._replace(adopt=True)
 
 
-def test_what_the_spec_leaves_out_stays() -> None:
+def test_with_defaults() -> None:
     assert with_defaults(Wanted("sydney"), OURS) == WANTED
     assert with_defaults(Wanted("sydney", "Down under", "/2.png"), OURS) == Wanted("sydney", "Down under", "/2.png")

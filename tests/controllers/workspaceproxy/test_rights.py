@@ -1,4 +1,4 @@
-"""What a user may not do, coderd hides: a 404 is not the end of a proxy that the list shows."""
+"""coderd returns 404 to users who lack a permission: a listed proxy is not deleted."""
 
 import pytest
 
@@ -8,12 +8,12 @@ from tests.support.workspaceproxies import CREDENTIALS, FINALIZER, NAME, ONE, SE
 
 
 async def demote(place: ProxyNamespace) -> None:
-    """Let the user of the credentials have no role: it may still read proxies, as every user may."""
+    """Remove all roles of the user of the credentials, who can still list proxies."""
     await place.put_secret(CREDENTIALS, token=place.coderd.state.add_token(User("demoted")))
 
 
-async def test_a_proxy_that_is_hidden_from_its_user_is_not_gone(place: ProxyNamespace) -> None:
-    """coderd answers 404 to the deletion, and lists the proxy; that is tried again, and then named by an event."""
+async def test_proxy_that_cannot_be_deleted_is_reported(place: ProxyNamespace) -> None:
+    """coderd returns 404 to the deletion and still lists the proxy; the operator retries and finally reports it."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -32,7 +32,7 @@ async def test_a_proxy_that_is_hidden_from_its_user_is_not_gone(place: ProxyName
     assert NAME in place.proxies
 
 
-async def test_a_user_who_gets_the_role_back_in_time(place: ProxyNamespace) -> None:
+async def test_role_that_is_granted_again_in_time(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -46,12 +46,12 @@ async def test_a_user_who_gets_the_role_back_in_time(place: ProxyNamespace) -> N
     assert place.proxies == {}
 
 
-async def test_a_retiring_proxy_that_cannot_be_deleted_is_reported_and_kept(place: ProxyNamespace) -> None:
+async def test_retiring_proxy_that_cannot_be_deleted_is_reported_and_kept(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         await demote(place)
-        await place.put_secret("given", token="somebody:else")
+        await place.put_secret("given", token="other:token")
         await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL="http://x")
         await place.condition("Registered", "NotManaged")
         await operator.wait_idle()
@@ -66,8 +66,8 @@ async def test_a_retiring_proxy_that_cannot_be_deleted_is_reported_and_kept(plac
 
 
 @pytest.mark.parametrize("change", ["names", "token"])
-async def test_a_change_without_the_right_says_which_role_is_missing(place: ProxyNamespace, change: str) -> None:
-    """coderd answers 404 to the change of a proxy that it lists."""
+async def test_change_without_permission_names_the_role(place: ProxyNamespace, change: str) -> None:
+    """coderd returns 404 to the change of a proxy that it lists."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -84,8 +84,8 @@ async def test_a_change_without_the_right_says_which_role_is_missing(place: Prox
     assert place.coderd.state.count("PATCH", ONE) == 1
 
 
-async def test_a_user_who_does_not_see_the_proxy_does_not_lose_it(place: ProxyNamespace) -> None:
-    """The scope of a token may exclude proxies: the list is empty then, and that proves nothing."""
+async def test_hidden_proxy_is_not_lost(place: ProxyNamespace) -> None:
+    """The scope of a token may exclude proxies: then the list is empty, which proves nothing."""
     async with place.operator() as operator:
         await place.make()
         before = await place.ready(operator)
@@ -103,8 +103,8 @@ async def test_a_user_who_does_not_see_the_proxy_does_not_lose_it(place: ProxyNa
     assert place.changes() == 0
 
 
-async def test_a_list_that_omits_a_name_that_is_taken(place: ProxyNamespace) -> None:
-    """coderd knows the name and does not list it: that is reported, and asked for steadily."""
+async def test_list_that_omits_a_taken_name(place: ProxyNamespace) -> None:
+    """coderd has the name and does not list it: the condition reports it, and the operator retries."""
     await place.make("first", bootstrap={**place.bootstrap, "proxyName": NAME})
     async with place.operator() as operator:
         await place.condition("Registered", "Registered", "True", name="first")
@@ -120,8 +120,8 @@ async def test_a_list_that_omits_a_name_that_is_taken(place: ProxyNamespace) -> 
     assert place.changes() == 0
 
 
-async def test_a_recorded_proxy_that_is_not_listed_is_not_foreign(place: ProxyNamespace) -> None:
-    """It is not to be deleted in Coder: the user of the token does not see it."""
+async def test_recorded_proxy_that_is_not_listed_is_not_foreign(place: ProxyNamespace) -> None:
+    """The message does not say to delete it in Coder: the user of the token cannot see it."""
     async with place.operator() as operator:
         await place.make()
         ours = (await place.ready(operator)).status.proxy_id

@@ -1,4 +1,4 @@
-"""No token is ever in a log, an event, a condition or anything else but its Secret."""
+"""Tokens are only in their Secrets, not in logs, events, conditions or other objects."""
 
 import logging
 
@@ -11,7 +11,7 @@ from tests.support.workspaceproxies import CREDENTIALS, NAME, SECRET_NAME, Proxy
 
 
 async def test_tokens_stay_in_their_secrets(place: ProxyNamespace, caplog: pytest.LogCaptureFixture) -> None:
-    """Through a life with troubles: lost tokens, refusals that repeat what was said, a coderd that is away."""
+    """Through a lifecycle with errors: lost tokens, error responses that contain the request, an unavailable coderd."""
     caplog.set_level(logging.DEBUG)
     secrets, texts = {place.coderd.state.token}, []
     async with place.operator(limits=Limits(total=0.5)) as operator:
@@ -22,12 +22,12 @@ async def test_tokens_stay_in_their_secrets(place: ProxyNamespace, caplog: pytes
         await place.note("WorkspaceProxyTokenRegenerated")
         await place.ready(operator)
         secrets.add(token := place.proxies[NAME].token)
-        troubles = ({"failing": True}, {"cut": True}, {"latency": 3}, {"rate_limited": True}, {"database_down": True})
-        for trouble in troubles:
-            place.coderd.state.set(**trouble)
+        failures = ({"failing": True}, {"cut": True}, {"latency": 3}, {"rate_limited": True}, {"database_down": True})
+        for failure in failures:
+            place.coderd.state.set(**failure)
             await operator.later(minutes=3)
             texts.append(repr((await place.get()).status))
-            place.coderd.state.set(**dict.fromkeys(trouble, 0))
+            place.coderd.state.set(**dict.fromkeys(failure, 0))
         place.coderd.state.set_proxy(NAME, "unhealthy", errors=[f"the proxy said {token}"])
         await operator.later(minutes=3)
         assert "the proxy said" in (await place.condition("ProxyHealthy", "Unhealthy")).message

@@ -1,4 +1,4 @@
-"""What the objects of Kubernetes say while work is under way, and when something is in its way."""
+"""The status during a reconcile, and with conflicts."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ from tests.support.workspaceproxies import NAME, ProxyNamespace, is_quota_exceed
 LONG = f"{'a-workspace-proxy-with-a-name-' * 8}that-is-long"
 
 
-async def test_nobody_takes_it_for_done_too_early(place: ProxyNamespace) -> None:
-    """From the first status on, tools that know nothing of Coder wait until it is ready."""
+async def test_intermediate_status_is_not_ready(place: ProxyNamespace) -> None:
+    """From the first status on, generic tools wait until the object is ready."""
     async with recording(place.client, place.namespace, WORKSPACE_PROXY) as (states,), place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -27,8 +27,8 @@ async def test_nobody_takes_it_for_done_too_early(place: ProxyNamespace) -> None
     assert all(kubectl_waits(state) for state in seen[:-1])
 
 
-async def test_no_token_is_made_that_cannot_be_kept(place: ProxyNamespace) -> None:
-    """coderd shows it once, and a new one throws out what runs: first there must be a place for it."""
+async def test_no_token_is_issued_that_cannot_be_stored(place: ProxyNamespace) -> None:
+    """coderd returns a token once, and a new one disconnects running pods: the Secret must exist first."""
     await set_quota(place, used=1)
     async with place.operator() as operator:
         await place.make()
@@ -50,8 +50,8 @@ async def test_no_token_is_made_that_cannot_be_kept(place: ProxyNamespace) -> No
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENT, SERVICE], ids=str)
-async def test_a_child_whose_name_is_taken(place: ProxyNamespace, kind: Kind[Unstructured]) -> None:
-    """It is not touched, and who is in the way is named."""
+async def test_taken_name_of_a_child(place: ProxyNamespace, kind: Kind[Unstructured]) -> None:
+    """The object of the other owner is not changed, and the condition names it."""
     labels = {"app": "theirs"}
     spec: dict[str, Any] = {"selector": labels, "ports": [{"port": 80}]}
     if kind is DEPLOYMENT:
@@ -68,7 +68,7 @@ async def test_a_child_whose_name_is_taken(place: ProxyNamespace, kind: Kind[Uns
     assert (await place.client.get(kind, theirs.key)).metadata.resource_version == theirs.metadata.resource_version
 
 
-async def test_a_long_name(place: ProxyNamespace) -> None:
+async def test_long_name(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make(LONG)
         await place.condition("TokenSecretReady", "SecretReady", name=LONG)

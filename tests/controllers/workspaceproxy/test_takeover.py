@@ -1,4 +1,4 @@
-"""The objects of an operator of the same API are ours, as they are.
+"""Objects of the Go operator are adopted unchanged.
 
 Their pods never could start, for want of a command: that and the probes are all that changes in their template.
 """
@@ -29,7 +29,7 @@ BOTH = ("direct", "registered")
 
 
 async def load_record(place: ProxyNamespace) -> None:
-    """The recorded objects, owned by new ones of their kind and written by the same manager in the same way."""
+    """Write the recorded objects with new owners and the recorded field manager."""
     operator = Client(place.client._http, "coder-k8s")
     text = json.dumps(RECORDED).replace('"golden"', f'"{place.namespace}"')
     for item in json.loads(text):
@@ -52,8 +52,8 @@ async def load_record(place: ProxyNamespace) -> None:
     await place.put_secret("bootstrap-token", token=state.token)
 
 
-async def look(place: ProxyNamespace) -> dict[str, Manifest]:
-    """Everything that must stay, uid and generation included, but for the mark that we leave."""
+async def snapshot(place: ProxyNamespace) -> dict[str, Manifest]:
+    """The content that must not change, with UID and generation, without our annotations."""
     names = [(DEPLOYMENT, f"wsproxy-{name}") for name in BOTH] + [(SERVICE, f"wsproxy-{name}") for name in BOTH]
     found = {}
     for kind, name in [*names, (SECRET, "registered-proxy-token")]:
@@ -66,8 +66,8 @@ async def look(place: ProxyNamespace) -> dict[str, Manifest]:
     return found
 
 
-def with_what_was_missing(before: dict[str, Manifest], after: dict[str, Manifest]) -> dict[str, Manifest]:
-    """The old objects with the only changes that are allowed."""
+def with_allowed_changes(before: dict[str, Manifest], after: dict[str, Manifest]) -> dict[str, Manifest]:
+    """The old objects with the allowed changes."""
     expected = copy.deepcopy(before)
     for name in BOTH:
         deployment = f"Deployment wsproxy-{name}"
@@ -88,14 +88,14 @@ async def test_takeover(place: ProxyNamespace, secret: bool) -> None:
     await load_record(place)
     if secret:
         await place.put_secret("proxy-token", token="theirs:token")
-    before = await look(place)
+    before = await snapshot(place)
     route = {"connect_to": {ROUTE: Endpoint("127.0.0.1", place.coderd.port)}}
     async with place.operator(**route) as operator:
         await place.condition("Registered", "Registered", "True", name="registered")
         await place.condition("Registered", "NotManaged", name="direct")
         await operator.wait_idle()
-        after = await look(place)
-        assert after == with_what_was_missing(before, after)
+        after = await snapshot(place)
+        assert after == with_allowed_changes(before, after)
         for name in BOTH:
             assert container(after[f"Deployment wsproxy-{name}"])["command"] == ["/opt/coder"]
         proxy = await place.get("registered")
@@ -105,14 +105,14 @@ async def test_takeover(place: ProxyNamespace, secret: bool) -> None:
     async with place.operator(**route) as operator:
         await operator.wait_idle()
         assert operator.writes() == 0
-        await what_was_theirs_follows_the_spec(place)
+        await assert_adopted_objects_follow_the_spec(place)
         await place.delete(WORKSPACE_PROXY, "registered")
         await place.gone(WORKSPACE_PROXY, "registered")
     assert place.proxies == {}
 
 
-async def what_was_theirs_follows_the_spec(place: ProxyNamespace) -> None:
-    """Fields go that the other operator had set; what the API server handed out stays."""
+async def assert_adopted_objects_follow_the_spec(place: ProxyNamespace) -> None:
+    """Fields that the Go operator set are removed; values that the API server assigned stay."""
     address = (await place.find(SERVICE, "wsproxy-direct")).manifest["spec"]["clusterIP"]
     await place.change("direct", extraEnv=None, derpOnly=False, service={"annotations": None, "port": 81})
 
@@ -132,8 +132,8 @@ async def what_was_theirs_follows_the_spec(place: ProxyNamespace) -> None:
     await eventually(follows)
 
 
-async def test_a_token_that_changes_after_a_takeover_rolls_the_pods(place: ProxyNamespace) -> None:
-    """From then on they show which one they run with."""
+async def test_changed_token_after_a_takeover_restarts_the_pods(place: ProxyNamespace) -> None:
+    """From then on the pod template has a checksum of the token."""
     await load_record(place)
     await place.put_secret("proxy-token", token="theirs:token")
     async with place.operator(connect_to={ROUTE: Endpoint("127.0.0.1", place.coderd.port)}) as operator:

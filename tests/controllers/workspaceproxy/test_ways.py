@@ -1,4 +1,4 @@
-"""The three ways to a token, and from one to another."""
+"""The three sources of a token, and changes between them."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ from tests.support.workspaceproxies import (
     ProxyNamespace,
     container,
     environment,
-    strangers,
+    leaked_tokens,
 )
 
 CHECKSUM = "checksum/proxy-token"
@@ -27,10 +27,10 @@ PRIMARY = "https://coder.example.com"
 
 
 @pytest.fixture(autouse=True)
-def no_strangers(place: ProxyNamespace) -> Iterator[None]:
-    """Whichever way a proxy goes, its Coder is shown no token of another."""
+def no_leaked_tokens(place: ProxyNamespace) -> Iterator[None]:
+    """No coderd receives a token of another one."""
     yield
-    assert not strangers(place.coderd)
+    assert not leaked_tokens(place.coderd)
 
 
 def checksum(deployment: Unstructured) -> str | None:
@@ -39,7 +39,7 @@ def checksum(deployment: Unstructured) -> str | None:
 
 
 async def rolled(place: ProxyNamespace, token: str) -> None:
-    """Wait until the pods are to run with this token."""
+    """Wait until the pod template has this token."""
 
     async def check() -> bool:
         return checksum(await place.deployment()) == fnv1a32(token.encode())
@@ -47,8 +47,8 @@ async def rolled(place: ProxyNamespace, token: str) -> None:
     await eventually(check)
 
 
-async def test_a_token_that_is_given(place: ProxyNamespace) -> None:
-    """Nothing is registered, nobody is asked, and a new token rolls the pods."""
+async def test_given_token(place: ProxyNamespace) -> None:
+    """Nothing is registered, coderd is not queried, and a new token restarts the pods."""
     async with place.operator() as operator:
         await place.make(primaryAccessURL=PRIMARY, proxySessionTokenSecretRef={"name": "given", "key": "t"})
         await place.condition("TokenSecretReady", "SecretMissing", "False")
@@ -62,7 +62,7 @@ async def test_a_token_that_is_given(place: ProxyNamespace) -> None:
             "CODER_PRIMARY_ACCESS_URL": PRIMARY,
             "CODER_PROXY_SESSION_TOKEN": {"secretKeyRef": {"name": "given", "key": "t"}},
         }
-        assert checksum(deployment) is None  # its pods were waiting for the Secret, which restarts nothing
+        assert checksum(deployment) is None  # its pods waited for the Secret, which restarts nothing
         proxy = await place.get()
         assert (proxy.status.registered, proxy.metadata.finalizers) == (False, [])
         assert proxy.status.proxy_token_secret_ref is not None
@@ -77,7 +77,7 @@ async def test_a_token_that_is_given(place: ProxyNamespace) -> None:
     assert place.coderd.state.requests.total() == 0
 
 
-async def test_a_proxy_registered_with_given_credentials(place: ProxyNamespace) -> None:
+async def test_registration_with_given_credentials(place: ProxyNamespace) -> None:
     bootstrap = {**place.bootstrap, "displayName": "Sydney", "icon": "/emojis/1f1e6.png"}
     async with place.operator() as operator:
         await place.make(bootstrap=bootstrap, replicas=2, image="coder:v1", derpOnly=True, extraArgs=["--verbose"])
@@ -111,7 +111,7 @@ async def test_a_proxy_registered_with_given_credentials(place: ProxyNamespace) 
     assert (place.registrations(), place.changes()) == (1, 0)
 
 
-async def test_a_proxy_of_a_control_plane(place: ProxyNamespace) -> None:
+async def test_registration_at_a_control_plane(place: ProxyNamespace) -> None:
     """URL, image and credentials come from the control plane, as soon as it has them."""
     async with place.operator() as operator:
         await place.make(controlPlaneRef={"name": PLANE})
@@ -132,8 +132,8 @@ async def test_a_proxy_of_a_control_plane(place: ProxyNamespace) -> None:
 
 
 @pytest.mark.parametrize("way", ["given", "plane"])
-async def test_away_from_given_credentials(place: ProxyNamespace, way: str) -> None:
-    """The control plane is the same Coder: its proxy stays. A token of another proxy leaves ours to retire."""
+async def test_change_from_given_credentials(place: ProxyNamespace, way: str) -> None:
+    """The control plane is the same coderd: the proxy is kept. With the token of another proxy it retires."""
     await place.make_plane()
     async with place.operator() as operator:
         await place.make()
@@ -145,7 +145,7 @@ async def test_away_from_given_credentials(place: ProxyNamespace, way: str) -> N
             assert proxy.status.credentials_secret_ref is None
             assert (place.registrations(), place.changes()) == (1, 0)
             return
-        await place.put_secret("given", token="somebody:else")
+        await place.put_secret("given", token="other:token")
         await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=PRIMARY)
         await place.condition("Registered", "NotManaged")
         await operator.wait_idle()
@@ -161,8 +161,8 @@ async def test_away_from_given_credentials(place: ProxyNamespace, way: str) -> N
         assert (proxy.status.registered, proxy.status.proxy_id) == (False, "")
 
 
-async def test_a_given_token_of_our_own_proxy_keeps_it(place: ProxyNamespace) -> None:
-    """Whoever points at the token that we made wants to go on with it."""
+async def test_given_token_of_the_registered_proxy_keeps_it(place: ProxyNamespace) -> None:
+    """A reference to the generated token keeps the proxy."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -183,8 +183,8 @@ async def test_a_given_token_of_our_own_proxy_keeps_it(place: ProxyNamespace) ->
     assert place.proxies == {}
 
 
-async def test_from_a_given_token_to_a_registration(place: ProxyNamespace) -> None:
-    await place.put_secret("given", token="somebody:else")
+async def test_change_from_a_given_token_to_a_registration(place: ProxyNamespace) -> None:
+    await place.put_secret("given", token="other:token")
     async with place.operator() as operator:
         await place.make(proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=PRIMARY)
         await place.roll_out()
@@ -194,12 +194,12 @@ async def test_from_a_given_token_to_a_registration(place: ProxyNamespace) -> No
         deployment = await place.deployment()
     assert environment(deployment)["CODER_PROXY_SESSION_TOKEN"]["secretKeyRef"]["name"] == SECRET_NAME
     assert environment(deployment)["CODER_PRIMARY_ACCESS_URL"] == place.coderd.url
-    assert await place.token("given") == "somebody:else"
+    assert await place.token("given") == "other:token"
 
 
 @pytest.mark.parametrize("secret", [CREDENTIALS, "other-session"], ids=["same Secret", "another Secret"])
-async def test_to_another_coder(place: ProxyNamespace, secret: str) -> None:
-    """The old proxy goes when no pod needs it. A token goes only to the Coder that it was given for."""
+async def test_change_to_another_coderd(place: ProxyNamespace, secret: str) -> None:
+    """The old proxy is deregistered when no pod uses it. A token is sent only to its own coderd."""
     async with CoderdServer(now=place.clock) as other:
         other.state.install_license()
         async with place.operator() as operator:
@@ -229,8 +229,8 @@ async def test_to_another_coder(place: ProxyNamespace, secret: str) -> None:
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["to given credentials", "and back"])
-async def test_away_from_a_control_plane(place: ProxyNamespace, back: bool) -> None:
-    """The operator's own token stays with the control plane, also for the proxy that retires there."""
+async def test_change_from_a_control_plane(place: ProxyNamespace, back: bool) -> None:
+    """The operator's token is sent only to the control plane, also for the proxy that retires there."""
     async with CoderdServer(now=place.clock) as other:
         other.state.install_license()
         await place.make_plane()
@@ -255,8 +255,8 @@ async def test_away_from_a_control_plane(place: ProxyNamespace, back: bool) -> N
         assert (place.coderd.state.heard, other.state.heard) == ({place.coderd.state.token}, {other.state.token})
 
 
-async def test_the_same_coder_by_another_name(place: ProxyNamespace) -> None:
-    """Another URL of the same deployment changes nothing in it."""
+async def test_another_url_of_the_same_coderd(place: ProxyNamespace) -> None:
+    """Nothing changes in coderd."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -268,7 +268,7 @@ async def test_the_same_coder_by_another_name(place: ProxyNamespace) -> None:
 
 
 async def test_another_secret_for_the_token(place: ProxyNamespace) -> None:
-    """The token moves, the proxy does not, and the old Secret goes with the last pod that reads it."""
+    """The token is copied, the proxy is kept, and the old Secret is deleted after the rollout."""
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
@@ -283,7 +283,7 @@ async def test_another_secret_for_the_token(place: ProxyNamespace) -> None:
 
 
 @pytest.mark.parametrize("kind", [DEPLOYMENT, SERVICE], ids=str)
-async def test_a_child_that_is_deleted_comes_back(place: ProxyNamespace, kind: Kind[Unstructured]) -> None:
+async def test_deleted_child_is_created_again(place: ProxyNamespace, kind: Kind[Unstructured]) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
