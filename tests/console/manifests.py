@@ -9,7 +9,7 @@ from coder_k8s.kube.kinds import POD
 from coder_k8s.kube.objects import Key, Kind, Manifest
 
 SINCE = "2026-01-01T00:00:00Z"
-READY = ("Ready", "True", "AllPartsReady", "")
+READY = ("Ready", "True", "AllReady", "")
 
 
 def condition(type: str, status: str, reason: str, message: str = "") -> Manifest:  # noqa: A002 - Kubernetes' word

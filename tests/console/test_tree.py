@@ -89,7 +89,7 @@ def test_a_control_plane_that_does_not_exist() -> None:
 @pytest.mark.parametrize(
     ("manifest", "verdict", "state"),
     [
-        (plane("prod", with_conditions(READY)), ("True", "AllPartsReady"), "Ready"),
+        (plane("prod", with_conditions(READY)), ("True", "AllReady"), "Ready"),
         (plane("prod"), ("Unknown", "NoStatus"), "not ready"),
         (plane("prod", with_conditions(READY), generation=2), ("Unknown", "NotObserved"), "not ready"),
         (
@@ -109,7 +109,7 @@ def test_a_control_plane_that_does_not_exist() -> None:
         ),
         (
             plane("prod", with_conditions(READY), annotations={"coder.com/paused": "no"}),
-            ("True", "AllPartsReady"),
+            ("True", "AllReady"),
             "Ready",
         ),
         (

@@ -193,7 +193,7 @@ async def test_fields_are_checked_once_per_process_also_in_steady_state(
     await plane.make(extraEnv=env(database.url))
     async with plane.operator() as operator:
         await plane.roll_out()
-        await plane.condition("Ready", "AllPartsReady", "True")
+        await plane.condition("Ready", "AllReady", "True")
         await operator.wait_idle()
     crds_that_change.lose(CONTROL_PLANE, "image")
     asked = sum(plane.coderd.state.requests.values())
@@ -202,7 +202,7 @@ async def test_fields_are_checked_once_per_process_also_in_steady_state(
     assert sum(plane.coderd.state.requests.values()) == asked
     crds_that_change.install(CONTROL_PLANE, "image")
     async with plane.operator() as operator:
-        await plane.condition("Ready", "AllPartsReady", "True")
+        await plane.condition("Ready", "AllReady", "True")
     async with plane.operator() as operator:
         await operator.wait_idle()
         assert (operator.writes(), operator.write_requests()) == (0, 1)

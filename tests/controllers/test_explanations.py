@@ -70,7 +70,7 @@ PROXY_ROWS = {
     "NotSupported": Expected("Registered", False, "NotSupported", True, STEADY),
     "Unauthorized": Expected("Registered", False, "CredentialsRejected", False, RETRY),
     "Forbidden": Expected("Registered", False, "Forbidden", True, STEADY),
-    "Invalid": Expected("Registered", False, "Invalid", True, RETRY),
+    "Invalid": Expected("Registered", False, "SpecInvalid", True, RETRY),
     "RateLimited": Expected("Registered", None, "RateLimited", False, BACKOFF),
 }
 TABLES: dict[str, tuple[Explanations, dict[CoderdError, Expected]]] = {

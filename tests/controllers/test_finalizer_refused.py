@@ -44,7 +44,7 @@ async def test_access_of_a_control_plane_keeps_its_last_status(demo: PlaneNamesp
     await demo.make(extraEnv=env(database.url))
     async with demo.operator() as operator:
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await operator.wait_idle()
         token = await demo.token()
     async with without_finalizers(demo.client, CONTROL_PLANE, demo.key):
@@ -54,7 +54,7 @@ async def test_access_of_a_control_plane_keeps_its_last_status(demo: PlaneNamesp
             assert (await demo.get()).status.operator_access_ready
             assert await demo.token() == token
     async with demo.operator():
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ async def write(error: Exception | None = None) -> str:
     [
         (OwnedByOther(SERVICE, TAKEN), reasons.NAME_TAKEN, 60.0),
         (errors.UnknownField(400, "BadRequest", "unknown field", ("spec.x",)), reasons.FIELD_NOT_SUPPORTED, 300.0),
-        (errors.Invalid(422, "Invalid", "spec.x: too long"), reasons.INVALID, None),
+        (errors.Invalid(422, "Invalid", "spec.x: too long"), reasons.SPEC_INVALID, None),
         (errors.Forbidden(403, "Forbidden", "exceeded quota"), reasons.FORBIDDEN, 60.0),
-        (errors.ServerError(500, "", f"{NOT_APPLICABLE}: duplicate entries"), reasons.INVALID, None),
+        (errors.ServerError(500, "", f"{NOT_APPLICABLE}: duplicate entries"), reasons.SPEC_INVALID, None),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )

@@ -12,7 +12,7 @@ from coder_k8s.controllers.report import MESSAGE_LIMIT, Report
 from coder_k8s.kube.conditions import Condition, Finding, Status
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-SETTLED = {"Ready": (True, "AllPartsReady"), "Reconciling": (False, "Settled"), "Stalled": (False, "Settled")}
+UP_TO_DATE = {"Ready": (True, "AllReady"), "Reconciling": (False, "UpToDate"), "Stalled": (False, "UpToDate")}
 
 
 def summary(report: Report) -> dict[str, tuple[bool | None, str]]:
@@ -37,10 +37,10 @@ def stall(reason: Reason) -> Callable[[Report], None]:
 @pytest.mark.parametrize(
     ("steps", "expected"),
     [
-        pytest.param([], SETTLED, id="nothing to wait for"),
-        pytest.param([add("Available", True, "Serving")], SETTLED, id="all hold"),
-        pytest.param([add("Access", False, "Disabled", satisfied=True)], SETTLED, id="false and meant so"),
-        pytest.param([add("License", None, "NotConfigured", satisfied=True)], SETTLED, id="unknown and meant so"),
+        pytest.param([], UP_TO_DATE, id="nothing to wait for"),
+        pytest.param([add("Available", True, "Serving")], UP_TO_DATE, id="all hold"),
+        pytest.param([add("Access", False, "Disabled", satisfied=True)], UP_TO_DATE, id="false and meant so"),
+        pytest.param([add("License", None, "NotConfigured", satisfied=True)], UP_TO_DATE, id="unknown and meant so"),
         pytest.param(
             [add("Available", False, "NoReplicasReady")],
             {
@@ -117,7 +117,7 @@ def test_retained_condition(status: Status | None, expected: bool | None) -> Non
     report = Report([known] if status else [])
     report.retain("License", reasons.SCALED_TO_ZERO, "Scaled to zero")
     assert report.findings == [Finding("License", expected, "ScaledToZero", "Scaled to zero")]
-    assert summary(report) == SETTLED
+    assert summary(report) == UP_TO_DATE
 
 
 def test_findings_follow_the_summary_in_order() -> None:

@@ -72,7 +72,7 @@ async def test_coderd_is_reached_where_connect_to_says(start: Start, admin: Clie
     operator = start(coderd.route(plane), "--log-level=debug")
     await planes.serve(admin, plane)
     assert (await planes.condition(admin, plane, "OperatorAccessReady", "TokenReady")).status == "True"
-    assert (await planes.condition(admin, plane, "Ready", "AllPartsReady")).status == "True"
+    assert (await planes.condition(admin, plane, "Ready", "AllReady")).status == "True"
     assert coderd.control("requests")[ME] == 1
     assert TOKEN not in operator.log.read_text()
 

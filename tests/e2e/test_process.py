@@ -175,8 +175,8 @@ async def test_roles_in_the_watched_namespaces_suffice(
     await planes.condition(admin, plane, "WorkspaceRBACReady", "Applied")
     assert await operator.metric("coder_k8s_object_ready", kind=CONTROL_PLANE.name, name="one") == 0
     await planes.serve(admin, plane)
-    await planes.condition(admin, plane, "Ready", "AllPartsReady")
-    ready = partial(operator.count, "coder_k8s_object_ready", name="one", reason="AllPartsReady")
+    await planes.condition(admin, plane, "Ready", "AllReady")
+    ready = partial(operator.count, "coder_k8s_object_ready", name="one", reason="AllReady")
     assert await eventually(ready) == 1  # the operator learns of its own write after others may have seen it
     assert not operator.heard("forbidden")
 

@@ -34,7 +34,7 @@ async def test_the_license_of_a_control_plane(cluster: ClusterAccess, confined: 
             await place.make(**given, expose={"ingress": {"host": "coder.example.com"}})
             await place.roll_out()
             await place.condition("LicenseApplied", "Applied", "True", within=30)
-            await place.condition("Ready", "AllPartsReady", "True", within=30)
+            await place.condition("Ready", "AllReady", "True", within=30)
             await operator.wait_idle()
             assert refusals(operator) == 0
     assert len(place.coderd.state.licenses) == 1

@@ -178,7 +178,7 @@ class ProvisionerNamespace(Namespace[CoderProvisioner]):
         await self.roll_out_daemons(ready, name)
         self.clock.advance(seconds=11)
         await operator.reconcile(self.key_of(name))
-        await self.condition("Ready", "AllPartsReady", name=name)
+        await self.condition("Ready", "AllReady", name=name)
         await operator.wait_idle()
         return await self.get(name)
 

@@ -85,7 +85,7 @@ class ProxyNamespace(Namespace[CoderWorkspaceProxy]):
         for name in self.proxies:
             self.coderd.state.set_proxy(name, "ok")
         await operator.later(seconds=61)
-        await self.condition("Ready", "AllPartsReady", "True")
+        await self.condition("Ready", "AllReady", "True")
         await operator.wait_idle()
         return await self.get()
 

@@ -4,7 +4,7 @@
 |-------------------------------------------------------|---------------------|--------------|
 | has an object of this name with another owner         | `NameTaken`         | every minute |
 | does not know a field                                 | `FieldNotSupported` | every 5 minutes |
-| rejects the content                                   | `Invalid`           | with the next change |
+| rejects the content                                   | `SpecInvalid`       | with the next change |
 | does not permit the write                             | `Forbidden`         | every minute |
 """
 
@@ -64,10 +64,10 @@ def rejection(error: OwnedByOther | errors.ApiError) -> Rejection | None:
             message = f"{error.message[:1].upper()}{error.message[1:]}: {advice}."
             return Rejection(reasons.FIELD_NOT_SUPPORTED, message, UNSUPPORTED_POLL)
         case errors.Invalid():
-            return Rejection(reasons.INVALID, error.message)
+            return Rejection(reasons.SPEC_INVALID, error.message)
         case errors.Forbidden():
             return Rejection(reasons.FORBIDDEN, error.message, FORBIDDEN_POLL)
         case errors.ServerError() if NOT_APPLICABLE in error.message:
-            return Rejection(reasons.INVALID, error.message)
+            return Rejection(reasons.SPEC_INVALID, error.message)
         case _:
             return None

@@ -123,9 +123,9 @@ class Report:
         return [
             Finding(READY, True, reasons.SCALED_TO_ZERO, "Scaled to zero")
             if self.scaled_to_zero
-            else Finding(READY, True, reasons.ALL_PARTS_READY, "All components are ready"),
-            Finding(RECONCILING, False, reasons.SETTLED),
-            Finding(STALLED, False, reasons.SETTLED),
+            else Finding(READY, True, reasons.ALL_READY, "All components are ready"),
+            Finding(RECONCILING, False, reasons.UP_TO_DATE),
+            Finding(STALLED, False, reasons.UP_TO_DATE),
         ]
 
 

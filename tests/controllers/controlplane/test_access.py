@@ -23,7 +23,7 @@ async def test_a_fresh_database_gets_a_system_user_and_a_token(demo: PlaneNamesp
         assert condition.message == "The token in Secret demo-operator-token is valid until 2027-03-01"
         await demo.event("OperatorTokenIssued")
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
     [user] = await database.server.fetch(
         "SELECT username, email, login_type::text, status::text, rbac_roles, is_system FROM users", database.name
     )
@@ -151,11 +151,11 @@ async def test_disabled_revokes_and_enabled_issues(demo: PlaneNamespace, databas
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         first = await demo.token()
         await demo.change(operatorAccess={"disabled": True})
         await demo.condition("OperatorAccessReady", "Disabled", "False")
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await operator.wait_idle()
         assert await demo.find(SECRET, SECRET_NAME) is None
         assert await operator_tokens(database) == []
@@ -195,7 +195,7 @@ async def test_disabled_from_the_start_needs_no_database(demo: PlaneNamespace) -
     async with demo.operator():
         await demo.make(operatorAccess={"disabled": True})
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
 
 
 async def test_a_changed_secret_name_moves_the_token(demo: PlaneNamespace, database: CoderdDatabase) -> None:

@@ -260,7 +260,7 @@ async def test_the_database_is_queried_once_an_hour(demo: PlaneNamespace, databa
         async with demo.operator() as operator:
             await demo.make(extraEnv=env(database.url.replace(str(database.server.port), str(gate.port))))
             await demo.roll_out()
-            await demo.condition("Ready", "AllPartsReady", "True")
+            await demo.condition("Ready", "AllReady", "True")
             await operator.wait_idle()
             assert gate.connections == 1
             for _ in range(29):

@@ -26,7 +26,7 @@ async def test_a_given_token_is_checked_and_used(demo: PlaneNamespace) -> None:
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
         await demo.condition("OperatorAccessReady", "Pending", "Unknown")
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await operator.wait_idle()
         reference = (await demo.get()).status.operator_token_secret_ref
         assert reference is not None
@@ -48,7 +48,7 @@ async def test_a_given_token_that_coderd_rejects_stalls(demo: PlaneNamespace) ->
         assert "BBBB" not in condition.message
         await demo.condition("Stalled", "TokenRejected", "True")
         await demo.put_secret("given", token=demo.coderd.state.token)
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
 
 
 async def test_a_given_token_of_a_suspended_user_is_rejected(demo: PlaneNamespace) -> None:
@@ -70,7 +70,7 @@ async def test_a_given_token_waits_for_its_secret(demo: PlaneNamespace, content:
         await demo.condition("OperatorAccessReady", "SecretUnavailable", "False")
         await demo.condition("Stalled", "SecretUnavailable", "True")
         await demo.put_secret("given", token=demo.coderd.state.token)
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
 
 
 async def test_a_given_token_is_rotated(demo: PlaneNamespace) -> None:
@@ -79,7 +79,7 @@ async def test_a_given_token_is_rotated(demo: PlaneNamespace) -> None:
     async with demo.operator() as operator:
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         demo.coderd.state.revoke_token(first)
         await operator.later(seconds=121)
         await operator.reconcile()
@@ -101,4 +101,4 @@ async def test_a_given_token_is_pending_while_coderd_fails(demo: PlaneNamespace)
         await eventually(tried)
         demo.coderd.state.set(failing=False)
         await operator.later(seconds=31)
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")

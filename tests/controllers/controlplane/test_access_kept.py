@@ -90,7 +90,7 @@ async def with_access(demo: PlaneNamespace, database: CoderdDatabase) -> str:
     async with demo.operator() as operator:
         await demo.make(extraEnv=env(database.url))
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await operator.wait_idle()
     return await demo.token()
 
@@ -103,7 +103,7 @@ async def test_an_unsupported_schema_keeps_the_token(demo: PlaneNamespace, datab
         condition = await eventually(lambda: not_renewed(demo))
         assert SECRET_NAME in condition
         assert "requires a value for new" in condition
-        assert (await demo.conditions())["Ready"] == ("True", "AllPartsReady")
+        assert (await demo.conditions())["Ready"] == ("True", "AllReady")
         assert (await demo.get()).status.operator_access_ready
         await demo.event("OperatorTokenNotRenewed")
         queries = demo.coderd.state.count("GET", ME)
@@ -242,7 +242,7 @@ async def test_a_redirect_to_the_access_url_is_reported(
         await demo.condition("Stalled", "RedirectedToAccessURL", "True")
         demo.coderd.state.set(redirect_to="")
         await operator.later(seconds=31)
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
 
 
 async def test_disabled_after_a_given_token_needs_no_database(demo: PlaneNamespace, database: CoderdDatabase) -> None:
@@ -251,10 +251,10 @@ async def test_disabled_after_a_given_token_needs_no_database(demo: PlaneNamespa
     async with demo.operator():
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await demo.change(operatorAccess={"tokenSecretRef": None, "disabled": True})
         await demo.condition("OperatorAccessReady", "Disabled", "False")
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
     assert await demo.client.get(SECRET, Key(demo.namespace, "given"))
 
 

@@ -30,7 +30,7 @@ NOWHERE = "postgres://coder:coder@127.0.0.1:{}/coder"
 async def with_access(demo: PlaneNamespace, database: CoderdDatabase, operator: Operator) -> str:
     await demo.make(extraEnv=env(database.url))
     await demo.roll_out()
-    await demo.condition("Ready", "AllPartsReady", "True")
+    await demo.condition("Ready", "AllReady", "True")
     await operator.wait_idle()
     return await demo.token()
 
@@ -187,7 +187,7 @@ async def test_a_change_of_the_given_secret_revokes_nothing(demo: PlaneNamespace
         access = {"tokenSecretRef": {"name": "given-1"}}
         await demo.make(extraEnv=env(NOWHERE.format(free_port())), operatorAccess=access)
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await demo.change(operatorAccess={"tokenSecretRef": {"name": "given-2"}})
         condition = await demo.condition("OperatorAccessReady", "TokenReady", "True")
         assert condition.message == "Coder accepts the token in Secret given-2, of user admin"

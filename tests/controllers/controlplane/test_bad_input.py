@@ -151,13 +151,13 @@ async def test_rejected_by_the_server(admin: Administrator, operator_kubeconfig:
 
 async def stalled(admin: Administrator, key: Key, error: str) -> None:
     """Wait for the condition `Stalled`, and check that `Ready` has the same message."""
-    condition = await admin.condition(key, "Stalled", "Invalid", within=60)
+    condition = await admin.condition(key, "Stalled", "SpecInvalid", within=60)
     assert condition.status == "True"
     assert error in condition.message
     plane = await admin.plane(key)
     ready = find(plane.status.conditions, "Ready")
     assert ready is not None
-    assert (ready.status, ready.reason, ready.message) == ("False", "Invalid", condition.message)
+    assert (ready.status, ready.reason, ready.message) == ("False", "SpecInvalid", condition.message)
 
 
 async def quiet(operator: Operator, admin: Administrator, namespace: str) -> None:
@@ -189,7 +189,9 @@ async def has_one_event(admin: Administrator, namespace: str) -> None:
             continue
         entry = (manifest["type"], manifest["reason"], manifest.get("series", {}).get("count", 1))
         events_by_plane[manifest["regarding"]["name"]].append(entry)
-    assert {name: entries for name, entries in events_by_plane.items() if entries != [("Warning", "Invalid", 1)]} == {}
+    assert {
+        name: entries for name, entries in events_by_plane.items() if entries != [("Warning", "SpecInvalid", 1)]
+    } == {}
 
 
 async def test_duplicates_that_kubernetes_accepts_can_be_changed(

@@ -41,7 +41,7 @@ async def demo(
 async def test_requests_are_bounded_while_coderd_fails(demo: PlaneNamespace, switches: dict[str, Any]) -> None:
     async with demo.operator(limits=Limits(total=0.5)) as operator:
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await demo.condition("EntitlementsKnown", "Checked", "True")
         await operator.wait_idle()
         demo.coderd.state.set(**switches)
@@ -74,7 +74,7 @@ async def test_requests_are_bounded_if_coderd_fails_from_the_start(
 async def test_coderd_is_not_queried_in_steady_state(demo: PlaneNamespace) -> None:
     async with demo.operator() as operator:
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await operator.wait_idle()
         before, writes = sum(demo.coderd.state.requests.values()), operator.write_requests()
         for _ in range(20):
@@ -87,17 +87,17 @@ async def test_coderd_is_not_queried_in_steady_state(demo: PlaneNamespace) -> No
 async def test_ready_needs_pods_access_and_license(demo: PlaneNamespace) -> None:
     async with demo.operator():
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await demo.put_secret("license", license="")
         await demo.condition("Ready", "SecretMissing", "False")
         await demo.put_secret("license", license=make_license(demo.clock()))
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await demo.put_secret("given", token="")
         await demo.condition("Ready", "SecretUnavailable", "False")
         await demo.change(operatorAccess={"tokenSecretRef": None, "disabled": True})
         await demo.condition("Ready", "Pending", "False")
         await demo.change(licenseSecretRef=None)
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await demo.roll_out(0)
         await demo.condition("Ready", "NoReplicasReady", "False")
 

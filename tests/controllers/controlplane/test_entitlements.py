@@ -78,7 +78,7 @@ async def test_each_tier(
         assert status.entitlements_last_checked is None
         await demo.roll_out()
         await demo.condition("EntitlementsKnown", "Checked", "True")
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         assert (await demo.conditions())["LicenseApplied"] == ("Unknown", "NotConfigured")
         status = (await demo.get()).status
         assert (status.license_tier, status.external_provisioner_daemons_entitlement) == (tier, entitlement)
@@ -97,7 +97,7 @@ async def test_coderd_is_queried_and_status_written_at_most_every_two_minutes(de
     demo.coderd.state.install_license()
     async with demo.operator() as operator:
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await operator.wait_idle()
         assert 110 < (operator.requeue_after() or 0) <= 120
         await eventually(lambda: demo.events("Ready"))
@@ -119,7 +119,7 @@ async def test_a_restart_writes_nothing(demo: PlaneNamespace) -> None:
     demo.coderd.state.install_license()
     async with demo.operator() as operator:
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await operator.wait_idle()
     demo.clock.advance(seconds=60)
     async with demo.operator() as operator:
@@ -241,7 +241,7 @@ async def test_without_access_coderd_is_not_queried(demo: PlaneNamespace) -> Non
     await demo.change(operatorAccess={"tokenSecretRef": None, "disabled": True})
     async with demo.operator() as operator:
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await demo.condition("EntitlementsKnown", "Pending", "Unknown")
         await operator.wait_idle()
     assert sum(demo.coderd.state.requests.values()) == 0

@@ -40,7 +40,7 @@ async def test_operator_tokens_and_licenses(
             await neighbour.condition("OperatorAccessReady", "TokenReady", "True")
             await operator.later(minutes=10)
             for place in places:
-                await place.condition("Ready", "AllPartsReady", "True")
+                await place.condition("Ready", "AllReady", "True")
         made = await demo.token()
     assert (demo.coderd.state.heard, neighbour.coderd.state.heard) == ({made}, set(given))
     assert [[each.jwt for each in place.coderd.state.licenses] for place in places] == [[each] for each in licenses]

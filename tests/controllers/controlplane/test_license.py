@@ -74,7 +74,7 @@ async def test_license_waits_for_a_pod_and_is_uploaded_once(demo: PlaneNamespace
         assert sum(demo.coderd.state.requests.values()) == 0
         await demo.roll_out()
         await applied(demo, jwt)
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await demo.event("LicenseApplied")
         assert (await demo.get()).status.license_last_applied == demo.clock()
         for _ in range(5):
@@ -216,7 +216,7 @@ async def test_license_waits_for_its_secret(demo: PlaneNamespace, content: dict[
         jwt = license(demo)
         await put(demo, jwt)
         await applied(demo, jwt)
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
 
 
 async def test_a_deleted_license_secret_is_reported(demo: PlaneNamespace) -> None:
@@ -264,7 +264,7 @@ async def test_a_rejected_license_is_retried_after_an_hour(demo: PlaneNamespace,
         jwt = license(demo)
         await put(demo, jwt)
         await applied(demo, jwt)
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         assert posts(demo) == 3
 
 
@@ -350,7 +350,7 @@ async def test_license_scaled_to_zero(demo: PlaneNamespace) -> None:
     async with demo.operator() as operator:
         await demo.roll_out()
         await applied(demo, jwt)
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await demo.change(replicas=0)
         await demo.condition("Available", "RolloutInProgress", "True")
         demo.coderd.state.set(rate_limited=True)  # a pod that stops may reject requests
@@ -368,7 +368,7 @@ async def test_license_scaled_to_zero(demo: PlaneNamespace) -> None:
         await demo.change(replicas=1)
         await demo.condition("Available", "NoReplicasReady", "False")
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
     assert posts(demo) == 1
 
 

@@ -112,7 +112,7 @@ async def test_it_continues_when_the_name_is_free(demo: PlaneNamespace, database
         await operator.reconcile()
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
 
 
 async def test_deployment_that_was_released_is_no_longer_used(demo: PlaneNamespace, database: CoderdDatabase) -> None:
@@ -120,7 +120,7 @@ async def test_deployment_that_was_released_is_no_longer_used(demo: PlaneNamespa
     await make(demo, database)
     async with demo.operator() as operator:
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         await operator.wait_idle()
         await demo.client.merge(DEPLOYMENT, demo.key, {"metadata": {"ownerReferences": None}})
         await demo.condition("Ready", "NameTaken", "False")

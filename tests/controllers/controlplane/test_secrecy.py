@@ -63,7 +63,7 @@ async def test_no_secret_is_visible_without_errors(
             licenseSecretRef={"name": "license"},
         )
         await demo.roll_out()
-        await demo.condition("Ready", "AllPartsReady", "True")
+        await demo.condition("Ready", "AllReady", "True")
         first = await demo.token()
         await operator.later(days=340)
         second = await demo.token()

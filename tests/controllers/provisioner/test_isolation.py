@@ -41,7 +41,7 @@ async def roll_out(place: ProvisionerNamespace, operator: Operator) -> None:
     place.clock.advance(seconds=11)
     await place.set_plane_status("b", **place.fresh("entitled"))
     await operator.reconcile(place.key)
-    await place.condition("Ready", "AllPartsReady")
+    await place.condition("Ready", "AllReady")
 
 
 def leaked(place: ProvisionerNamespace) -> set[str]:

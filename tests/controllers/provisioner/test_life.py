@@ -46,9 +46,9 @@ async def test_create(place: ProvisionerNamespace) -> None:
     assert status.daemons is not None
     assert (status.daemons.connected, status.daemons.versions) == (1, ["v2.36.1"])
     assert await place.conditions() == {
-        "Ready": ("True", "AllPartsReady"),
-        "Reconciling": ("False", "Settled"),
-        "Stalled": ("False", "Settled"),
+        "Ready": ("True", "AllReady"),
+        "Reconciling": ("False", "UpToDate"),
+        "Stalled": ("False", "UpToDate"),
         "ControlPlaneReady": ("True", "ControlPlaneAvailable"),
         "OperatorAccessReady": ("True", "OperatorAccessReady"),
         "ExternalProvisionersEntitled": ("True", "Entitled"),
@@ -261,7 +261,7 @@ async def test_secret_moves_to_a_taken_name(place: ProvisionerNamespace) -> None
         assert await place.stored() == secret
         assert (await place.deployment()).manifest["spec"]["template"] == template
         await place.change(key={"secretName": None})
-        await place.condition("Ready", "AllPartsReady")
+        await place.condition("Ready", "AllReady")
 
 
 async def test_lost_status_is_filled_in(place: ProvisionerNamespace) -> None:

@@ -94,6 +94,6 @@ async def begin(place: ProvisionerNamespace, operator: Operator, names: dict[str
     await asyncio.gather(*(serve(place, *each) for each in names.items()))
     await pass_time(place, operator, names, 2, fresh=True)
     for name in names:
-        await place.condition("Ready", "AllPartsReady", name=name)
+        await place.condition("Ready", "AllReady", name=name)
         assert (operator.requeue_after(place.key_of(name)) or 0) > 60
     await eventually(lambda: has_ready_event(place, len(names)), 60)

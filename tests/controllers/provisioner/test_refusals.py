@@ -98,7 +98,7 @@ async def test_outage(place: ProvisionerNamespace) -> None:
             assert (await place.get()).status.phase == "Ready"
             place.plane.coderd.state.set(**{switch: False})
             await operator.reconcile(place.key)
-            await place.condition("Ready", "AllPartsReady", "True")
+            await place.condition("Ready", "AllReady", "True")
     assert (await place.deployment()) == before
     assert set(place.keys) == {"build"}
 

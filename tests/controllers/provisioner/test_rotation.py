@@ -195,7 +195,7 @@ async def test_another_name_of_the_organization(place: ProvisionerNamespace) -> 
         await place.make()
         before = await place.ready(operator)
         await place.change(organizationName="coder")
-        await place.condition("Ready", "AllPartsReady")
+        await place.condition("Ready", "AllReady")
         await operator.wait_idle()
     assert set(place.keys) == {"build"}
     assert (await place.get()).status.provisioner_key_id == before.status.provisioner_key_id

@@ -74,7 +74,7 @@ async def test_foreign_proxy_stays(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make(proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=place.coderd.url)
         await place.roll_out()
-        await place.condition("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllReady", "True")
         await place.delete(WORKSPACE_PROXY, NAME)
         await place.gone(WORKSPACE_PROXY, NAME)
         await operator.wait_idle()

@@ -133,7 +133,7 @@ async def test_proxy_of_another_object_is_not_adopted(place: ProxyNamespace, ask
         await place.delete(WORKSPACE_PROXY, "other")
         await place.gone(WORKSPACE_PROXY, "other")
         await operator.later(seconds=61)
-        await place.condition("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllReady", "True")
     assert await place.token() == token == place.proxies[NAME].token
     assert (place.registrations(), place.changes()) == (1, 0)
 
@@ -204,7 +204,7 @@ async def test_proxy_is_kept_by_its_recorded_id(place: ProxyNamespace) -> None:
         ours = place.proxies.pop(NAME)
         place.proxies["other"] = Registered(ours.id, "other", "X", "/x.png", ours.token, "ok", ours.created_at)
         await operator.later(seconds=61)
-        await place.condition("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllReady", "True")
         assert place.proxies[NAME].id == ours.id
     assert place.registrations() == 1
 

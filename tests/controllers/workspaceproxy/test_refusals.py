@@ -218,7 +218,7 @@ async def test_credentials_missing_wrong_and_rotated(place: ProxyNamespace) -> N
         await operator.later(seconds=61)
         await place.condition("Registered", "CredentialsRejected", "False")
         await place.put_secret(CREDENTIALS, token=rotated)
-        await place.condition("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllReady", "True")
     assert (place.registrations(), place.changes()) == (2, 0)
 
 
@@ -236,7 +236,7 @@ async def test_rejected_operator_token_needs_no_user_action(place: ProxyNamespac
         await place.condition("Stalled", "Progressing", "False")
         await place.put_secret(f"{PLANE}-operator-token", token=renewed)
         await operator.later(seconds=31)
-        await place.condition("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllReady", "True")
 
 
 async def test_deployment_of_a_control_plane_is_not_adopted(place: ProxyNamespace) -> None:

@@ -146,7 +146,7 @@ async def test_health_as_coderd_sees_it(place: ProxyNamespace) -> None:
         await operator.later(seconds=11)
         condition = await place.condition("ProxyHealthy", "Healthy", "True")
         assert condition.message == "Coder reaches the proxy, which runs v2.36.1; warning: slow"
-        await place.condition("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllReady", "True")
         assert (
             f'coder_k8s_workspace_proxy_healthy{{name="{NAME}",namespace="{place.namespace}"}} 1.0'
             in operator.metrics()

@@ -56,7 +56,7 @@ async def test_given_token(place: ProxyNamespace) -> None:
         await place.put_secret("given", t="id:first\n")
         await place.condition("TokenSecretReady", "SecretReady", "True")
         await place.roll_out()
-        await place.condition("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllReady", "True")
         deployment = await place.deployment()
         assert environment(deployment) == {
             "CODER_PRIMARY_ACCESS_URL": PRIMARY,
@@ -87,7 +87,7 @@ async def test_registration_with_given_credentials(place: ProxyNamespace) -> Non
         await place.condition("ProxyHealthy", "Unregistered", "False")
         place.coderd.state.set_proxy(NAME, "ok")
         await operator.later(seconds=11)
-        await place.condition("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllReady", "True")
         assert (registered.display_name, registered.icon) == ("Sydney", "/emojis/1f1e6.png")
         assert await place.token() == registered.token
         found = container(deployment := await place.deployment())
@@ -152,7 +152,7 @@ async def test_change_from_given_credentials(place: ProxyNamespace, way: str) ->
         assert NAME in place.proxies  # its pods still run
         assert await place.token()
         await place.roll_out()
-        await place.condition("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllReady", "True")
         await place.gone(SECRET, SECRET_NAME)
         assert place.proxies == {}
         await operator.wait_idle()  # the finalizer is removed after the status is written
@@ -171,7 +171,7 @@ async def test_given_token_of_the_registered_proxy_keeps_it(place: ProxyNamespac
             bootstrap=None, proxySessionTokenSecretRef={"name": SECRET_NAME}, primaryAccessURL=place.coderd.url
         )
         await place.roll_out()
-        await place.condition("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllReady", "True")
         assert await place.token() == token
         assert place.proxies[NAME].token == token
         await place.change(bootstrap=place.bootstrap, proxySessionTokenSecretRef=None)
@@ -188,7 +188,7 @@ async def test_change_from_a_given_token_to_a_registration(place: ProxyNamespace
     async with place.operator() as operator:
         await place.make(proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=PRIMARY)
         await place.roll_out()
-        await place.condition("Ready", "AllPartsReady", "True")
+        await place.condition("Ready", "AllReady", "True")
         await place.change(proxySessionTokenSecretRef=None, primaryAccessURL=None, bootstrap=place.bootstrap)
         await place.ready(operator)
         deployment = await place.deployment()
@@ -216,7 +216,7 @@ async def test_change_to_another_coderd(place: ProxyNamespace, secret: str) -> N
             await place.roll_out()
             other.state.set_proxy(NAME, "ok")
             await operator.later(seconds=61)
-            await place.condition("Ready", "AllPartsReady", "True")
+            await place.condition("Ready", "AllReady", "True")
             assert (await place.get()).status.retiring_proxies == []
             if secret == CREDENTIALS:
                 assert NAME in place.proxies

@@ -23,8 +23,8 @@ PAUSED = Reason(
 )
 PROGRESSING = Reason("Progressing", "The operator is reconciling the object.")
 SCALED_TO_ZERO = Reason("ScaledToZero", "`replicas` is 0, so no pod is required.")
-SETTLED = Reason("Settled", "The object is up to date.")
-ALL_PARTS_READY = Reason("AllPartsReady", "Every component that this object needs is ready.")
+UP_TO_DATE = Reason("UpToDate", "The object is reconciled at this generation.")
+ALL_READY = Reason("AllReady", "Every component that this object needs is ready.")
 RETRYING = Reason(
     "Retrying",
     "The API server failed during the reconcile. The operator retries with back-off.",
@@ -54,8 +54,8 @@ FORBIDDEN = Reason(
     "or a webhook forbids it.",
     "Install the operator's roles of this version, or change the quota, policy or webhook that the message names.",
 )
-INVALID = Reason(
-    "Invalid",
+SPEC_INVALID = Reason(
+    "SpecInvalid",
     "The API server or an admission webhook rejects an object because of the spec.",
     "Correct the spec. The message has the error of the API server, with the field that is wrong.",
 )
@@ -119,13 +119,13 @@ OPERATOR_ACCESS_NOT_READY = Reason(
 )
 
 COMMON_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
-    CommonCondition.READY: (ALL_PARTS_READY, SCALED_TO_ZERO, PROGRESSING, RETRYING, PAUSED),
-    CommonCondition.RECONCILING: (SETTLED, PROGRESSING, RETRYING, STALLED, PAUSED),
+    CommonCondition.READY: (ALL_READY, SCALED_TO_ZERO, PROGRESSING, RETRYING, PAUSED),
+    CommonCondition.RECONCILING: (UP_TO_DATE, PROGRESSING, RETRYING, STALLED, PAUSED),
     CommonCondition.STALLED: (
-        SETTLED,
+        UP_TO_DATE,
         PROGRESSING,
         NAME_TAKEN,
-        INVALID,
+        SPEC_INVALID,
         FIELD_NOT_SUPPORTED,
         CRD_OUTDATED,
         FORBIDDEN,

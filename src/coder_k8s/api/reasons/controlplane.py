@@ -8,7 +8,6 @@ from .common import (
     ERROR,
     FIELD_NOT_SUPPORTED,
     FORBIDDEN,
-    INVALID,
     MINIMUM_REPLICAS_READY,
     NAME_TAKEN,
     NO_REPLICAS_READY,
@@ -16,6 +15,7 @@ from .common import (
     PENDING,
     SCALED_TO_ZERO,
     SECRET_MISSING,
+    SPEC_INVALID,
     TOKEN_REJECTED,
 )
 from .reason import Reason
@@ -194,7 +194,7 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             "A Service, Ingress or HTTPRoute of that name belongs to another owner. What was exposed before stays.",
             "Remove it, or rename this object.",
         ),
-        INVALID.means(
+        SPEC_INVALID.means(
             "The API server or a webhook rejects the Ingress or HTTPRoute.",
             "Correct `expose`; the message has the error.",
         ),
@@ -219,7 +219,7 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             "A Role or RoleBinding of that name belongs to another owner.",
             "Remove it, or set another `serviceAccount.name`.",
         ),
-        INVALID.means(
+        SPEC_INVALID.means(
             "The API server rejects a Role or RoleBinding.",
             "Correct `rbac.extraRules`; the message has the error.",
         ),

@@ -8,7 +8,6 @@ from .common import (
     FAILED,
     FIELD_NOT_SUPPORTED,
     FORBIDDEN,
-    INVALID,
     MINIMUM_REPLICAS_READY,
     NAME_TAKEN,
     NO_REPLICAS_READY,
@@ -19,6 +18,7 @@ from .common import (
     SCALED_TO_ZERO,
     SECRET_MISSING,
     SECRET_READY,
+    SPEC_INVALID,
     TOKEN_REJECTED,
 )
 from .reason import Reason
@@ -137,7 +137,7 @@ PROVISIONER_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             "A Secret of that name belongs to another owner.",
             "Remove it, or set another `key.secretName`.",
         ),
-        INVALID.means(
+        SPEC_INVALID.means(
             "The API server or a webhook rejects the Secret.",
             "Correct what the message names: `key.secretName`, `key.secretKey` or the webhook.",
         ),

@@ -6,7 +6,6 @@ from enum import StrEnum
 from .common import (
     CONTROL_PLANE_MISSING,
     FORBIDDEN,
-    INVALID,
     MINIMUM_REPLICAS_READY,
     NAME_TAKEN,
     NO_REPLICAS_READY,
@@ -18,6 +17,7 @@ from .common import (
     SCALED_TO_ZERO,
     SECRET_MISSING,
     SECRET_READY,
+    SPEC_INVALID,
 )
 from .reason import Reason
 
@@ -114,7 +114,7 @@ WORKSPACE_PROXY_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             'the annotation `coder.com/adopt: "true"`.',
         ),
         SECRET_REFUSED,
-        INVALID.means(
+        SPEC_INVALID.means(
             "Coder rejected the request; the message has its error.",
             "Correct the field that the message names.",
         ),

@@ -150,7 +150,7 @@ class WorkspaceRBAC:
         except errors.Forbidden as error:
             return Denial(reasons.FORBIDDEN, error.message)
         except errors.Invalid as error:
-            return Denial(reasons.INVALID, error.message)
+            return Denial(reasons.SPEC_INVALID, error.message)
         except errors.NotFound as error:
             return Denial(reasons.NAMESPACE_MISSING, error.message)
         return None

@@ -55,7 +55,7 @@ ERRORS: Explanations = {
         ),
         Recheck.STEADY,
     ),
-    errors.Invalid: Explanation(Outcome(REGISTERED, False, reasons.INVALID, stalled=True)),
+    errors.Invalid: Explanation(Outcome(REGISTERED, False, reasons.SPEC_INVALID, stalled=True)),
     errors.RateLimited: Explanation(Outcome(REGISTERED, None, reasons.RATE_LIMITED), Recheck.BACKOFF),
     errors.CoderdError: Explanation(Outcome(REGISTERED, None, reasons.UNAVAILABLE), Recheck.BACKOFF),
 }
