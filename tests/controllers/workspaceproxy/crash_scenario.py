@@ -68,8 +68,13 @@ class ProxyCrashScenario(CrashScenario):
     async def sync(self) -> bool:
         if await self.subject() is None:
             return await collect_garbage(self.place.client, await self.place.children())
-        states = (self.place.coderd.state, self.other.state)
-        new = [(state, name) for state in states for name, proxy in state.proxies.items() if proxy.status != "ok"]
+        states, held = (self.place.coderd.state, self.other.state), _held(await self.place.children())
+        new = [
+            (state, name)
+            for state in states
+            for name, proxy in state.proxies.items()
+            if proxy.status != "ok" and proxy.token in held  # without its token, no process connects
+        ]
         for state, name in new:
             state.set_proxy(name, "ok")
         live: Unstructured | None = await self.place.find(DEPLOYMENT, f"wsproxy-{NAME}")
@@ -91,7 +96,7 @@ class ProxyCrashScenario(CrashScenario):
 
     def _registered(self, coderd: CoderdServer, children: Children) -> list[tuple[object, ...]]:
         """Every proxy of a deployment, and whether a Secret of the object has its token."""
-        held = {value_of_secret(child, "token") for kind, child in children if kind is SECRET}
+        held = _held(children)
         return [(each.name, each.display_name, each.icon, each.token in held) for each in coderd.state.proxies.values()]
 
     async def _pods(self, proxy: CoderWorkspaceProxy) -> bool:
@@ -104,6 +109,11 @@ class ProxyCrashScenario(CrashScenario):
             and live is not None
             and checksum_of(live) == fnv1a32(value_of_secret(secret, "token").encode())
         )
+
+
+def _held(children: Children) -> set[str]:
+    """The tokens in the Secrets of the object."""
+    return {value_of_secret(child, "token") for kind, child in children if kind is SECRET}
 
 
 @asynccontextmanager
