@@ -129,26 +129,26 @@ def test_findings_follow_the_summary_in_order() -> None:
 
 
 def test_the_summary_has_the_message_of_the_first_stalled_condition() -> None:
-    report = of(add("License", False, "Invalid", "coderd refused it", stalled=True))
+    report = of(add("License", False, "Invalid", "coderd rejected it.", stalled=True))
     assert [finding.message for finding in report.conclude() if finding.type in ("Ready", "Stalled")] == [
-        "coderd refused it",
-        "coderd refused it",
+        "Coderd rejected it",
+        "Coderd rejected it",
     ]
 
 
 def test_the_summary_has_the_message_of_the_first_unsatisfied_condition() -> None:
     report = of(add("Available", False, "Pulling", "1 of 2"), add("License", False, "Pending", "later"))
-    assert [finding.message for finding in report.conclude()[:3]] == ["1 of 2", "1 of 2", ""]
+    assert [finding.message for finding in report.conclude()[:3]] == ["1 of 2", "1 of 2", "No user action is required"]
 
 
 @pytest.mark.parametrize("steps", [[], [add("Available", None, "Unknown", "not seen")], [add("Exposed", True, "Yes")]])
 def test_an_interrupt_precedes_all_conditions(steps: list[Callable[[Report], None]]) -> None:
     report = of(*steps)
-    report.interrupt(reasons.UNREACHABLE, "no answer")
+    report.interrupt(reasons.UNREACHABLE, "No answer")
     assert report.conclude()[:3] == [
-        Finding("Ready", False, "Unreachable", "no answer"),
-        Finding("Reconciling", True, "Unreachable", "no answer"),
-        Finding("Stalled", False, "Progressing"),
+        Finding("Ready", False, "Unreachable", "No answer"),
+        Finding("Reconciling", True, "Unreachable", "No answer"),
+        Finding("Stalled", False, "Progressing", "No user action is required"),
     ]
 
 
@@ -170,7 +170,7 @@ def test_whether_a_condition_has_a_reason(reason: Reason, types: tuple[str, ...]
 @pytest.mark.parametrize(("length", "kept"), [(1, 1), (4096, 4096), (4097, 4095), (100_000, 4095)])
 def test_a_long_message_is_shortened(length: int, kept: int) -> None:
     assert MESSAGE_LIMIT == 4096
-    cut = "x" * kept + ("" if kept == length else "…")
+    cut = "X" + "x" * (kept - 1) + ("" if kept == length else "…")
     report = of(add("License", False, "Invalid", "x" * length, stalled=True))
     messages = {finding.type: finding.message for finding in report.conclude()}
     assert messages["License"] == messages["Ready"] == messages["Stalled"] == cut

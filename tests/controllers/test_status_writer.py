@@ -167,7 +167,7 @@ async def test_transition_time_changes_only_with_the_status(harness: Harness) ->
     harness.now = LATE
     await harness.write(await harness.get(), working("still 0 of 1 pods are ready"))
     same = condition(await harness.manifest(), "Available")
-    assert (same["message"], same["lastTransitionTime"]) == ("still 0 of 1 pods are ready", "2030-01-01T00:00:00Z")
+    assert (same["message"], same["lastTransitionTime"]) == ("Still 0 of 1 pods are ready", "2030-01-01T00:00:00Z")
     await harness.write(await harness.get(), settled())
     assert condition(await harness.manifest(), "Available")["lastTransitionTime"] == "2030-01-02T00:00:00Z"
 
@@ -255,7 +255,7 @@ async def test_one_event_per_change(harness: Harness) -> None:
         await harness.write(await harness.get(), report)
     assert await harness.events() == [
         ("Ready", "All components are ready"),
-        ("RolloutStuck", "pod demo-1: ErrImagePull"),
+        ("RolloutStuck", "Pod demo-1: ErrImagePull"),
     ]
 
 
@@ -274,7 +274,10 @@ async def test_interrupted_reconcile_is_reported_without_an_earlier_conclusion(h
     assert live["status"]["phase"] == "Pending"
     conditions = [condition(live, name) for name in ("Ready", "Reconciling", "Stalled")]
     assert [entry["status"] for entry in conditions] == ["False", "True", "False"]
-    assert (conditions[0]["reason"], conditions[0]["message"]) == ("Retrying", "etcdserver: request timed out")
+    assert (conditions[0]["reason"], conditions[0]["message"]) == (
+        "Retrying",
+        "The API server failed: etcdserver: request timed out",
+    )
     assert await harness.events() == []
 
 

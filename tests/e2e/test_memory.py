@@ -69,7 +69,7 @@ async def test_unrelated_secrets_take_little_memory(fresh_cluster: Cluster, admi
 
     async def waits_for_secret() -> bool:
         available = find((await admin.get(CONTROL_PLANE, plane.key)).status.conditions, "Available")
-        return available is not None and available.message == "pods wait for Secret/last"
+        return available is not None and available.message == "Pods cannot start: Secret last does not exist"
 
     async def has_seen_secret() -> bool:
         return not await waits_for_secret()

@@ -55,13 +55,10 @@ def rejection(error: OwnedByOther | errors.ApiError) -> Rejection | None:
     """What an error means for the user; `None` if it does not require user action."""
     match error:
         case OwnedByOther():
-            message = f"{error}: rename this object or remove the other"
+            message = f"{error}; rename this object or delete the other one"
             return Rejection(reasons.NAME_TAKEN, message, NAME_TAKEN_POLL)
         case errors.UnknownField():
-            advice = (
-                "Kubernetes or the CRD there is too old for it; remove the field from the spec, or update the cluster"
-            )
-            message = f"{error.message[:1].upper()}{error.message[1:]}: {advice}."
+            message = f"{error.message}; remove the field from the spec, or upgrade the cluster"
             return Rejection(reasons.FIELD_NOT_SUPPORTED, message, UNSUPPORTED_POLL)
         case errors.Invalid():
             return Rejection(reasons.SPEC_INVALID, error.message)

@@ -19,6 +19,7 @@ from .draft import assigned, draft
 S = TypeVar("S", bound=Status)
 
 READY, RECONCILING, STALLED = "Ready", "Reconciling", "Stalled"
+NO_ACTION = "No user action is required"
 MESSAGE_LIMIT = 4096
 """Characters of a condition's message; Kubernetes itself allows 32768."""
 
@@ -101,9 +102,9 @@ class Report:
         return any(finding.reason == reason for finding in self.findings if finding.type in types)
 
     def conclude(self) -> list[Finding]:
-        """All conditions, the summary first. Messages are shortened, because the API server quotes what it rejects."""
+        """All conditions, the summary first, with messages in the style of Kubernetes."""
         findings = [*self._summary(), *self.findings]
-        return [finding._replace(message=_shortened(finding.message)) for finding in findings]
+        return [finding._replace(message=sentence(finding.message)) for finding in findings]
 
     def _summary(self) -> list[Finding]:
         if self._culprits:
@@ -118,14 +119,14 @@ class Report:
             return [
                 Finding(READY, None if first.status is None else False, first.reason, first.message),
                 Finding(RECONCILING, True, first.reason, first.message),
-                Finding(STALLED, False, reasons.PROGRESSING),
+                Finding(STALLED, False, reasons.PROGRESSING, NO_ACTION),
             ]
         return [
             Finding(READY, True, reasons.SCALED_TO_ZERO, "Scaled to zero")
             if self.scaled_to_zero
             else Finding(READY, True, reasons.ALL_READY, "All components are ready"),
-            Finding(RECONCILING, False, reasons.UP_TO_DATE),
-            Finding(STALLED, False, reasons.UP_TO_DATE),
+            Finding(RECONCILING, False, reasons.UP_TO_DATE, "All changes are applied"),
+            Finding(STALLED, False, reasons.UP_TO_DATE, NO_ACTION),
         ]
 
 
@@ -146,5 +147,10 @@ class StatusReport(Report, Generic[S]):
             setattr(self.status, name, value)
 
 
-def _shortened(message: str) -> str:
+def sentence(message: str) -> str:
+    """A message that starts with a capital letter and has no trailing period, also if it is an error of a server.
+
+    A long one is shortened: the API server quotes what it rejects.
+    """
+    message = message[:1].upper() + message[1:].rstrip(".")
     return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…"

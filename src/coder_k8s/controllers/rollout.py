@@ -26,6 +26,8 @@ class Rollout(NamedTuple):
     complete: bool = False
     stuck: str = ""
     """The message of the Deployment once its progress deadline is exceeded; empty otherwise."""
+    not_created: str = ""
+    """Why pods cannot be created, such as an exceeded quota; empty otherwise."""
     image: str = ""
     """Image of the Coder container in the pod template."""
 
@@ -53,21 +55,16 @@ def rollout(deployment: Unstructured | None, wanted: int, container: str) -> Rol
     wanted = manifest["spec"].get("replicas", 1)
     observed = status.get("observedGeneration", 0) >= deployment.metadata.generation
     counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")]
-    stuck = next(
-        (
-            condition.get("message", "")
-            for condition in status.get("conditions", [])
-            if condition["type"] == "Progressing" and condition.get("reason") == "ProgressDeadlineExceeded"
-        ),
-        "",
-    )
+    conditions = {each["type"]: each for each in status.get("conditions", [])} if observed else {}
+    progressing, failure = conditions.get("Progressing", {}), conditions.get("ReplicaFailure", {})
     return Rollout(
         wanted=wanted,
         replicas=counts[0],
         updated=counts[1] if observed else 0,
         ready=counts[2],
         complete=observed and all(count == wanted for count in counts),
-        stuck=stuck if observed else "",
+        stuck=progressing.get("message", "") if progressing.get("reason") == "ProgressDeadlineExceeded" else "",
+        not_created=failure.get("message", "") if failure.get("status") == "True" else "",
         image=image_in(deployment, container),
     )
 
@@ -93,10 +90,9 @@ def progress(found: Rollout) -> str:
 
 
 def explain(found: Rollout, cause: str = "") -> str:
-    """The progress of the pods, with the cause that a pod reports while not all are ready."""
-    if found.stuck:
-        return cause or found.stuck
-    return f"{progress(found)}; {cause}" if cause and found.wanted and not found.complete else progress(found)
+    """The progress of the pods and, while not all are ready, the cause: of a pod, or of the Deployment."""
+    detail = cause or found.not_created or found.stuck
+    return f"{progress(found)}; {detail}" if detail and found.wanted and not found.complete else progress(found)
 
 
 def report_pods(

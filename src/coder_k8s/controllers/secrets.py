@@ -29,6 +29,12 @@ class SecretReader:
         except errors.NotFound:
             return ""
 
+    def missing(self, key: Key, field: str) -> str:
+        """The message about a value that `read` returns as empty."""
+        if not self.exists(key):
+            return f"Secret {key.name} does not exist; create it with key {field}"
+        return f"Secret {key.name} has no value for key {field}; set it"
+
 
 def value(secret: Unstructured, field: str) -> str:
     """One value of a Secret without surrounding white space; empty if it is missing."""

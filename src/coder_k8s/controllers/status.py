@@ -22,7 +22,7 @@ from coder_k8s.kube.patch import merge_patch
 
 from .crds import RECHECK, CRDOutdated, SchemaCheck
 from .draft import assigned
-from .report import READY, RECONCILING, STALLED, Report, StatusReport
+from .report import NO_ACTION, READY, RECONCILING, STALLED, Report, StatusReport
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +30,13 @@ TRIES = 5
 REJECTED_RETRY = 60.0
 PAUSED = (
     Finding(READY, None, reasons.PAUSED, "Annotation coder.com/paused is set; no changes are made until it is removed"),
-    Finding(RECONCILING, False, reasons.PAUSED),
-    Finding(STALLED, False, reasons.PAUSED),
+    Finding(RECONCILING, False, reasons.PAUSED, "Reconciliation is paused"),
+    Finding(STALLED, False, reasons.PAUSED, NO_ACTION),
 )
 BEGUN = (
-    Finding(READY, None, reasons.PROGRESSING),
-    Finding(RECONCILING, True, reasons.PROGRESSING),
-    Finding(STALLED, False, reasons.PROGRESSING),
+    Finding(READY, None, reasons.PROGRESSING, "The first reconcile is in progress"),
+    Finding(RECONCILING, True, reasons.PROGRESSING, "The first reconcile is in progress"),
+    Finding(STALLED, False, reasons.PROGRESSING, NO_ACTION),
 )
 
 
@@ -131,7 +131,7 @@ class StatusWriter(Generic[T]):
             yield
         except errors.ServerError as error:
             if not _is_concluded(seen):
-                report.interrupt(reasons.RETRYING, error.message)
+                report.interrupt(reasons.RETRYING, f"The API server failed: {error.message}")
                 report.status.phase = report.status.phase or "Pending"
                 await self.write(seen, report, owned=frozenset())
             raise

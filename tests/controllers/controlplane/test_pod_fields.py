@@ -45,8 +45,8 @@ async def test_unknown_field_is_reported_and_not_dropped(newer: PlaneNamespace) 
     async with newer.operator() as operator:
         stalled = await newer.condition("Stalled", "FieldNotSupported", "True")
         assert stalled.message == (
-            f"The API server does not know {FUTURE} of Deployment: Kubernetes or the CRD there is too old for it; "
-            "remove the field from the spec, or update the cluster."
+            f"The API server does not know {FUTURE} of Deployment; remove the field from the spec, "
+            "or upgrade the cluster"
         )
         assert await newer.find(DEPLOYMENT, "demo") is None
         await operator.wait_idle()

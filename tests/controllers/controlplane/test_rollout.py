@@ -15,6 +15,7 @@ from coder_k8s.kube.objects import Unstructured
 
 IMAGE = "coder:v2"
 DEADLINE = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "took too long"}
+QUOTA = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
 
 
 def deployment(generation: int, wanted: int | None = None, **status: Any) -> Unstructured:
@@ -73,6 +74,16 @@ def found(wanted: int, replicas: int = 0, updated: int = 0, ready: int = 0, **mo
             found(1),
             id="progressing",
         ),
+        pytest.param(
+            deployment(1, 1, observedGeneration=1, conditions=[QUOTA]),
+            found(1, not_created="exceeded quota"),
+            id="no pod can be created",
+        ),
+        pytest.param(
+            deployment(1, 1, observedGeneration=1, conditions=[QUOTA | {"status": "False"}]),
+            found(1),
+            id="pods can be created again",
+        ),
         pytest.param(None, Rollout(7), id="no Deployment"),
     ],
 )
@@ -124,7 +135,8 @@ def test_progress(found: Rollout, message: str) -> None:
     ("found", "message"),
     [
         (HALF, "1 of 2 updated pods are ready; pod x: ErrImagePull"),
-        (STUCK, "pod x: ErrImagePull"),
+        (STUCK, "0 of 2 updated pods are ready; pod x: ErrImagePull"),
+        (EMPTY._replace(not_created="exceeded quota"), "0 of 2 updated pods are ready; pod x: ErrImagePull"),
         (COMPLETE, "2 of 2 pods are ready with image coder:v2"),
         (ZERO, "Scaled to zero"),
         (LEAVING, "Waiting for all pods to stop"),
@@ -143,6 +155,7 @@ def test_no_more_pods_are_counted_than_there_are(wanted: int, old: int, updated:
     assert counted == min(fewest, wanted)
 
 
+MISSING, NO_KEY = "Secret a does not exist", "Secret b has no key c"
 # Ready, Reconciling, Stalled
 READY, MOVING, STALLED = "True False False", "False True False", "False False True"
 
@@ -156,19 +169,19 @@ READY, MOVING, STALLED = "True False False", "False True False", "False False Tr
         (COMPLETE, (), "True MinimumReplicasReady 2 of 2 pods are ready with image coder:v2", READY),
         (ZERO, (), "False NoReplicasReady Scaled to zero", READY),
         (LEAVING, (), "True RolloutInProgress Waiting for all pods to stop", MOVING),
-        (STUCK, (), "False RolloutStuck took too long", STALLED),
-        (STUCK._replace(ready=1), (), "True RolloutStuck took too long", STALLED),
-        (EMPTY, ("Secret/a", "Secret/b/c"), "False NoReplicasReady pods wait for Secret/a, Secret/b/c", MOVING),
-        (HALF, ("Secret/a",), "True RolloutInProgress pods wait for Secret/a", MOVING),
+        (STUCK, (), "False RolloutStuck 0 of 2 updated pods are ready; took too long", STALLED),
+        (STUCK._replace(ready=1), (), "True RolloutStuck 0 of 2 updated pods are ready; took too long", STALLED),
+        (EMPTY, (MISSING, NO_KEY), f"False NoReplicasReady Pods cannot start: {MISSING}, {NO_KEY}", MOVING),
+        (HALF, (MISSING,), f"True RolloutInProgress Pods cannot start: {MISSING}", MOVING),
         (
             COMPLETE,
-            ("Secret/a",),
-            "True MinimumReplicasReady 2 of 2 pods are ready with image coder:v2; a new one would wait for Secret/a",
+            (MISSING,),
+            f"True MinimumReplicasReady 2 of 2 pods are ready with image coder:v2; new pods cannot start: {MISSING}",
             READY,
         ),
-        (ZERO, ("Secret/a",), "False NoReplicasReady Scaled to zero", READY),
-        (LEAVING, ("Secret/a",), "True RolloutInProgress Waiting for all pods to stop", MOVING),
-        (STUCK, ("Secret/a",), "False RolloutStuck took too long", STALLED),
+        (ZERO, (MISSING,), "False NoReplicasReady Scaled to zero", READY),
+        (LEAVING, (MISSING,), "True RolloutInProgress Waiting for all pods to stop", MOVING),
+        (STUCK, (MISSING,), "False RolloutStuck 0 of 2 updated pods are ready; took too long", STALLED),
     ],
 )
 def test_available_condition(found: Rollout, missing: tuple[str, ...], available: str, summary: str) -> None:
@@ -203,4 +216,4 @@ def test_counts(found: Rollout, expected: tuple[str, int, int, bool]) -> None:
 def test_the_cause_of_a_failing_pod_replaces_that_of_its_deployment() -> None:
     report = Report()
     judge(STUCK, report, failing="pod x: ErrImagePull")
-    assert {finding.message for finding in report.findings} == {"pod x: ErrImagePull"}
+    assert {finding.message for finding in report.findings} == {"0 of 2 updated pods are ready; pod x: ErrImagePull"}

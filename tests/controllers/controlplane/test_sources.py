@@ -172,7 +172,7 @@ async def test_deleted_and_created_while_the_operator_was_down_rolls_nothing(dem
         baseline = await demo.checksum_in_status()
     await demo.delete(SECRET, "it")
     async with demo.running():
-        await demo.waits("pods wait for Secret/it")
+        await demo.waits("Pods cannot start: Secret it does not exist")
         assert await demo.checksum_in_status() == baseline
     await demo.put(SECRET, "it", K="one")
     async with demo.running():
@@ -233,13 +233,13 @@ async def test_missing_sources_are_reported(demo: RecordedPlane) -> None:
                 {"name": "Y", "valueFrom": {"secretKeyRef": {"name": "free", "key": "K", "optional": True}}},
             ],
         )
-        await demo.waits("pods wait for Secret/a, ConfigMap/b/K")
+        await demo.waits("Pods cannot start: Secret a does not exist, ConfigMap b does not exist")
         await demo.put(SECRET, "a", K="one")
-        await demo.waits("pods wait for ConfigMap/b/K")
+        await demo.waits("Pods cannot start: ConfigMap b does not exist")
         await demo.put(CONFIG_MAP, "b", K="one")
         await demo.waits("0 of 1 updated pods are ready")
         await demo.put(CONFIG_MAP, "b", L="one")
-        await demo.waits("pods wait for ConfigMap/b/K")
+        await demo.waits("Pods cannot start: ConfigMap b has no key K")
         await demo.put(CONFIG_MAP, "b", K="one")
         await demo.waits("0 of 1 updated pods are ready")
         assert demo.generation == 1

@@ -109,7 +109,7 @@ def one_key(kind: str, key: str, *, optional: bool = False) -> dict[str, Any]:
         pytest.param(
             secret(B="2"),
             one_key("secret", "A"),
-            Environment({"Secret/it/A": ""}, ("Secret/it/A",)),
+            Environment({"Secret/it/A": ""}, ("Secret it has no key A",)),
             id="a key that is not there",
         ),
         pytest.param(
@@ -136,7 +136,12 @@ def one_key(kind: str, key: str, *, optional: bool = False) -> dict[str, Any]:
             Environment({"Secret/it/CODER_ACCESS_URL": digest(SALT + digest("u"))}),
             id="one key goes by the name of its variable",
         ),
-        pytest.param(refuse(404), IN_SECRET, Environment({"Secret/it": ""}, ("Secret/it",)), id="deleted meanwhile"),
+        pytest.param(
+            refuse(404),
+            IN_SECRET,
+            Environment({"Secret/it": ""}, ("Secret it does not exist",)),
+            id="deleted meanwhile",
+        ),
     ],
 )
 async def test_environment(answer: Answer, spec: dict[str, Any], expected: Environment) -> None:
@@ -153,7 +158,7 @@ async def test_source_that_is_not_in_the_cache_is_missing_and_not_read() -> None
     async with reader(refuse(500)) as there:
         spec = {"envFrom": [{"secretRef": {"name": "it"}}, {"configMapRef": {"name": "it", "optional": True}}]}
         found = await there.read(**spec)
-        assert found == Environment({"Secret/it": "", "ConfigMap/it": ""}, ("Secret/it",))
+        assert found == Environment({"Secret/it": "", "ConfigMap/it": ""}, ("Secret it does not exist",))
         assert there.api.requests == []
 
 
@@ -168,7 +173,7 @@ async def test_each_version_is_read_once() -> None:
         assert (first.digests, second.digests) == ({"Secret/it": whole(A="1")}, {"Secret/it": whole(A="2")})
         assert len(there.api.requests) == 2
         there.secrets.delete("", partial("3"))
-        assert (await there.read(**IN_SECRET)).missing == ("Secret/it",)
+        assert (await there.read(**IN_SECRET)).missing == ("Secret it does not exist",)
         there.secrets.update("", partial("2"))
         assert (await there.read(**IN_SECRET)).digests == {"Secret/it": whole(A="3")}, "forgotten with its object"
 
@@ -197,6 +202,6 @@ async def test_several_sources() -> None:
                 "Secret/gone": "",
                 "ConfigMap/it/A": digest(SALT + digest("1")),
             },
-            ("Secret/gone",),
+            ("Secret gone does not exist",),
             True,
         )

@@ -36,6 +36,7 @@ DEADLINE = {
     "reason": "ProgressDeadlineExceeded",
     "message": 'ReplicaSet "demo-1" has timed out progressing.',
 }
+UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 
 
 @pytest.fixture
@@ -154,9 +155,7 @@ async def test_image_that_cannot_be_pulled(demo: RecordedPlane) -> None:
         state = await says(demo, "Pending RolloutStuck False Failed")
         for name in ("Available", "Stalled", "Ready"):
             assert condition(state, name)["reason"] == "RolloutStuck"
-            assert condition(state, name)["message"] == (
-                'pod demo-1: ImagePullBackOff: Back-off pulling image "coder:typo"'
-            )
+            assert condition(state, name)["message"] == f"0 of 1 updated pods are ready; {cause}"
 
         await demo.change(image="coder:right")
         await says(demo, "Pending NoReplicasReady False InProgress")
@@ -179,9 +178,25 @@ async def test_stuck_rollout_with_old_ready_pods(demo: RecordedPlane) -> None:
         await demo.pods(1, total=2, updated=1, conditions=[DEADLINE])
         state = await says(demo, "Ready RolloutStuck False Failed")
         assert condition(state, "Available")["status"] == "True"
-        assert condition(state, "Available")["message"] == (
-            'pod demo-2: ImagePullBackOff: Back-off pulling image "coder:typo"'
-        )
+        cause = 'pod demo-2: ImagePullBackOff: Back-off pulling image "coder:typo"'
+        assert condition(state, "Available")["message"] == f"0 of 1 updated pods are ready; {cause}"
+    check_every_state(demo)
+
+
+async def test_unschedulable_pod_is_reported_at_once_while_old_pods_are_ready(demo: RecordedPlane) -> None:
+    async with demo.running():
+        await demo.deploy(replicas=3)
+        await demo.pods(3)
+        await says(demo, "Ready MinimumReplicasReady True Current")
+        await demo.change(nodeSelector={"disk": "absent"})
+        await demo.rolled(2)
+        await demo.pods(3, total=4, updated=1)
+        cause = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
+        await make_pod(demo, "demo-4", {}, conditions=[UNSCHEDULED | {"message": cause}])
+        message = f"0 of 3 updated pods are ready; pod demo-4: Unschedulable: {cause[:-1]}"
+        state = await demo.wait_until(lambda plane: condition(plane, "Available").get("message") == message)
+        assert condition(state, "Available")["status"] == "True"
+        assert (condition(state, "Ready")["status"], condition(state, "Ready")["message"]) == ("False", message)
     check_every_state(demo)
 
 
@@ -190,7 +205,7 @@ async def test_stuck_rollout_without_a_pod_has_the_message_of_the_deployment(dem
         await demo.deploy()
         await demo.pods(0, conditions=[DEADLINE])
         state = await says(demo, "Pending RolloutStuck False Failed")
-        assert condition(state, "Available")["message"] == DEADLINE["message"]
+        assert condition(state, "Available")["message"] == f"0 of 1 updated pods are ready; {DEADLINE['message'][:-1]}"
 
 
 @pytest.mark.parametrize(
@@ -331,7 +346,9 @@ def image(deployment: Manifest) -> str:
     return str(deployment["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
-async def make_pod(demo: RecordedPlane, name: str, waiting: dict[str, str], image: str = "coder") -> None:
+async def make_pod(
+    demo: RecordedPlane, name: str, waiting: dict[str, str], image: str = "coder", **status: Any
+) -> None:
     """A pod of the control plane whose container waits."""
     labels = demo.deployments.states[-1]["spec"]["template"]["metadata"]["labels"]
     pod = {
@@ -340,5 +357,6 @@ async def make_pod(demo: RecordedPlane, name: str, waiting: dict[str, str], imag
     }
     made = await demo.client.create(POD, pod)
     container = {"name": "coder", "image": image, "imageID": "", "ready": False, "restartCount": 0}
-    status = {"containerStatuses": [container | {"state": {"waiting": waiting}}]}
+    if waiting:
+        status["containerStatuses"] = [container | {"state": {"waiting": waiting}}]
     await demo.client.merge(POD, made.key, {"status": status}, "status")

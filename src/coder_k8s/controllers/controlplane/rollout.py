@@ -17,7 +17,7 @@ def judge(found: Rollout, report: Report, missing: tuple[str, ...] = (), failing
     if found.stuck:
         report.add(AVAILABLE, serving, reasons.ROLLOUT_STUCK, explain(found, failing), satisfied=False, stalled=True)
     elif not found.complete:
-        message = f"pods wait for {sources}" if missing and found.wanted else explain(found, failing)
+        message = f"Pods cannot start: {sources}" if missing and found.wanted else explain(found, failing)
         report.add(
             AVAILABLE,
             serving,
@@ -28,5 +28,5 @@ def judge(found: Rollout, report: Report, missing: tuple[str, ...] = (), failing
     elif found.wanted == 0:
         report.add(AVAILABLE, False, reasons.NO_REPLICAS_READY, explain(found), satisfied=True)
     else:
-        warning = f"; a new one would wait for {sources}" if missing else ""
+        warning = f"; new pods cannot start: {sources}" if missing else ""
         report.add(AVAILABLE, True, reasons.MINIMUM_REPLICAS_READY, explain(found) + warning)

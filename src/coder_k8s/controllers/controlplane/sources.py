@@ -34,6 +34,10 @@ class Source(NamedTuple):
     prefix: str = ""
     optional: bool = False
 
+    def absence(self, *, exists: bool) -> str:
+        """What is missing: the ConfigMap or Secret, or its key."""
+        return f"{self.kind} {self.name} " + (f"has no key {self.key}" if exists else "does not exist")
+
     def __str__(self) -> str:
         """As it is recorded, without spaces: the names in a spec are not validated."""
         return "/".join(quote(part) for part in (self.kind, self.name, self.key) if part)
@@ -44,6 +48,7 @@ class Environment(NamedTuple):
 
     digests: Mapping[str, str] = {}
     missing: tuple[str, ...] = ()
+    """Why pods cannot start, one sentence per source that is not optional."""
     defines_access_url: bool = False
 
 
@@ -114,7 +119,7 @@ class Sources:
             digest = _digest_of(source, content, plane.metadata.uid)
             digests[str(source)] = digest
             if not digest and not source.optional:
-                missing.append(str(source))
+                missing.append(source.absence(exists=content is not None))
             if not source.key and content is not None:
                 defines = defines or ACCESS_URL in {source.prefix + key for key in content}
         return Environment(digests, tuple(dict.fromkeys(missing)), defines)
