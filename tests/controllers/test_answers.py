@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from coder_k8s.coderd.errors import CoderdError, RateLimited, Unavailable
-from coder_k8s.controllers.answers import UNUSED, AnswerCache, Recheck
+from coder_k8s.controllers.answers import UNUSED, AnswerCache, Entry, Recheck
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.objects import Key
 
@@ -52,6 +52,21 @@ def test_an_answer_is_valid_to_its_last_moment(answers: AnswerCache[str], time: 
     time.advance(0.001)
     assert answers.get(KEY, "") is None
     assert answers.left(KEY) == 0
+
+
+@pytest.mark.parametrize("recheck", Recheck)
+def test_an_error_is_valid_for_its_subject(answers: AnswerCache[str], recheck: Recheck) -> None:
+    assert answers.fail(KEY, "this", "no", recheck) == "no"
+    assert answers.get(KEY, "this") == "no"
+    assert answers.get(KEY, "that") is None
+
+
+def test_entry_does_not_show_a_token() -> None:
+    assert "SECRET" not in repr(Entry(about="SECRET", value="SECRET"))
+
+
+def test_age_of_an_unknown_answer_exceeds_every_limit(answers: AnswerCache[str]) -> None:
+    assert answers.age(KEY) > timedelta(days=365)
 
 
 def test_forgotten_answer(answers: AnswerCache[str]) -> None:

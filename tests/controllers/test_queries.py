@@ -7,7 +7,7 @@ import pytest
 
 from coder_k8s.coderd.client import DAEMON_LIMIT, Client
 from coder_k8s.coderd.connections import Connections
-from coder_k8s.coderd.errors import RateLimited, Unavailable
+from coder_k8s.coderd.errors import NotFound, RateLimited, Unavailable
 from coder_k8s.controllers.answers import RETRY, UNUSED
 from coder_k8s.controllers.queries import INTERVAL, CoderdQueries
 from coder_k8s.dev.coderd_server import CoderdServer
@@ -33,6 +33,19 @@ async def test_one_request_for_all() -> None:
         clock.advance(seconds=1)
         assert [key.name for key in (await queries.keys(coderd, "default")).keys] == ["build"]
         assert server.state.count("GET", KEYS) == 2
+
+
+async def test_one_request_for_an_organization() -> None:
+    clock = Clock()
+    async with CoderdServer(now=clock) as server, Connections() as connections:
+        server.state.install_license()
+        coderd = Client(connections, server.url, server.state.token)
+        queries = CoderdQueries(clock)
+        found = [await queries.organization(coderd, "default") for _ in range(3)]
+        assert {each.id for each in found} == {(await coderd.organization("default")).id}
+        assert server.state.count("GET", "/api/v2/organizations/{organization}") == 2
+        with pytest.raises(NotFound):
+            await queries.organization(coderd, "absent")
 
 
 async def test_present() -> None:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from coder_k8s.api import reasons
+from coder_k8s.api.provisioner import ProvisionerStatus
 from coder_k8s.api.reasons import Reason
-from coder_k8s.controllers.report import MESSAGE_LIMIT, Report
+from coder_k8s.controllers.draft import draft
+from coder_k8s.controllers.report import MESSAGE_LIMIT, Outcome, Report, StatusReport
 from coder_k8s.kube.conditions import Condition, Finding, Status
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -31,7 +33,7 @@ def add(*args: Any, **options: Any) -> Callable[[Report], None]:
 
 
 def stall(reason: Reason) -> Callable[[Report], None]:
-    return lambda report: report.stall(reason, "do something")
+    return lambda report: report.stall(reason, "Do something")
 
 
 @pytest.mark.parametrize(
@@ -182,3 +184,48 @@ def test_the_shortest_requeue_applies() -> None:
     for seconds in (30.0, 10.0, 60.0):
         report.requeue_after(seconds)
     assert report.requeue == 10.0
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Outcome("Available", True, reasons.APPLIED, "It is applied"),
+        Outcome("Available", False, reasons.PENDING, "It is pending"),
+        Outcome("Available", None, reasons.DISABLED, "It is disabled", satisfied=True),
+        Outcome("Available", False, reasons.SECRET_MISSING, "The Secret is missing", stalled=True),
+        Outcome("Available", True, reasons.APPLIED),
+    ],
+)
+def test_outcome_is_a_condition(outcome: Outcome) -> None:
+    report, expected = Report(), Report()
+    report.add_outcome(outcome)
+    type_, status, reason, message, satisfied, stalled = outcome
+    expected.add(type_, status, reason, message, satisfied=satisfied, stalled=stalled)
+    assert report.conclude() == expected.conclude()
+    assert Finding(type_, status, str(reason), message) in report.conclude()
+    assert (message == "") == (outcome == Outcome("Available", True, reasons.APPLIED))
+
+
+def test_blocked_object_refers_to_its_stalled_condition() -> None:
+    report = of(stall(reasons.NAME_TAKEN))
+    assert report.conclude()[:3] == [
+        Finding("Ready", False, reasons.NAME_TAKEN, "Do something"),
+        Finding("Reconciling", False, reasons.STALLED, "Blocked; see the Stalled condition"),
+        Finding("Stalled", True, reasons.NAME_TAKEN, "Do something"),
+    ]
+
+
+def test_error_makes_the_object_not_ready() -> None:
+    report = of(add("Available", True, "Serving"))
+    report.interrupt(reasons.RETRYING, "The API server failed")
+    assert report.conclude()[0] == Finding("Ready", False, reasons.RETRYING, "The API server failed")
+    assert not report.scaled_to_zero
+    assert not report.retain_conditions
+
+
+def test_report_takes_over_what_another_draft_has() -> None:
+    report, other = StatusReport(ProvisionerStatus()), draft(ProvisionerStatus())
+    other.provisioner_key_name = "build"
+    report.update(other)
+    assert report.fields == {"provisioner_key_name": "build"}
+    assert report.before == []
