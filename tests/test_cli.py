@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 
 import click
@@ -210,3 +211,29 @@ def test_a_port_in_use(operator_kubeconfig: Path) -> None:
 
 def kubeconfig(folder: Path, url: str) -> Path:
     return kubeconfigs.write(folder / "config", {"server": url})
+
+
+def commands() -> list[tuple[str, ...]]:
+    return [(), *((name,) for name in main.commands)]
+
+
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_help_fits_in_80_columns_and_has_examples(path: tuple[str, ...]) -> None:
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(main, [*path, "--help"], terminal_width=80)
+    assert done.exit_code == 0
+    assert [line for line in done.output.splitlines() if len(line) > 80] == []
+    examples = done.output.partition("Examples:\n")[2].partition("\n\n")[0].splitlines()
+    assert examples
+    assert all("coder-k8s" in line for line in examples)
+
+
+def test_no_summary_of_a_command_is_cut() -> None:
+    output = CliRunner().invoke(main, ["--help"], terminal_width=80).output
+    lines = output.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in lines] == sorted(main.commands), "one line per command"
+    assert [line for line in lines if line.endswith("...")] == []
+
+
+def test_the_version_option() -> None:
+    done = CliRunner().invoke(main, ["--version"])
+    assert done.output == f"coder-k8s {metadata.version('coder-k8s')}\n"

@@ -60,8 +60,16 @@ def _type(of: Any) -> click.ParamType[Any] | type:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="coder-k8s", prog_name="coder-k8s", message="%(prog)s %(version)s")
 def main() -> None:
-    """Run Coder on Kubernetes: control planes, external provisioners and workspace proxies."""
+    """Run Coder on Kubernetes: control planes, external provisioners and workspace proxies.
+
+    \b
+    Examples:
+      coder-k8s status -A
+      coder-k8s check
+      coder-k8s report -n coder
+    """
 
 
 @main.command()
@@ -73,6 +81,11 @@ def controller(**flags: Any) -> None:
 
     After SIGTERM the operator finishes in-flight reconciles and exits with 0. It exits with 1 if the cluster is not
     reachable or the operator loses its Lease, and with 2 if a flag is invalid.
+
+    \b
+    Examples:
+      coder-k8s controller --log-format=console --log-level=debug
+      coder-k8s controller --watch-namespaces=coder,team-a
     """
     try:
         settings = Settings(**flags)
@@ -93,7 +106,13 @@ for command in (dev, *commands.ALL):
 
 @main.command()
 def version() -> None:
-    """Print the version."""
+    """Print the versions of coder-k8s and Python, and the platform.
+
+    \b
+    Examples:
+      coder-k8s version
+      coder-k8s --version
+    """
     import platform
     from importlib import metadata
 

@@ -28,11 +28,17 @@ from coder_k8s.parameters import Duration
     help="Directory of the state. Defaults to coder-k8s/dev in $XDG_STATE_HOME or ~/.local/state.",
 )
 def dev(check: bool, timeout: float, fresh: bool, coder: Path | None, simulator: bool, folder: Path | None) -> None:
-    """Run the complete product on this machine, with a sample of each kind.
+    """Run the complete product locally, with a sample of each kind.
 
     Starts a real Kubernetes API server with its controllers and scheduler, PostgreSQL, coderd or a simulator of it, and
     the operator, on free ports of the loopback address. Ctrl-C stops all of them. The next run restores the content of
     the cluster. The pods run nothing, because kwok simulates the node.
+
+    \b
+    Examples:
+      coder-k8s dev
+      coder-k8s dev --fresh --check
+      coder-k8s dev --coder /usr/local/bin/coder
     """
     if coder and simulator:
         raise click.UsageError("--coder and --simulator are mutually exclusive")
