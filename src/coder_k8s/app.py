@@ -17,6 +17,7 @@ from coder_k8s import logs
 from coder_k8s.api import RESOURCES
 from coder_k8s.coderd.connections import Connections, parse_connect_to
 from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
+from coder_k8s.controllers.labels import OPERATOR_VERSION
 from coder_k8s.controllers.readiness import ObjectReadiness
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.kube import errors
@@ -32,12 +33,11 @@ from coder_k8s.kube.manager import Manager, liveness, readiness
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key
 from coder_k8s.kube.servers import CannotServe, Server, health_server, metrics_server
-from coder_k8s.settings import Settings, lease_namespace
+from coder_k8s.settings import LEASE_NAME, Settings, lease_namespace
 
 log = logging.getLogger(__name__)
 
 NAME = "coder-k8s"
-LEASE_NAME = "coder-k8s-controller.coder.com"
 STARTUP_TIMEOUT = 10.0
 """Seconds to wait for the API server at startup; enough for a restart of the API server."""
 
@@ -120,6 +120,7 @@ def build_election(settings: Settings, http: Http, metrics: Metrics, identity: s
         identity,
         field_manager=NAME,
         metrics=metrics,
+        annotations={OPERATOR_VERSION: metadata.version(NAME)},
         options=ElectionOptions(
             lease_duration=int(settings.leader_election_lease_duration),
             renew_deadline=settings.leader_election_renew_deadline,

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from coder_k8s.kube.addresses import parse_address
 
 ENV_PREFIX = "CODER_K8S_"
+LEASE_NAME = "coder-k8s-controller.coder.com"
 SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
@@ -109,5 +110,5 @@ def test_console_knows_a_registered_kind(word: str) -> None:
 @pytest.mark.usefixtures("registered")
 def test_registered_kind_is_shown() -> None:
     tree = build(Found([(MONITOR.kind, EAST)], []))
-    assert "└─ monitor east  not ready  0/0 pods" in render.as_text(tree, render.plain)
+    assert "└─ monitor east  not ready  0/0 pods" in render.as_text(tree, render.plain, datetime.now(UTC))
     assert table.row(EAST)[:2] == ("CoderMonitor", "demo/east")

@@ -1,4 +1,4 @@
-"""Objects whose status is set by hand, as manifests and in a cluster."""
+"""Manifests with a status, and functions to create them in a cluster."""
 
 import json
 from typing import Any
@@ -24,7 +24,7 @@ def condition(type: str, status: str, reason: str, message: str = "") -> Manifes
 
 
 def with_conditions(*conditions: tuple[str, str, str, str], **fields: Any) -> Manifest:
-    """A status."""
+    """Return a status with conditions."""
     return {"observedGeneration": 1, "conditions": [condition(*each) for each in conditions], **fields}
 
 
@@ -75,7 +75,7 @@ RUNNING = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"
 
 
 def put(cluster: ClusterAccess, kind: Kind[Any], namespace: str, manifest: Manifest) -> Manifest:
-    """An object in the cluster, with its status."""
+    """Create an object with its status."""
     metadata = {**manifest["metadata"], "namespace": namespace}
     del metadata["uid"], metadata["generation"]
     made = _send(cluster, "POST", kind.path(Key(namespace, "")), {**manifest, "metadata": metadata})

@@ -1,9 +1,11 @@
-"""What becomes of objects in the tree, and how it is drawn."""
+"""The tree of objects, and how it is rendered."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, WORKSPACE_PROXY
 from coder_k8s.console import render
@@ -13,6 +15,7 @@ from coder_k8s.console.tree import Node, Tree, build
 from coder_k8s.kube.objects import Manifest
 from tests.console.manifests import READY, RUNNING, labels, plane, pod, provisioner, proxy, selector, with_conditions
 
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OF_PLANE = labels("coder-control-plane", "prod")
 OF_GPU = labels("coder-provisioner", "gpu")
 
@@ -31,12 +34,12 @@ def found(*manifests: Manifest, pods: list[Manifest] | None = None) -> Found:
 
 
 def names(tree: Tree) -> list[Any]:
-    """The tree by names alone."""
+    """Return the names in the tree."""
     return [(node.name, [child.name for child in node.children]) if node.children else node.name for node in tree.items]
 
 
 def text(tree: Tree) -> list[str]:
-    return render.as_text(tree, render.plain).splitlines()
+    return render.as_text(tree, render.plain, NOW).splitlines()
 
 
 def the_node(*manifests: Manifest, pods: list[Manifest] | None = None) -> Node:
@@ -73,7 +76,7 @@ FAMILY = (
         ("nobody", []),
     ],
 )
-def test_what_is_shown(target: str | None, shown: list[Any]) -> None:
+def test_selection(target: str | None, shown: list[Any]) -> None:
     assert names(build(found(*FAMILY), parse_target(target) if target else None)) == shown
 
 
@@ -87,7 +90,7 @@ def test_a_control_plane_that_does_not_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("manifest", "verdict", "state"),
+    ("manifest", "readiness", "state"),
     [
         (plane("prod", with_conditions(READY)), ("True", "AllReady"), "Ready"),
         (plane("prod"), ("Unknown", "NoStatus"), "not ready"),
@@ -117,15 +120,25 @@ def test_a_control_plane_that_does_not_exist() -> None:
             ("False", "Deleting"),
             "deleting",
         ),
+        (
+            plane(
+                "prod",
+                with_conditions(READY),
+                deletionTimestamp="2026-01-01T00:00:00Z",
+                annotations={"coder.com/paused": "true"},
+            ),
+            ("False", "DeletionPaused"),
+            "deletion paused",
+        ),
     ],
 )
-def test_whether_it_is_ready(manifest: Manifest, verdict: tuple[str, str], state: str) -> None:
+def test_readiness(manifest: Manifest, readiness: tuple[str, str], state: str) -> None:
     node = the_node(manifest)
-    assert (node.ready, node.reason) == verdict
+    assert (node.ready, node.reason) == readiness
     assert f"prod  {state}" in text(build(found(manifest, pods=[])))[1]
 
 
-def test_what_is_not_ready_is_told_with_every_part_that_is_not() -> None:
+def test_every_unsatisfied_condition_is_shown() -> None:
     status = with_conditions(
         ("Ready", "False", "DatabaseUnreachable", "no route"),
         ("Reconciling", "True", "DatabaseUnreachable", "no route"),
@@ -148,7 +161,7 @@ def test_what_is_not_ready_is_told_with_every_part_that_is_not() -> None:
     assert [each.type for each in node.conditions] == ["OperatorAccessReady", "EntitlementsKnown"]
 
 
-def test_what_is_ready_has_no_troubles() -> None:
+def test_no_conditions_are_shown_for_a_ready_object() -> None:
     status = with_conditions(READY, ("WorkspaceRBACReady", "False", "NamespaceMissing", "no such namespace"))
     assert the_node(plane("prod", status)).conditions == []
 
@@ -187,13 +200,13 @@ UNSCHEDULED = {
         ({"phase": "Pending"}, ["daemon gpu-a  not ready  Pending"]),
     ],
 )
-def test_pods_tell_why_they_are_not_ready(status: Manifest, drawn: list[str]) -> None:
+def test_why_a_pod_is_not_ready(status: Manifest, drawn: list[str]) -> None:
     objects = [plane("prod"), provisioner("gpu", "prod", with_conditions(READY, selector=selector(OF_GPU)))]
     lines = text(build(found(*objects, pods=[pod("gpu-a", status, OF_GPU)])))
     assert [line.lstrip("│└─ ") for line in lines[4:]] == drawn
 
 
-def test_each_pod_is_where_it_belongs() -> None:
+def test_pods_belong_to_the_object_that_selects_them() -> None:
     objects = [
         plane("prod", with_conditions(READY, selector=selector(OF_PLANE))),
         provisioner("gpu", "prod", with_conditions(READY, selector=selector(OF_GPU))),
@@ -210,7 +223,7 @@ def test_each_pod_is_where_it_belongs() -> None:
     assert [[each.name for each in child.pods] for child in node.children] == [["gpu-a"], []]
 
 
-def test_a_whole_family() -> None:
+def test_a_complete_tree() -> None:
     daemons = {"connected": 1, "busy": 1, "offline": 2, "versions": ["v2.30.0"]}
     waiting = ("Ready", "False", "Connecting", "coderd sees 1 of 2 daemons")
     rotating = with_conditions(
@@ -251,26 +264,26 @@ def test_a_whole_family() -> None:
     assert build(found(plane("prod", with_conditions(READY)))).ready
 
 
-def test_pods_that_may_not_be_listed() -> None:
+def test_pods_cannot_be_listed() -> None:
     tree = build(found(plane("prod", with_conditions(READY))))
     assert text(tree)[-1] == "Pods are not shown: you do not have permission to list them."
     assert msgspec.json.decode(render.as_json(tree))["podsListed"] is False
 
 
-def test_a_message_has_no_power_over_the_terminal() -> None:
+def test_control_characters_are_removed() -> None:
     lines = text(
         build(found(plane("prod", with_conditions(("Ready", "False", "Bad", "\x1b[2Jgone\nnext\x07"))), pods=[]))
     )
     assert lines[2:] == ["       Bad:  [2Jgone next "]
 
 
-def test_colours_go_where_they_are_wanted() -> None:
-    def paint(text: str, colour: str) -> str:
-        return f"<{colour}>{text}</>"
+def test_colors() -> None:
+    def paint(text: str, color: str) -> str:
+        return f"<{color}>{text}</>"
 
     stalled = with_conditions(("Ready", "False", "Invalid", ""), ("Stalled", "True", "Invalid", ""))
     tree = build(found(plane("good", with_conditions(READY)), plane("slow"), plane("bad", stalled), pods=[]))
-    drawn = render.as_text(tree, paint)
+    drawn = render.as_text(tree, paint, NOW)
     assert "<green>Ready</>" in drawn
     assert "<yellow>not ready</>" in drawn
     assert "<red>stalled</>" in drawn
@@ -297,9 +310,11 @@ NODE = {
 }
 
 
-def test_the_json_has_every_field_also_where_there_is_nothing() -> None:
-    content = msgspec.json.decode(render.as_json(build(found(*FAMILY, pods=[]))))
-    assert set(content) == {"version", "podsListed", "items"}
+def test_json_and_yaml_have_every_field() -> None:
+    tree = build(found(*FAMILY, pods=[]))
+    content = msgspec.json.decode(render.as_json(tree))
+    assert yaml.safe_load(render.as_yaml(tree)) == content
+    assert set(content) == {"version", "podsListed", "operator", "items"}
     nodes = [*content["items"], *(child for node in content["items"] for child in node["children"])]
     assert all(set(node) == NODE for node in nodes)
     details = {node["kind"]: set(node["details"]) for node in nodes if node["exists"]}
@@ -321,10 +336,10 @@ def test_the_json_has_every_field_also_where_there_is_nothing() -> None:
         ("ccp/prod", Target(CONTROL_PLANE, "prod")),
     ],
 )
-def test_how_an_object_is_named(word: str, target: Target) -> None:
+def test_parse_target(word: str, target: Target) -> None:
     assert parse_target(word) == target
 
 
-def test_a_kind_that_there_is_not() -> None:
+def test_an_unknown_kind() -> None:
     with pytest.raises(CommandFailed, match="unknown kind 'pod': use one of ccp, cprov, cwp"):
         parse_target("pod/x")

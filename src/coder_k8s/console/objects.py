@@ -68,6 +68,10 @@ class Pod(Object):
 
     status: PodStatus = PodStatus()
 
+    @property
+    def ready(self) -> bool:
+        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
+
 
 POD = Kind("", "v1", "Pod", "pods", Pod)
 

@@ -1,13 +1,16 @@
-"""Render a tree as text or JSON."""
+"""Render a tree as text, JSON or YAML."""
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from itertools import groupby
 
 import msgspec
+import yaml
 
 from coder_k8s.api import PROVISIONER, RESOURCES
 
 from .details import facts
+from .operator import OperatorNode, age
 from .tree import Node, PodNode, Tree
 
 Paint = Callable[[str, str], str]
@@ -26,9 +29,14 @@ def as_json(tree: Tree) -> str:
     return msgspec.json.format(msgspec.json.encode(tree), indent=2).decode()
 
 
-def as_text(tree: Tree, paint: Paint) -> str:
-    """Return each namespace with its objects as lines of text."""
-    lines: list[str] = []
+def as_yaml(tree: Tree) -> str:
+    text: str = yaml.safe_dump(msgspec.to_builtins(tree), sort_keys=False, allow_unicode=True, width=100_000)
+    return text.rstrip()
+
+
+def as_text(tree: Tree, paint: Paint, now: datetime) -> str:
+    """Return the operator, then each namespace with its objects as lines of text."""
+    lines = [_operator(tree.operator, paint, now)] if tree.operator else []
     for namespace, nodes in groupby(tree.items, key=lambda node: node.namespace):
         lines += [paint(f"namespace {namespace}", "bold"), *_draw([_entry(node, paint) for node in nodes])]
     if not tree.pods_listed:
@@ -38,6 +46,21 @@ def as_text(tree: Tree, paint: Paint) -> str:
 
 def plain(text: str, _: str) -> str:
     return text
+
+
+def _operator(node: OperatorNode, paint: Paint, now: datetime) -> str:
+    color = {"Running": "green", "Unknown": "yellow"}.get(node.state, "red")
+    states = {"NotLeading": "not leading", "NotReady": "not ready", "NotFound": "not found"}
+    state = paint(states.get(node.state, node.state.lower()), color)
+    facts = [
+        f"{node.ready_replicas}/{node.replicas} pods" if node.replicas else "",
+        node.version,
+        f"leader {node.leader}" if node.leader else "",
+        f"last seen {seen}" if (seen := age(node, now)) else "",
+        node.message,
+    ]
+    text = printable(", ".join(fact for fact in facts if fact))
+    return f"operator {paint(node.namespace, 'bold')}  {state}  {text}".rstrip()
 
 
 def _draw(entries: list[Entry]) -> Iterator[str]:
@@ -67,7 +90,7 @@ def _state(node: Node) -> str:
     if not node.exists:
         return "missing"
     if node.deleting:
-        return "deleting"
+        return "deletion paused" if node.paused else "deleting"
     if node.paused:
         return "paused"
     if node.ready == "True":

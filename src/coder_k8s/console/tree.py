@@ -1,4 +1,4 @@
-"""A tree of control planes with their provisioners, proxies and pods. It is also the output of `status -o json`.
+"""A tree of control planes with their provisioners, proxies and pods. `status -o json` and `-o yaml` print it.
 
 Every field is always present. `details` holds the fields of one kind, with the names of its status: `version`, `url`
 and `licenseTier` of a control plane; `organizationName`, `provisionerKeyName`, `retiringKeys` and `daemons` of a
@@ -17,6 +17,7 @@ from coder_k8s.kube.objects import Kind
 
 from .details import details
 from .objects import Found, Pod, PodCondition, Target
+from .operator import OperatorNode
 
 FORMAT_VERSION = 1
 """Version of the JSON format; incremented for incompatible changes."""
@@ -76,6 +77,7 @@ class Tree(_Part):
 
     version: int = FORMAT_VERSION
     pods_listed: bool = True
+    operator: OperatorNode | None = None
     items: list[Node] = []
 
     @property
@@ -84,8 +86,13 @@ class Tree(_Part):
         nodes = [*self.items, *(child for node in self.items for child in node.children)]
         return all(node.ready == "True" for node in nodes)
 
+    def without_times(self) -> "Tree":
+        """Return the tree without the time that changes whenever the operator renews its Lease."""
+        operator = msgspec.structs.replace(self.operator, last_seen="") if self.operator else None
+        return msgspec.structs.replace(self, operator=operator)
 
-def build(found: Found, target: Target | None = None) -> Tree:
+
+def build(found: Found, target: Target | None = None, operator: OperatorNode | None = None) -> Tree:
     """Return the tree of all objects, or of the target and its children."""
     planes = [each for kind, each in found.objects if kind == CONTROL_PLANE]
     roots = {plane.key: _node(CONTROL_PLANE, plane, found.pods) for plane in planes}
@@ -104,7 +111,8 @@ def build(found: Found, target: Target | None = None) -> Tree:
         else:
             roots.setdefault(key, _missing(key.namespace, key.name)).children.append(node)
     chosen = [node for key, node in roots.items() if target is None or key in selected or node.children]
-    return Tree(pods_listed=found.pods is not None, items=sorted([*chosen, *standalone], key=_order))
+    items = sorted([*chosen, *standalone], key=_order)
+    return Tree(pods_listed=found.pods is not None, operator=operator, items=items)
 
 
 def _order(node: Node) -> tuple[str, bool, str]:
@@ -150,10 +158,12 @@ def _node(kind: Kind[Any], of: CoderObject, pods: list[Pod] | None) -> Node:
 def _readiness(of: CoderObject) -> tuple[str, str, str]:
     """Return status, reason and message of `Ready`; Unknown if the condition is of an older generation."""
     ready = find(of.status.conditions, CommonCondition.READY)
+    if of.deleting and paused(of):
+        return "False", "DeletionPaused", "Deletion waits because the object is paused; run `kubectl coder resume`"
     if of.deleting:
         return "False", "Deleting", "Being deleted; finalizers: " + (", ".join(of.metadata.finalizers) or "none")
     if paused(of):
-        return "Unknown", "Paused", "No changes are made until it is resumed"
+        return "Unknown", "Paused", "No changes are made until you run `kubectl coder resume`"
     if ready is None:
         return "Unknown", "NoStatus", "Not reconciled yet. Is the operator running?"
     if ready.observed_generation < of.metadata.generation:
@@ -178,11 +188,10 @@ def _selects(selector: str, pod: Pod, of: CoderObject) -> bool:
 
 def _pod(pod: Pod) -> PodNode:
     status = pod.status
-    ready = any(each.type == "Ready" and each.status == "True" for each in status.conditions)
-    reason, message = ("", "") if ready else _unready_reason(pod)
+    reason, message = ("", "") if pod.ready else _unready_reason(pod)
     return PodNode(
         name=pod.metadata.name,
-        ready=ready,
+        ready=pod.ready,
         phase="Terminating" if pod.deleting else status.phase,
         reason=reason,
         message=message,

@@ -24,7 +24,8 @@ class Operator(Process):
             f"--kubeconfig={kubeconfig}",
             f"--coderd-connect-to={service}=127.0.0.1:{coderd_port}",
             f"--leader-election-namespace={rbac.NAMESPACE}",
-            "--no-leader-elect",  # otherwise the next run waits for the Lease of a killed one
+            "--leader-election-lease-duration=24h",  # a suspended machine keeps the Lease
+            "--leader-election-renew-deadline=23h",
             f"--health-probe-bind-address=127.0.0.1:{self._health}",
             f"--metrics-bind-address=127.0.0.1:{self.metrics_port}",
             "--log-format=console",

@@ -19,8 +19,11 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import SECRET
+from coder_k8s.kube.lease import LEASE
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import key_of
+from coder_k8s.kube.objects import Key, key_of
+from coder_k8s.manifests import rbac
+from coder_k8s.settings import LEASE_NAME
 
 from . import samples
 from .binaries import BinariesMissing, program, version
@@ -139,6 +142,7 @@ async def operate(site: Site, options: Options, progress: Progress, out: TextIO)
                 step.say(f"SIMULATOR on 127.0.0.1:{port}; to run a real server, put `coder` on PATH or set --coder")
         with progress.step("operator") as step:
             operator = Operator(site.operator_kubeconfig, port, site.home.folder / "operator.log")
+            await release_lease(client)
             await begin(operator, site, stack)
             step.say(f"log in {operator.log}")
         with progress.step("samples") as step:
@@ -178,6 +182,12 @@ async def start_simulator(site: Site, client: Client, port: int, stack: AsyncExi
     await stack.enter_async_context(server)
     await stack.enter_async_context(Kubelet(client, [""], Containers(client, server.state).start).run())
     return url
+
+
+async def release_lease(client: Client) -> None:
+    """Delete the Lease of an operator that was killed in an earlier run, so that the next one leads at once."""
+    with suppress(errors.NotFound):
+        await client.delete(LEASE, await client.get(LEASE, Key(rbac.NAMESPACE, LEASE_NAME)), unchanged=False)
 
 
 async def begin(process: Process, site: Site, stack: AsyncExitStack) -> None:

@@ -10,9 +10,10 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 import msgspec
 
@@ -67,12 +68,14 @@ class Election:
         *,
         field_manager: str,
         metrics: Metrics,
+        annotations: Mapping[str, str] = MappingProxyType({}),
         options: ElectionOptions = ElectionOptions(),  # noqa: B008 - it is frozen
     ) -> None:
         self.key = key
         self.identity = identity
         self._candidate = Client(http, field_manager)
         self._holder = Client(http, field_manager, fence=self.check)
+        self._annotations = annotations
         self._options = options
         self._request_timeout = options.renew_deadline / 2  # after one timeout there is time for another attempt
         self._clock = options.clock
@@ -210,13 +213,11 @@ class Election:
         )
 
     async def _write(self, client: Client, lease: Lease | None, spec: LeaseSpec) -> None:
-        if lease is None:
-            new = Lease(metadata=ObjectMeta(name=self.key.name, namespace=self.key.namespace), spec=spec)
-            self._observe(await client.create(LEASE, msgspec.to_builtins(new)))
-        else:
-            # An update without managedFields keeps them. The struct has too few of their fields to send them.
-            metadata = msgspec.structs.replace(lease.metadata, managed_fields=())
-            self._observe(await client.replace(LEASE, msgspec.to_builtins(Lease(metadata=metadata, spec=spec))))
+        old = lease.metadata if lease else ObjectMeta(name=self.key.name, namespace=self.key.namespace)
+        # An update without managedFields keeps them. The struct has too few of their fields to send them.
+        metadata = msgspec.structs.replace(old, annotations={**old.annotations, **self._annotations}, managed_fields=())
+        manifest = msgspec.to_builtins(Lease(metadata=metadata, spec=spec))
+        self._observe(await (client.replace if lease else client.create)(LEASE, manifest))
 
     async def _get(self) -> Lease | None:
         try:
