@@ -1,4 +1,4 @@
-"""As much of a kubelet as an API server asks for logs."""
+"""A fake kubelet that serves logs to the API server."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -18,15 +18,17 @@ NODE = Kind("", "v1", "Node", "nodes", Unstructured, namespaced=False)
 
 @asynccontextmanager
 async def node(cluster: ClusterAccess, name: str, folder: Path, logs: dict[str, str]) -> AsyncIterator[None]:
-    """A node whose pods have these logs, by `POD/CONTAINER`, and `POD/CONTAINER/previous` for those before."""
+    """A node with these logs, by `POD/CONTAINER`; `POD/CONTAINER/previous` for the previous instance."""
 
-    async def answer(request: web.Request) -> web.Response:
-        parts = request.match_info
-        previous = "/previous" if request.query.get("previous") == "true" else ""
-        return web.Response(text=logs[f"{parts['pod']}/{parts['container']}{previous}"])
+    async def handle(request: web.Request) -> web.Response:
+        parts, query = request.match_info, request.query
+        previous = "/previous" if query.get("previous") == "true" else ""
+        log = logs[f"{parts['pod']}/{parts['container']}{previous}"].encode()
+        tail = b"".join(log.splitlines(keepends=True)[-int(query["tailLines"]) :])
+        return web.Response(body=tail[: int(query["limitBytes"])])  # like a kubelet, which cuts the end
 
     application = web.Application()
-    application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", answer)
+    application.router.add_get("/containerLogs/{namespace}/{pod}/{container}", handle)
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     pair = Authority(folder, "kubelet-ca", datetime.now(UTC)).serving("kubelet", ["127.0.0.1"])

@@ -1,4 +1,4 @@
-"""`report`: that it has what helps, and that no secret is in it."""
+"""`report`: its content, and that it contains no secret."""
 
 import asyncio
 import base64
@@ -25,10 +25,14 @@ from tests.support.installation import restricted_kubeconfig
 EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 OF_PROD = labels("coder-control-plane", "prod")
+SESSION_TOKEN = "pX3mQ9vR2a-Zk8TnW4sLc7YbH1dJf6gU0"
+PROXY_TOKEN = f"0b6f1f0e-7d5c-4f6a-9a3b-2c1d0e9f8a7b:{'9f86d081884c7d65' * 4}"
+PROVISIONER_KEY = "Qm7Zt2XcVb5Nk9LpRw3Ys8Df1Gh6Jj4Aa0EeUuIiOoT"
+CREDENTIALS = (SESSION_TOKEN, PROXY_TOKEN, PROVISIONER_KEY)
 
 
 class Canaries:
-    """Secrets that no two places share."""
+    """Creates a different secret value for each place."""
 
     def __init__(self) -> None:
         self.all: list[str] = []
@@ -39,14 +43,14 @@ class Canaries:
         return canary
 
     def plain(self, place: str) -> str:
-        """One that Kubernetes takes for a label."""
+        """Return a value that is valid as a label."""
         canary = f"c4nary{len(self.all):02}-{place}"
         self.all.append(canary)
         return canary
 
 
-def giveaways(canary: str) -> Iterator[str]:
-    """Every text by which a canary could be known."""
+def encodings(canary: str) -> Iterator[str]:
+    """Yield the texts in which a canary could appear."""
     yield from (canary, quote(canary, safe=""), json.dumps(canary)[1:-1], canary.replace("'", "''"))
     for before in ("", "x", "xy"):
         encoded = base64.b64encode((before + canary + "z").encode()).decode()
@@ -81,7 +85,7 @@ def event(namespace: str, name: str, kind: Kind[Any], of: str, note: str) -> Man
 
 
 class Fixture:
-    """A namespace with a secret in every place that may hold one, and the log of an operator that talks too much."""
+    """A namespace with a secret in every place that can contain one, also in the logs."""
 
     def __init__(self, cluster: ClusterAccess, namespace: str) -> None:
         self.cluster = cluster
@@ -114,7 +118,7 @@ class Fixture:
         self.put(CONFIG_MAP, {**settings, "data": {"VALUE": self.canary("configmap")}})
 
     def _pods(self) -> Manifest:
-        """What the three kinds share."""
+        """Return fields that all kinds have."""
         canary = self.canary
         return {
             "extraEnv": [
@@ -151,13 +155,11 @@ class Fixture:
             "serviceAccount": {"annotations": {"role": self.canary("account")}},
             "expose": {"ingress": {"host": "coder.example", "annotations": {"auth": self.canary("ingress")}}},
         }
-        told_too_much = (
+        message = (
             f"cannot log in with {self.known} at postgres://x:{self.canary.plain('message')}@db, {self.environment}; "
             f"Authorization: Bearer {self.canary.plain('bearer')}"
         )
-        status = with_conditions(
-            ("Ready", "False", "DatabaseUnreachable", told_too_much), version="v2.30.0", readyReplicas=1
-        )
+        status = with_conditions(("Ready", "False", "DatabaseUnreachable", message), version="v2.30.0", readyReplicas=1)
         self.put(CONTROL_PLANE, plane("prod", status, spec, **self._metadata()))
 
     def _others(self) -> None:
@@ -202,8 +204,37 @@ class Fixture:
             "lastState": {"terminated": ended},
         }
         manifest = pod("prod-a", {"phase": "Running", "containerStatuses": [state]}, OF_PROD)
-        manifest["spec"] = {"containers": [container]}
+        manifest["spec"] = {"nodeName": self.namespace, "containers": [container]}
         self.put(POD, manifest)
+        manifest = pod("gpu-a", {"phase": "Running"}, labels("coder-provisioner", "gpu"))
+        manifest["spec"]["nodeName"] = self.namespace
+        self.put(POD, manifest)
+        self._coder_logs()
+
+    def _coder_logs(self) -> None:
+        """Logs with credentials that are known from Secrets, and others."""
+        canary = self.canary
+        jwt = f"eyJhbGciOiJFZERTQSJ9.{canary.plain('licenseclaims')}.{canary.plain('licensesignature')}"
+        self.logs["prod-a/coder"] = "\n".join(
+            [
+                "2026-01-01T00:00:00Z [info] started HTTP listener at http://[::]:8080",
+                f"[error] connect to postgres://coder:{self.password}@db:5432/coder: refused",
+                f"[error] connect to postgres://other:{canary.plain('dsn')}@db:5432/other?sslkey={canary.plain('key')}",
+                f"[debug] session token {SESSION_TOKEN}, proxy token {PROXY_TOKEN}",
+                f"[debug] uploaded license {jwt}",
+                f"[debug] CODER_OIDC_CLIENT_SECRET={canary('oidc')}",
+                "[info] all good at the end",
+            ]
+        )
+        self.logs["prod-a/coder/previous"] = f"panic: {self.known}\nexit status 2\n"
+        self.logs["gpu-a/coder"] = "\n".join(
+            [
+                "lines of a key whose beginning is cut off",
+                f"{canary.plain('orphan')}\n-----END RSA PRIVATE KEY-----",
+                f"provisioner key {PROVISIONER_KEY}",
+                "daemon connected",
+            ]
+        )
 
     def _operator(self) -> None:
         state = {"name": "coder-k8s", "image": "i", "imageID": "", "ready": True, "restartCount": 1}
@@ -234,7 +265,7 @@ class Fixture:
                 '{"msg":"reconciled gpu"}',
             ]
         )
-        self.logs["coder-k8s-0/coder-k8s/previous"] = f"panic: {self.password}\nold words\n"
+        self.logs["coder-k8s-0/coder-k8s/previous"] = f"panic: {self.password}\nlast lines\n"
 
     def _events(self) -> None:
         notes = [
@@ -244,7 +275,7 @@ class Fixture:
         ]
         for number, note in enumerate(notes):
             self.put(EVENT, event(self.namespace, f"event-{number}", CONTROL_PLANE, "prod", note))
-        self.put(EVENT, event(self.namespace, "stranger", POD, "stranger", "nothing of Coder"))
+        self.put(EVENT, event(self.namespace, "unrelated", POD, "unrelated", "not about Coder"))
 
 
 @pytest.fixture
@@ -252,7 +283,7 @@ def fixture(cluster: ClusterAccess, namespace: str, crds: None) -> Fixture:
     return Fixture(cluster, namespace)
 
 
-async def test_no_secret_leaves_with_a_report(fixture: Fixture, console: Console, tmp_path: Path) -> None:
+async def test_a_report_contains_no_secret(fixture: Fixture, console: Console, tmp_path: Path) -> None:
     namespace, path = fixture.namespace, tmp_path / "report.zip"
     fixture.fill()
     async with node(fixture.cluster, namespace, tmp_path, fixture.logs):
@@ -263,14 +294,31 @@ async def test_no_secret_leaves_with_a_report(fixture: Fixture, console: Console
 
     files = read(path)
     everything = "\n".join([done.output, *files, *files.values()])
-    assert [canary for canary in fixture.canary.all if any(form in everything for form in giveaways(canary))] == []
+    assert [canary for canary in fixture.canary.all if any(form in everything for form in encodings(canary))] == []
     assert "c4nary" not in everything
+    parts = {part for each in CREDENTIALS for part in (each, *each.replace(":", "-").split("-")) if len(part) >= 10}
+    assert [part for part in parts if part in everything] == []
 
-    check_use(files, namespace)
+    check_content(files, namespace)
+    check_logs(files, namespace)
 
 
-def check_use(files: dict[str, str], namespace: str) -> None:
-    """That what helps is still there."""
+def check_logs(files: dict[str, str], namespace: str) -> None:
+    log = files["operator/coder-k8s-0/coder-k8s.log"]
+    assert '{"msg":"starting"}' in log
+    assert '{"msg":"reconciled gpu"}' in log
+    assert "last lines" in files["operator/coder-k8s-0/coder-k8s.previous.log"]
+    coder = files[f"logs/{namespace}/prod-a/coder.log"].splitlines()
+    assert coder[0] == "2026-01-01T00:00:00Z [info] started HTTP listener at http://[::]:8080"
+    assert coder[1] == "[error] connect to <redacted>: refused"
+    assert coder[-1] == "[info] all good at the end"
+    assert files[f"logs/{namespace}/prod-a/coder.previous.log"] == "panic: <redacted>\nexit status 2\n"
+    daemon = files[f"logs/{namespace}/gpu-a/coder.log"].splitlines()
+    assert daemon == ["<redacted>", "provisioner key <redacted>", "daemon connected"]
+
+
+def check_content(files: dict[str, str], namespace: str) -> None:
+    """Check that what helps is not redacted."""
     kinds = {
         "codercontrolplane-prod",
         "coderprovisioner-gpu",
@@ -280,6 +328,7 @@ def check_use(files: dict[str, str], namespace: str) -> None:
         "ingress-prod",
         "serviceaccount-default",
         "pod-prod-a",
+        "pod-gpu-a",
         "pod-coder-k8s-0",
     }
     assert {name.removesuffix(".yaml") for name in files if name.startswith("objects/")} == {
@@ -304,10 +353,6 @@ def check_use(files: dict[str, str], namespace: str) -> None:
     assert [each["note"] for each in events][:2] == ["refused <redacted>", "encoded <redacted>"]
     assert {each["regarding"]["name"] for each in events} == {"prod"}
 
-    log = files["operator/coder-k8s-0/coder-k8s.log"]
-    assert '{"msg":"starting"}' in log
-    assert '{"msg":"reconciled gpu"}' in log
-    assert "old words" in files["operator/coder-k8s-0/coder-k8s.previous.log"]
     versions = yaml.safe_load(files["versions.yaml"])
     assert versions["coder"] == {f"{namespace}/prod": "v2.30.0"}
     assert versions["kubernetes"]["gitVersion"].startswith("v1.")
@@ -315,7 +360,7 @@ def check_use(files: dict[str, str], namespace: str) -> None:
     assert "problems.txt" not in files
 
 
-def test_what_may_not_be_read_is_told(
+def test_what_cannot_be_read_is_listed(
     console: Console, cluster: ClusterAccess, namespace: str, tmp_path: Path, operator_kubeconfig: Path
 ) -> None:
     put(cluster, CONTROL_PLANE, namespace, plane("prod", with_conditions(READY)))
@@ -328,6 +373,37 @@ def test_what_may_not_be_read_is_told(
     assert f"objects/{namespace}/codercontrolplane-prod.yaml" in files
     assert f"Skipped (forbidden): secrets in namespace {namespace}: secrets is forbidden" in files["problems.txt"]
     assert f"Skipped (forbidden): secrets in namespace {namespace}: secrets is forbidden" in done.stderr
+
+
+def test_logs_are_skipped_if_secrets_are_unknown(
+    console: Console, cluster: ClusterAccess, namespace: str, tmp_path: Path, operator_kubeconfig: Path
+) -> None:
+    put(cluster, CONTROL_PLANE, namespace, plane("prod", with_conditions(READY)))
+    put(cluster, SERVICE_ACCOUNT, namespace, made(SERVICE_ACCOUNT, "default"))
+    put(cluster, POD, namespace, pod("prod-a", {}, OF_PROD))
+    config = restricted_kubeconfig(cluster, namespace, tmp_path / "restricted", "coder-k8s-view")
+    subject = f"--serviceaccount={namespace}:somebody"
+    cluster.kubectl("create", "role", "pods", "--verb=get,list", "--resource=pods,pods/log", "-n", namespace)
+    cluster.kubectl("create", "rolebinding", "pods", "--role=pods", subject, "-n", namespace)
+    path = tmp_path / "report.zip"
+    done = console("report", "--kubeconfig", str(config), "-o", str(path), "--operator-namespace", namespace)
+    assert done.exit_code == 0
+    assert f"Skipped (Secrets are unknown): logs of pods in namespace {namespace}" in done.stderr
+    assert [name for name in read(path) if name.startswith("logs/")] == []
+
+
+async def test_a_secret_at_the_cut_of_a_log(fixture: Fixture, console: Console, tmp_path: Path) -> None:
+    namespace, path = fixture.namespace, tmp_path / "report.zip"
+    fixture.fill()
+    fixture.logs["prod-a/coder"] = (f"{fixture.known} " * 800 + "\n") * 100
+    async with node(fixture.cluster, namespace, tmp_path, fixture.logs):
+        done = await asyncio.to_thread(console, "report", "-o", str(path), "--operator-namespace", namespace)
+    assert done.exit_code == 0, done.output
+    log = read(path)[f"logs/{namespace}/prod-a/coder.log"]
+    assert "<redacted>" in log
+    assert "c4nary" not in log
+    cut = f"Skipped (size limit of a log): the end of the log of container coder of pod {namespace}/prod-a"
+    assert done.stderr.splitlines() == [cut]
 
 
 def test_a_file_that_cannot_be_written(console: Console, tmp_path: Path) -> None:

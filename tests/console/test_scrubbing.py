@@ -1,4 +1,4 @@
-"""What is taken out of free text, and what is left."""
+"""Redaction of free text and of objects."""
 
 import base64
 
@@ -29,7 +29,7 @@ def scrubbed(text: str, *secrets: str, names: tuple[str, ...] = ()) -> str:
         ("the name coder-gpu", "the name coder-gpu"),
     ],
 )
-def test_secrets_that_are_known(text: str, left: str) -> None:
+def test_known_secrets(text: str, left: str) -> None:
     secrets = (
         "hunter2-hunter2",
         "hunter2/a",
@@ -44,7 +44,7 @@ def test_secrets_that_are_known(text: str, left: str) -> None:
 
 
 @pytest.mark.parametrize("offset", range(7))
-def test_a_secret_within_something_that_is_encoded(offset: int) -> None:
+def test_a_secret_inside_an_encoded_value(offset: int) -> None:
     encoded = base64.b64encode(b"x" * offset + b"hunter2-hunter2" + b"tail").decode()
     assert "<redacted>" in scrubbed(encoded, "hunter2-hunter2")
     assert base64.b64encode(b"hunter2-hunter2").decode()[4:-4] not in scrubbed(encoded, "hunter2-hunter2")
@@ -65,9 +65,12 @@ def test_a_secret_within_something_that_is_encoded(offset: int) -> None:
         ("key Ab3dEf6hIjAb3dEf6hIjAb3dEf6hIjAb3dEf6hIj123 of", "key <redacted> of"),
         ("-----BEGIN KEY-----\nabc\n-----END KEY-----\nnext", "<redacted>\nnext"),
         ("-----BEGIN KEY-----\nabc", "<redacted>"),
+        ("abc\n-----END KEY-----\nnext", "<redacted>\nnext"),
+        ("a\n-----END KEY-----\n-----BEGIN KEY-----\nb\n-----END KEY-----\nnext", "<redacted>\n<redacted>\nnext"),
+        ("proxy 0b6f1f0e-7d5c-4f6a-9a3b-2c1d0e9f8a7b:" + "0123456789abcdef" * 4, "proxy <redacted>"),
     ],
 )
-def test_what_looks_like_a_secret(text: str, left: str) -> None:
+def test_text_that_looks_like_a_secret(text: str, left: str) -> None:
     assert NOTHING.text(text) == left
 
 
@@ -79,13 +82,14 @@ def test_what_looks_like_a_secret(text: str, left: str) -> None:
         "http://prod.coder.svc.cluster.local:80",
         "pod provisioner-gpu-7c5d8f9b6c-x2x4z is ready",
         '{"ts":"2026-01-01T00:00:00.000Z","msg":"reconciled","object":"coder/gpu"}',
+        "workspace 0b6f1f0e-7d5c-4f6a-9a3b-2c1d0e9f8a7b: build 12 started",
     ],
 )
-def test_what_is_no_secret_stays(text: str) -> None:
+def test_other_text_is_not_redacted(text: str) -> None:
     assert NOTHING.text(text) == text
 
 
-def test_a_field_that_nobody_knows_is_withheld() -> None:
+def test_an_unknown_field_is_redacted() -> None:
     redact = Redaction()
     assert redact({"spec": {"invented": "later", "replicas": 2, "image": "coder:1"}}) == {
         "spec": {"invented": "<redacted>", "replicas": 2, "image": "coder:1"}

@@ -1,6 +1,5 @@
 """The input of a report from the API server. It includes secrets, so it is kept in memory only."""
 
-import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,14 +21,14 @@ from coder_k8s.kube.kinds import (
 )
 from coder_k8s.kube.objects import Kind, Manifest, Unstructured, key_of
 
+from .container_logs import Logs, skipped
 from .objects import all_kinds, listed
+from .operator import LABEL
 from .session import Session
 
 REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", Unstructured)
 CHILDREN = (DEPLOYMENT, REPLICA_SET, POD, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS, HTTP_ROUTE)
 EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
-OPERATOR = "app.kubernetes.io/name=coder-k8s"
-LOG_LINES = "10000"
 
 
 @dataclass
@@ -45,6 +44,8 @@ class Bundle:
     """Logs by path in the report."""
     versions: dict[str, Any] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    unknown_secrets: set[str] = field(default_factory=set)
+    """Namespaces whose Secrets cannot be listed."""
 
 
 async def gather(session: Session, operator_namespace: str) -> Bundle:
@@ -56,9 +57,7 @@ async def gather(session: Session, operator_namespace: str) -> Bundle:
         bundle.objects += await _listed(session, bundle, kind, session.namespace, MANAGED)
     namespaces = sorted({key_of(each).namespace for each in bundle.objects})
     operators = [
-        each
-        for kind in (DEPLOYMENT, POD)
-        for each in await _listed(session, bundle, kind, operator_namespace, OPERATOR)
+        each for kind in (DEPLOYMENT, POD) for each in await _listed(session, bundle, kind, operator_namespace, LABEL)
     ]
     bundle.objects += operators
     for namespace in sorted({*namespaces, operator_namespace}):
@@ -66,7 +65,7 @@ async def gather(session: Session, operator_namespace: str) -> Bundle:
         bundle.events += _about(bundle, await _listed(session, bundle, EVENT, namespace))
     for namespace in namespaces:
         bundle.sources += await _listed(session, bundle, CONFIG_MAP, namespace)
-    await asyncio.gather(*(_read_logs(session, bundle, pod) for pod in operators if pod["kind"] == POD.name))
+    await _read_logs(session, bundle, operators)
     bundle.versions["kubernetes"] = msgspec.json.decode(await session.http.send("GET", "/version", {}, {}))
     return bundle
 
@@ -81,14 +80,11 @@ async def _listed(
         return []  # the Gateway API may not be installed
     except errors.KubeError as error:
         scope = f"namespace {namespace}" if namespace else "all namespaces"
-        bundle.problems.append(_skipped(f"{kind.plural} in {scope}", error))
+        bundle.problems.append(skipped(f"{kind.plural} in {scope}", error))
+        if kind == SECRET:
+            bundle.unknown_secrets.add(namespace)
         return []
     return [{**each.manifest, "apiVersion": kind.api_version, "kind": kind.name} for each in found]
-
-
-def _skipped(what: str, error: errors.KubeError) -> str:
-    cause = "forbidden" if isinstance(error, errors.Forbidden) else "failed"
-    return f"Skipped ({cause}): {what}: {error}"
 
 
 def _about(bundle: Bundle, events: list[Manifest]) -> list[Manifest]:
@@ -102,18 +98,18 @@ def _about(bundle: Bundle, events: list[Manifest]) -> list[Manifest]:
     return [event for event in events if regards(event)]
 
 
-async def _read_logs(session: Session, bundle: Bundle, pod: Manifest) -> None:
-    """Read the logs of the operator's containers, and those of the previous containers after a restart."""
-    statuses = pod.get("status", {}).get("containerStatuses", [])
-    restarted = {each["name"] for each in statuses if each["restartCount"]}
-    namespace, name = key_of(pod)
-    for container in (each["name"] for each in pod["spec"]["containers"]):
-        for previous in (False, True) if container in restarted else (False,):
-            query = {"container": container, "tailLines": LOG_LINES, "timestamps": "true"}
-            query |= {"previous": "true"} if previous else {}
-            path = f"operator/{name}/{container}{'.previous' if previous else ''}.log"
-            try:
-                log = await session.http.send("GET", POD.path(key_of(pod), "log"), query, {})
-                bundle.logs[path] = log.decode(errors="replace")
-            except errors.KubeError as error:
-                bundle.problems.append(_skipped(f"log of container {container} of pod {namespace}/{name}", error))
+async def _read_logs(session: Session, bundle: Bundle, operators: list[Manifest]) -> None:
+    """Read the logs of the operator, then those of Coder and the daemons where all Secrets are known.
+
+    The operator logs no secrets. The logs of Coder and Terraform can contain any value of a Secret.
+    """
+    logs = Logs(session, bundle.problems)
+    of_operator = [each for each in operators if each["kind"] == POD.name]
+    bundle.logs = {f"operator/{file}": text for file, text in (await logs.read(of_operator)).items()}
+    pods = [each for each in bundle.objects if each["kind"] == POD.name and each not in operators]
+    for namespace in sorted({key_of(pod).namespace for pod in pods}):
+        if namespace in bundle.unknown_secrets:
+            bundle.problems.append(f"Skipped (Secrets are unknown): logs of pods in namespace {namespace}")
+            continue
+        found = await logs.read([pod for pod in pods if key_of(pod).namespace == namespace])
+        bundle.logs |= {f"logs/{namespace}/{file}": text for file, text in found.items()}

@@ -24,8 +24,9 @@ status.txt       output of `kubectl coder status`
 objects/         Coder resources, their children, and the operator
 sources.yaml     Secrets and ConfigMaps that they reference: keys and sizes, no values
 events.yaml      events of these objects
-operator/        log of the operator, if it runs in the cluster
-problems.txt     what could not be read, if anything
+operator/        logs of the operator, if it runs in the cluster
+logs/            logs of Coder and the provisioner daemons
+problems.txt     what was skipped, and why
 
 Values of Secrets, environment variables, arguments and annotations are redacted. {redacted} marks each redaction, also
 in messages and logs. Review the files before you share them.

@@ -15,6 +15,8 @@ LONGEST = 65536
 """Longer values are files, which are not searched for."""
 
 PEM = re.compile(r"-----BEGIN[^-]*-----.*?(?:-----END[^-]*-----|\Z)", re.DOTALL)
+PEM_END = re.compile(r"\A.*-----END[^-]*-----", re.DOTALL)
+"""After `PEM`: the end of a block whose beginning is not in the text."""
 URL_LOGIN = re.compile(r"(?<=://)[^\s\"<>]*@")
 URL_QUERY = re.compile(r"(?<=\w)\?[^\s\"<>]+=[^\s\"<>]*")
 ASSIGNMENT = re.compile(
@@ -25,6 +27,7 @@ ASSIGNMENT = re.compile(
 HEADER = re.compile(r"\b(bearer|basic)[ \t]+[\w.~+/=-]{8,}", re.IGNORECASE)
 JWT = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?")
 SESSION_TOKEN = re.compile(r"\b[A-Za-z0-9]{10}-[A-Za-z0-9]{22}\b")
+PROXY_TOKEN = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:[0-9A-Za-z]{16,}")
 RANDOM = re.compile(r"\b(?=\w*\d)(?=\w*[a-z])(?=\w*[A-Z])\w{32,}\b")
 
 
@@ -45,7 +48,7 @@ class Scrubber:
     def text(self, text: str) -> str:
         """Redact known secrets and everything that looks like a secret."""
         text = self.known(text)
-        for pattern in (PEM, JWT, SESSION_TOKEN, RANDOM):
+        for pattern in (PEM, PEM_END, JWT, SESSION_TOKEN, PROXY_TOKEN, RANDOM):
             text = pattern.sub(REDACTED, text)
         text = URL_LOGIN.sub(f"{REDACTED}@", text)
         text = URL_QUERY.sub(f"?{REDACTED}", text)

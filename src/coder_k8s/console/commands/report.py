@@ -39,7 +39,7 @@ def report(output: Path | None, operator_namespace: str, **cluster: Any) -> None
     from coder_k8s.console.status import load_tree
 
     async def work(session: "Session") -> tuple["Bundle", str]:
-        text = as_text(await load_tree(session, None), plain)
+        text = as_text(await load_tree(session, None, operator_namespace), plain, now)
         return await gather(session, operator_namespace), text
 
     now = datetime.now(UTC)
