@@ -47,13 +47,14 @@ def _command(command: click.Command, path: Sequence[str]) -> Iterator[str]:
         yield "The options are described in [operator flags](flags.md)."
     elif any(_shown(command)):
         yield _options(command)
+    yield from _paragraphs(inspect.cleandoc(command.epilog or ""))
     for name, inner in sorted(getattr(command, "commands", {}).items()):
         if not inner.hidden:
             yield from _command(inner, [*path, name])
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    for paragraph in text.split("\n\n"):
+    for paragraph in filter(None, text.split("\n\n")):
         if paragraph.startswith(VERBATIM):
             yield f"```text\n{paragraph.removeprefix(VERBATIM)}\n```"
         else:

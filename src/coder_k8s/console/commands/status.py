@@ -13,9 +13,31 @@ if TYPE_CHECKING:
     from coder_k8s.console.tree import Tree
 
 NOT_READY = 3
+FORMAT = """\
+\b
+-o json and -o yaml print version, podsListed, operator and items.
+operator has:
+  namespace, version, leader, lastSeen, replicas, readyReplicas
+  state                    Running, NotLeading, NotReady, NotFound, Unknown
+  message                  why it is not Running
+An item has:
+  kind, namespace, name    of the object
+  exists                   false if it is referenced but does not exist
+  ready, reason, message   the condition Ready: "True", "False" or "Unknown"
+  stalled, paused          whether user action is required; whether paused
+  deleting, phase, replicas, readyReplicas
+  details                  by kind: version, url, licenseTier;
+                           organizationName, provisionerKeyName,
+                           retiringKeys, daemons;
+                           registered, proxyName, coderURL
+  conditions               type, status, reason and message of those
+                           that are not satisfied
+  pods                     name, ready, phase, reason, message, restarts
+  children                 its provisioners and proxies, also items
+"""
 
 
-@click.command()
+@click.command(epilog=FORMAT)
 @click.argument("target", metavar="[[KIND/]NAME]", required=False, shell_complete=complete_name)
 @options(*CLUSTER, NAMESPACE, ALL_NAMESPACES, OPERATOR_NAMESPACE)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Output format.")
@@ -36,27 +58,6 @@ def status(
       coder-k8s status cprov/gpu -n coder --watch
       coder-k8s status -A --exit-code
       coder-k8s status coder -n coder -o yaml
-
-    \b
-    -o json and -o yaml print version, podsListed, operator and items.
-    operator has:
-      namespace, version, leader, lastSeen, replicas, readyReplicas
-      state                    Running, NotLeading, NotReady, NotFound, Unknown
-      message                  why it is not Running
-    An item has:
-      kind, namespace, name    of the object
-      exists                   false if it is referenced but does not exist
-      ready, reason, message   the condition Ready: "True", "False" or "Unknown"
-      stalled, paused          whether user action is required; whether paused
-      deleting, phase, replicas, readyReplicas
-      details                  by kind: version, url, licenseTier;
-                               organizationName, provisionerKeyName,
-                               retiringKeys, daemons;
-                               registered, proxyName, coderURL
-      conditions               type, status, reason and message of those
-                               that are not satisfied
-      pods                     name, ready, phase, reason, message, restarts
-      children                 its provisioners and proxies, also items
     """
     from coder_k8s.console.status import load_tree
 
