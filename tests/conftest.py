@@ -1,8 +1,8 @@
-"""One API server for the whole run, however many workers share it.
+"""Fixtures for all tests: one API server that all workers of a run share.
 
-The process that owns the run (pytest itself, or xdist's controller) is the parent of the API server, so that it lives
-exactly as long as the run. Only workers know which tests were chosen: one whose tests need the cluster leaves a
-note, and the owner looks for it when that worker has collected. A run of pure tests starts nothing.
+The process that owns the run (pytest, or xdist's controller) is the parent of the API server and stops it at the end.
+Only workers know which tests are selected: a worker whose tests need the cluster creates a file, and the owner checks
+for this file when the worker has collected. A run without such tests starts no API server.
 """
 
 import fcntl
@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[SHARED] = ClusterAccess(Path(given["cluster_folder"]), given["cluster_port"])
         record(config, config.stash[SHARED].folder / f"{given['workerid']}{RECORDS}")
         return
-    os.environ.setdefault("GOGC", "400")  # servers that live for minutes need not save memory, and take less CPU
+    os.environ.setdefault("GOGC", "400")  # for short-lived servers, CPU is more important than memory
     folder = tempfile.TemporaryDirectory(prefix="coder-k8s-", ignore_cleanup_errors=True)
     config.add_cleanup(folder.cleanup)
     config.stash[SHARED] = ClusterAccess(Path(folder.name), free_port())
@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def audit_folder(config: pytest.Config) -> Path:
-    """Where the API servers of this run write down what the operator does."""
+    """The folder for the audit logs of the API servers of this run."""
     return config.stash[SHARED].folder / "audit"
 
 
@@ -62,7 +62,7 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput |= {"cluster_folder": str(shared.folder), "cluster_port": shared.port}
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist tells the owner that this worker has collected
+@pytest.hookimpl(tryfirst=True)  # before xdist notifies the owner that this worker has collected
 def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
@@ -79,7 +79,7 @@ def pytest_xdist_node_collection_finished(node: Any) -> None:
 
 
 def launch_shared_cluster(config: pytest.Config) -> None:
-    """Set the cluster going, once; the first test that uses it waits for it."""
+    """Launch the cluster once; the first test that uses it waits until it is ready."""
     shared = config.stash[SHARED]
     if isinstance(shared, Cluster):
         return
@@ -94,13 +94,13 @@ def launch_shared_cluster(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def audit(pytestconfig: pytest.Config) -> Path:
-    """Where API servers write down what the operator does: `Cluster(folder, auditing(audit))`."""
+    """The folder for audit logs of API servers: `Cluster(folder, auditing(audit))`."""
     return audit_folder(pytestconfig)
 
 
 @pytest.fixture(scope="session")
 def cluster(pytestconfig: pytest.Config) -> ClusterAccess:
-    """The cluster of this run. It is shared: use `fresh_cluster` to harm one."""
+    """The shared cluster of this run. Use `fresh_cluster` for tests that break it."""
     shared = pytestconfig.stash[SHARED]
     shared.wait_ready()
     return shared
@@ -108,14 +108,14 @@ def cluster(pytestconfig: pytest.Config) -> ClusterAccess:
 
 @pytest.fixture
 def fresh_cluster(audit: Path) -> Iterator[Cluster]:
-    """A cluster of one's own, to kill, pause or compact."""
+    """A separate cluster that the test can kill, pause or compact."""
     with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder), auditing(audit)) as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="session")
 def full_cluster(audit: Path) -> Iterator[FullCluster]:
-    """A cluster with our kinds in which pods become Ready, one per worker that needs it."""
+    """A cluster with the CRDs in which pods become Ready, one per worker."""
     with (
         tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder,
         FullCluster(Path(folder), auditing(audit), prepare=install_crds) as cluster,
@@ -125,7 +125,7 @@ def full_cluster(audit: Path) -> Iterator[FullCluster]:
 
 @pytest.fixture
 def namespace(cluster: ClusterAccess) -> Iterator[str]:
-    """A namespace of one's own. Nothing finishes its deletion here: what a test leaves in it stays."""
+    """A namespace for this test. No controller empties it when it is deleted: objects that a test leaves in it stay."""
     name = f"test-{uuid.uuid4().hex[:12]}"
     status, _ = cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     assert status == 201
@@ -135,21 +135,21 @@ def namespace(cluster: ClusterAccess) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def crds(cluster: ClusterAccess) -> None:
-    """The generated custom resource definitions, in the shared cluster."""
+    """Install the generated CRDs in the shared cluster."""
     with one_worker_at_a_time(cluster):
         install_crds(cluster)
 
 
 @pytest.fixture(scope="session")
 def operator_kubeconfig(cluster: ClusterAccess, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """By this a process is the operator: its own ServiceAccount, with the generated roles only."""
+    """A kubeconfig for the operator's ServiceAccount, which has only the generated roles."""
     with one_worker_at_a_time(cluster):
         return write_operator_kubeconfig(cluster, tmp_path_factory.mktemp("operator") / "kubeconfig")
 
 
 @contextmanager
 def one_worker_at_a_time(cluster: ClusterAccess) -> Iterator[None]:
-    """Two applies that both create the same object would conflict."""
+    """Serialize workers, because concurrent applies that create the same object conflict."""
     with (cluster.folder / "install.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

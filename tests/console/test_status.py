@@ -35,7 +35,7 @@ from tests.console.manifests import (
 )
 from tests.kube import kubeconfigs
 from tests.support import eventually
-from tests.support.api import Api, say
+from tests.support.api import Api, reply
 from tests.support.installation import restricted_kubeconfig
 
 BIN = Path(sys.executable).parent
@@ -158,7 +158,7 @@ def test_a_user_who_cannot_list_pods(
 
 
 async def test_the_crds_are_not_installed(tmp_path: Path) -> None:
-    async with Api(say({}), say(b"404 page not found", 404)) as server:
+    async with Api(reply({}), reply(b"404 page not found", 404)) as server:
         config = kubeconfigs.write(tmp_path / "config", {"server": f"http://127.0.0.1:{server.port}"})
         command = [sys.executable, "-m", "coder_k8s", "status", "--kubeconfig", str(config)]
         done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)

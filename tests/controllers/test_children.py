@@ -16,7 +16,7 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import SERVICE_ACCOUNT
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Manifest, Unstructured
-from tests.support.api import Api, say
+from tests.support.api import Api, reply
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def test_a_dry_run_changes_nothing(client: Client, namespace: str) -> None
 @pytest.mark.parametrize(("message", "refused"), [("does not support dry run", False), ("not today", True)])
 async def test_a_webhook_without_dry_run_rejects_nothing(message: str, refused: bool) -> None:
     status = {"kind": "Status", "code": 400, "reason": "BadRequest", "message": f'admission webhook "w" {message}'}
-    async with Api(say(status, 400)) as api, Http(api.config, "tests", Metrics()) as http:
+    async with Api(reply(status, 400)) as api, Http(api.config, "tests", Metrics()) as http:
         client = Client(http, "tests")
         children = Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE)
         with pytest.raises(errors.Invalid) if refused else nullcontext():

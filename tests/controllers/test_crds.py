@@ -129,7 +129,7 @@ async def test_provisioner_gets_no_key_until_its_status_can_record_retiring_keys
         stalled = await place.condition("Stalled", "CRDOutdated", "True")
         assert "do not store status.retiringKeys." in stalled.message
         await operator.wait_idle()
-        assert (place.keys, place.plane.asked()) == ({}, 0)
+        assert (place.keys, place.plane.request_count()) == ({}, 0)
         crds_that_change.install(PROVISIONER, "retiringKeys")
         place.clock.advance(seconds=WHILE + 1)
         await operator.reconcile(place.key)

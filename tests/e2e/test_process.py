@@ -60,7 +60,7 @@ async def test_it_is_ready_when_the_last_cache_is_complete(
     await eventually(all_but_one)
     assert (await operator.get("health", "/healthz"))[0] == 200
     assert not proxy.writes, "who is not ready does not compete for the Lease"
-    proxy.let_go()
+    proxy.release()
     await eventually(operator.is_ready)
     await eventually(operator.leads)
     assert not [watch for watch in proxy.watches if "/leases" in watch], "a Lease that is free is just taken"

@@ -82,7 +82,7 @@ class PlaneCrashScenario(CrashScenario):
         await self.demo.roll_out(live.manifest["spec"]["replicas"])
         return True
 
-    def pass_time(self) -> None:
+    def advance_clock(self) -> None:
         self.demo.clock.advance(seconds=31)
 
     async def agree(self, namespace: str, whom: str | None) -> None:

@@ -23,7 +23,7 @@ from tests.support.controlplanes import PlaneNamespace, assert_one_token, env, o
 from tests.support.databases import CoderdDatabase
 from tests.support.forwarding import DELETED, StaleView, is_watch
 from tests.support.operators import Operator
-from tests.support.rotations import OURS
+from tests.support.rotations import MANAGED
 
 SECRET_NAME = "demo-operator-token"
 
@@ -130,7 +130,7 @@ def agrees(namespaces: Cache[PartialObject], name: str) -> bool:
 
 async def rights(admin: Administrator, namespace: str) -> set[str]:
     """The very Roles and RoleBindings of a namespace."""
-    return {child.metadata.uid for kind in (ROLE, ROLE_BINDING) for child in await admin.all(kind, namespace, OURS)}
+    return {child.metadata.uid for kind in (ROLE, ROLE_BINDING) for child in await admin.all(kind, namespace, MANAGED)}
 
 
 class DelayedView(StaleView):

@@ -15,7 +15,7 @@ from tests.faults.stale_views import TIMEOUT, Stale, key_ids, now, reconcile_sta
 from tests.support import eventually
 from tests.support.crashes import CrashRun
 from tests.support.operators import Operator
-from tests.support.rotations import OURS, REQUEST, change_tags
+from tests.support.rotations import MANAGED, REQUEST, change_tags
 from tests.support.workspaceproxies import NAME, ProxyNamespace
 
 __all__ = ["admin"]
@@ -26,7 +26,7 @@ EXPOSED: dict[str, Any] = {"expose": {"ingress": {"host": "coder.example.com"}}}
 async def collect_garbage(client: Client, namespace: str) -> None:
     """Delete what belonged to an object that is gone."""
     for kind in (SECRET, DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING):
-        async for page in client.list(kind, namespace, labels=OURS):
+        async for page in client.list(kind, namespace, labels=MANAGED):
             for item in page.items:
                 await client.delete(kind, kind.type.decode(item), unchanged=False)
 

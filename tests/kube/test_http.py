@@ -28,7 +28,7 @@ from tests.support.api import (
     listing,
     plain_config,
     refuse,
-    say,
+    reply,
     status,
     watch,
 )
@@ -83,17 +83,21 @@ async def watched(client: Client, idle_timeout: float = 5) -> list[WatchEvent]:
         (refuse(500, "InternalError", "etcd failed"), errors.ServerError, "etcd failed"),
         (refuse(503, "ServiceUnavailable", "not yet"), errors.ServerError, "not yet"),
         (refuse(504, "Timeout"), errors.ServerError, "Timeout"),
-        (say(HTML, 502), errors.ServerError, "HTTP 502 with a body that is not a Kubernetes Status"),
-        (say(b'{"message":"\xff"}', 500), errors.ServerError, "HTTP 500 with a body that is not a Kubernetes Status"),
-        (say(b"404 page not found\n", 404), errors.NotFound, "HTTP 404"),
-        (say(b"", 404), errors.ServerError, "HTTP 404 with a body that is not a Kubernetes Status"),
-        (say(HTML, 404), errors.ServerError, "HTTP 404 with a body that is not a Kubernetes Status"),
-        (say(HTML), errors.ServerError, "not a valid Kubernetes response"),
-        (say(b'{"metadata":'), errors.ServerError, "not a valid Kubernetes response"),
-        (say(b'{"metadata":{"name":"\xff"}}'), errors.ServerError, "not a valid Kubernetes response"),
-        (say([1, 2, 3]), errors.ServerError, "not a valid Kubernetes response"),
-        (say({"kind": "ConfigMap"}), errors.ServerError, "not a valid Kubernetes response"),
-        (say(b"", 302, {"Location": "/elsewhere"}), errors.ServerError, "HTTP 302"),
+        (reply(HTML, 502), errors.ServerError, "HTTP 502 with a body that is not a Kubernetes Status"),
+        (
+            reply(b'{"message":"\xff"}', 500),
+            errors.ServerError,
+            "HTTP 500 with a body that is not a Kubernetes Status",
+        ),
+        (reply(b"404 page not found\n", 404), errors.NotFound, "HTTP 404"),
+        (reply(b"", 404), errors.ServerError, "HTTP 404 with a body that is not a Kubernetes Status"),
+        (reply(HTML, 404), errors.ServerError, "HTTP 404 with a body that is not a Kubernetes Status"),
+        (reply(HTML), errors.ServerError, "not a valid Kubernetes response"),
+        (reply(b'{"metadata":'), errors.ServerError, "not a valid Kubernetes response"),
+        (reply(b'{"metadata":{"name":"\xff"}}'), errors.ServerError, "not a valid Kubernetes response"),
+        (reply([1, 2, 3]), errors.ServerError, "not a valid Kubernetes response"),
+        (reply({"kind": "ConfigMap"}), errors.ServerError, "not a valid Kubernetes response"),
+        (reply(b"", 302, {"Location": "/elsewhere"}), errors.ServerError, "HTTP 302"),
         (cut(), errors.Unreachable, "GET /api/v1/namespaces/default/configmaps/a"),
         (cut(b'{"metadata":'), errors.Unreachable, "GET /api/v1/namespaces/default/configmaps/a"),
         (cut(b'{"metadata":', status=500), errors.Unreachable, "GET /api/v1/namespaces/default/configmaps/a"),
@@ -110,7 +114,7 @@ async def test_each_response_has_its_error(
 
 
 async def test_a_redirect_is_not_followed(metrics: Metrics) -> None:
-    api = Api(say(b"", 307, {"Location": "/elsewhere"}))
+    api = Api(reply(b"", 307, {"Location": "/elsewhere"}))
     async with connected(api, metrics) as client:
         with pytest.raises(errors.ServerError):
             await client.get(CONFIG_MAP, KEY)
@@ -142,7 +146,7 @@ async def test_a_throttled_write_is_retried_after_the_delay(
     metrics: Metrics, code: int, write: Callable[[Client], Any]
 ) -> None:
     wait = 0.05
-    api = Api(refuse(code, after=wait), refuse(code, header="0"), say(config_map("a", 5)))
+    api = Api(refuse(code, after=wait), refuse(code, header="0"), reply(config_map("a", 5)))
     async with connected(api, metrics) as client:
         await write(client)
     first, second, third = api.requests
@@ -175,7 +179,7 @@ async def test_the_fence_blocks_a_write(metrics: Metrics, write: Callable[[Clien
     def fence() -> None:
         raise errors.NotLeading("lost")
 
-    api = Api(say(config_map("a", 5)))
+    api = Api(reply(config_map("a", 5)))
     async with connected(api, metrics, fence) as client:
         with pytest.raises(errors.NotLeading):
             await write(client)
@@ -191,7 +195,7 @@ async def test_the_fence_blocks_a_retry(metrics: Metrics, write: Callable[[Clien
         if not leading.pop(0):
             raise errors.NotLeading("lost while waiting")
 
-    api = Api(refuse(429, after=0), say(config_map("a", 5)))
+    api = Api(refuse(429, after=0), reply(config_map("a", 5)))
     async with connected(api, metrics, fence) as client:
         with pytest.raises(errors.NotLeading):
             await write(client)
@@ -200,7 +204,7 @@ async def test_the_fence_blocks_a_retry(metrics: Metrics, write: Callable[[Clien
 
 @EVERY_WRITE
 async def test_a_write_without_a_response_is_not_retried(metrics: Metrics, write: Callable[[Client], Any]) -> None:
-    api = Api(say(config_map("a", 5)), cut(), say(config_map("a", 6)))
+    api = Api(reply(config_map("a", 5)), cut(), reply(config_map("a", 6)))
     async with connected(api, metrics) as client:
         await client.get(CONFIG_MAP, KEY)  # the write reuses its connection
         with pytest.raises(errors.Unreachable):
@@ -217,7 +221,7 @@ async def test_rejected_credentials_are_refreshed_once(metrics: Metrics, tmp_pat
         token.write_text("new")
         return await refuse(401, "Unauthorized")(_)
 
-    api = Api(rotate_token, say(config_map("a", 5)), refuse(401, "Unauthorized"))
+    api = Api(rotate_token, reply(config_map("a", 5)), refuse(401, "Unauthorized"))
     async with api, Http(plain_config(api.port, token), "test", metrics) as http:
         client = Client(http, "test")
         assert (await client.get(CONFIG_MAP, KEY)).metadata.resource_version == "5"
@@ -271,8 +275,8 @@ async def test_a_list_has_all_pages(metrics: Metrics) -> None:
     [
         (refuse(410, "Expired", "the continue token is too old"), errors.Gone),
         (cut(b'{"metadata":{"resourceVersion":"9"},"items":['), errors.Unreachable),
-        (say(HTML), errors.ServerError),
-        (say({"items": []}), errors.ServerError),
+        (reply(HTML), errors.ServerError),
+        (reply({"items": []}), errors.ServerError),
     ],
 )
 async def test_an_incomplete_list_is_an_error(

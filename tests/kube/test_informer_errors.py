@@ -13,7 +13,7 @@ from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.objects import Key, Unstructured
 from tests.support import eventually
-from tests.support.api import Answer, Api, Seen, config_map, cut, event, listing, refuse, say, status, watch
+from tests.support.api import Answer, Api, Seen, config_map, cut, event, listing, refuse, reply, status, watch
 from tests.support.informers import informers, record_changes, running
 
 HTML = b"<!doctype html>\n<title>Sign in</title>\n"
@@ -45,8 +45,8 @@ def watched_from(api: Api) -> list[str]:
 
 
 BAD_ANSWERS: dict[str, Answer] = {
-    "a sign-in page": say(HTML),
-    "a redirect": say(b"", 302, {"Location": "/elsewhere"}),
+    "a sign-in page": reply(HTML),
+    "a redirect": reply(b"", 302, {"Location": "/elsewhere"}),
     "no answer": cut(),
     "half an answer": cut(b'{"metadata":{"resourceVersion":"5"},"items":['),
     "401": refuse(401, "Unauthorized"),
@@ -59,7 +59,7 @@ BAD_LISTS: dict[str, Answer] = {
     **BAD_ANSWERS,
     "410": refuse(410, "Expired"),
     "an item of no object": listing(5, {"no": "metadata"}),
-    "an item of unreadable text": say(b'{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"\xff"}}]}'),
+    "an item of unreadable text": reply(b'{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"\xff"}}]}'),
 }
 BAD_WATCHES: dict[str, Answer] = {
     **BAD_ANSWERS,
@@ -128,7 +128,7 @@ async def test_a_list_that_is_older_than_a_write_does_not_undo_it(before: list[A
     async with running_informer(api) as (informer, _):
         await eventually(lambda: len(api.requests) == len(before) + 1)
         for manifest in config_map("a", 10), config_map("ours", 11):
-            informer.record_write(Unstructured.decode(msgspec.json.encode(manifest)), "us")
+            informer.record_write(Unstructured.decode(msgspec.json.encode(manifest)), "test")
         release.set()
         await eventually(lambda: informer.last_sync_version("default") == "9")
         assert names(informer) == {"a": "10", "ours": "11"}

@@ -170,9 +170,9 @@ async def test_no_reference_leads_into_another_namespace(
         await eventually(lambda: read(proxy, author) == READ, 60)
         await operator.wait_idle()
     assert strange(proxy, victim) == []
-    assert victim.coderd.state.heard == set()
+    assert victim.coderd.state.presented == set()
     state = author.coderd.state
-    assert state.heard - {key.secret for key in state.keys.values()} == {state.token}
+    assert state.presented - {key.secret for key in state.keys.values()} == {state.token}
     pages = admin.list(SECRET, author.namespace)
     assert encoded(CANARY) not in str([msgspec.json.decode(item) async for page in pages for item in page.items])
 

@@ -17,7 +17,7 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
 from tests.security.people import post
-from tests.support.api import Api, say
+from tests.support.api import Api, reply
 from tests.support.controlplanes import PlaneNamespace, operator_tokens, plane_namespace
 from tests.support.databases import CoderdDatabase, create_database
 
@@ -89,7 +89,7 @@ def test_a_namespace_is_no_path(namespace: str) -> None:
 
 
 async def test_names_at_coderd_are_no_paths() -> None:
-    async with Api(say([])) as api, Connections() as connections:
+    async with Api(reply([])) as api, Connections() as connections:
         coderd = Coderd(connections, f"http://127.0.0.1:{api.port}", "token")
         for name in ("", ".", ".."):
             with pytest.raises(coderd_errors.Invalid):

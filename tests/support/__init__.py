@@ -1,4 +1,4 @@
-"""What tests of every part share."""
+"""Helpers for all tests."""
 
 import asyncio
 import inspect
@@ -15,19 +15,19 @@ async def eventually(check: Callable[[], Awaitable[T]], timeout: float = 10) -> 
 @overload
 async def eventually(check: Callable[[], T], timeout: float = 10) -> T: ...  # noqa: ASYNC109
 async def eventually(check: Callable[[], T | Awaitable[T]], timeout: float = 10) -> T:  # noqa: ASYNC109
-    """The first truthy answer of `check`, for what cannot be awaited.
+    """Poll `check` until it returns a truthy value, and return that value.
 
-    An AssertionError within `check` counts as "not yet"; the last one is raised when the time is over.
+    An AssertionError in `check` also means "not yet"; the last one is raised on timeout.
     """
     deadline = time.monotonic() + timeout
     while True:
         try:
-            answer = check()
-            if inspect.isawaitable(answer):
-                answer = await answer
-            if answer:
-                return answer
-            failure = AssertionError(f"still {answer!r} after {timeout:g} s")
+            result = check()
+            if inspect.isawaitable(result):
+                result = await result
+            if result:
+                return result
+            failure = AssertionError(f"still {result!r} after {timeout:g} s")
         except AssertionError as error:
             failure = error
         if time.monotonic() > deadline:
@@ -36,7 +36,7 @@ async def eventually(check: Callable[[], T | Awaitable[T]], timeout: float = 10)
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits for its parent to notice does not."""
+    """Whether a process runs. A zombie process does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""An API server that says what the test wants, also what no API server should say."""
+"""An API server with scripted responses, including invalid ones."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class Seen:
-    """A request as it arrived."""
+    """A request that the server received."""
 
     method: str
     path: str
@@ -28,7 +28,7 @@ class Seen:
 
 
 class Api:
-    """Gives its answers in order, whatever is asked, and the last one for ever."""
+    """Sends its responses in order, for any request, and repeats the last one."""
 
     def __init__(self, *answers: Answer) -> None:
         self.requests: list[Seen] = []
@@ -54,7 +54,7 @@ class Api:
 
     @property
     def connections(self) -> int:
-        """How many are open now."""
+        """The number of open connections."""
         server = self._runner.server
         assert server is not None
         return len(server.connections)
@@ -67,13 +67,13 @@ class Api:
 
 
 def plain_config(port: int, token: Content | None = None) -> Config:
-    """A server on loopback that speaks HTTP without TLS."""
+    """The configuration for a server on loopback without TLS."""
     credential_cache = CredentialCache(StaticCredentials("test", time.time, token=token), None, time.time)
     return Config(f"http://127.0.0.1:{port}", "default", credential_cache)
 
 
-def say(content: object = b"", status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
-    """A whole answer; anything but bytes goes as JSON."""
+def reply(content: object = b"", status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    """A complete response; content other than bytes is encoded as JSON."""
     body = content if isinstance(content, bytes) else msgspec.json.encode(content)
 
     async def answer(_: web.Request) -> web.Response:
@@ -85,8 +85,8 @@ def say(content: object = b"", status: int = 200, headers: Mapping[str, str] | N
 def refuse(
     code: int, reason: str = "", message: str = "", *, after: float | None = None, header: str | None = None
 ) -> Answer:
-    """A refusal in Kubernetes' own words, with `Retry-After` in the body or as a header."""
-    return say(status(code, reason, message, after), code, {"Retry-After": header} if header else None)
+    """A Status with an error, with the retry delay in the body or in the `Retry-After` header."""
+    return reply(status(code, reason, message, after), code, {"Retry-After": header} if header else None)
 
 
 def status(code: int, reason: str = "", message: str = "", after: float | None = None) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def status(code: int, reason: str = "", message: str = "", after: float | None =
 
 
 def cut(beginning: bytes = b"", status: int = 200) -> Answer:
-    """The beginning of an answer that promises more, or nothing at all, and then the end of the connection."""
+    """An incomplete response, or none, after which the connection is closed."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(status=status)
@@ -116,7 +116,7 @@ def cut(beginning: bytes = b"", status: int = 200) -> Answer:
 
 
 def watch(*lines: bytes, ending: Literal["end", "cut", "hang"] = "hang", after: float = 0.0) -> Answer:
-    """The events of a watch, chunk by chunk, and how it ends after some seconds."""
+    """The events of a watch, one chunk per line, and how the watch ends after some seconds."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -138,7 +138,7 @@ def event(type: str, content: object) -> bytes:  # noqa: A002 - Kubernetes' own 
 
 def listing(version: int, *items: dict[str, Any], proceed: str = "") -> Answer:
     """A page of a list."""
-    return say({"metadata": {"resourceVersion": str(version), "continue": proceed}, "items": items})
+    return reply({"metadata": {"resourceVersion": str(version), "continue": proceed}, "items": items})
 
 
 def config_map(name: str, version: int = 1, **data: str) -> dict[str, Any]:

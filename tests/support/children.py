@@ -1,4 +1,4 @@
-"""What operators made, as it can be compared with what others made at another time."""
+"""Children of operators, in a form that can be compared across operators and runs."""
 
 import json
 import re
@@ -18,7 +18,7 @@ Children = Sequence[tuple[Kind[Unstructured], Unstructured]]
 
 
 async def managed(client: Client, kinds: Sequence[Kind[Unstructured]], namespaces: Sequence[str]) -> Children:
-    """All that operators made there."""
+    """All children that operators created in these namespaces."""
     return [
         (kind, kind.type.decode(item))
         for kind in kinds
@@ -29,7 +29,7 @@ async def managed(client: Client, kinds: Sequence[Kind[Unstructured]], namespace
 
 
 async def collect_garbage(client: Client, children: Children) -> bool:
-    """Remove what had an owner, as Kubernetes does; whether there was any. The rest is for the operator to remove."""
+    """Delete children whose owner is gone, as Kubernetes does; return whether there were any."""
     orphans = [(kind, child) for kind, child in children if child.controller is not None]
     for kind, child in orphans:
         await client.delete(kind, child, unchanged=False)
@@ -37,14 +37,14 @@ async def collect_garbage(client: Client, children: Children) -> bool:
 
 
 def lines(children: Children, uid: str) -> set[tuple[str, str]]:
-    """All that an operator decides about children, whichever object of that name they are of."""
+    """All fields of children that an operator sets, independent of the UID of the owner."""
     manifests = [(kind, child, json.loads(json.dumps(child.manifest).replace(uid, "uid"))) for kind, child in children]
     entries = (entry for kind, child, manifest in manifests for entry in flat(manifest, f"{kind.name} {child.key}"))
     return {entry for entry in entries if not VOLATILE.search(entry[0])}
 
 
 def flat(value: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Every value in an object that holds no other, with its path."""
+    """Every leaf value of an object with its path."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if not inner:
         yield path, repr(value)

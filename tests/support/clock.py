@@ -1,4 +1,4 @@
-"""Time that passes when a test says so."""
+"""Clocks that tests advance."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -8,14 +8,14 @@ START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 class Clock:
-    """A date and time that a test advances."""
+    """A date and time that tests advance."""
 
     def __init__(self, time: datetime = START) -> None:
         self.time = time
 
     @classmethod
     def at_present(cls) -> Self:
-        """One that starts with the present, because the API server sets timestamps by that."""
+        """A clock that starts at the current time, like the timestamps of the API server."""
         return cls(datetime.now(UTC).replace(microsecond=0))
 
     def __call__(self) -> datetime:
@@ -26,7 +26,7 @@ class Clock:
 
 
 class SystemClock(Clock):
-    """The time of this machine."""
+    """The system time."""
 
     def __call__(self) -> datetime:
         return datetime.now(UTC)
@@ -46,7 +46,7 @@ class FakeTimer:
 
 
 class FakeClock:
-    """The clock of an event loop, which calls what is due when a test advances it."""
+    """The clock of an event loop; `advance` runs the timers that are due."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""A control plane whose coderd is the fake server."""
+"""A control plane whose coderd is the simulator."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -43,7 +43,7 @@ class PlaneNamespace(Namespace[CoderControlPlane]):
         return {Endpoint(host, 80): Endpoint("127.0.0.1", self.coderd.port)}
 
     async def token(self, secret: str = "") -> str:
-        """What is in the Secret of the operator's token; empty when there is none."""
+        """The operator token in a Secret; empty if there is none."""
         return await self.secret_value(secret or f"{self.name}-operator-token", "token")
 
 
@@ -68,7 +68,7 @@ async def plane_namespace(
 
 
 def value_of(metrics: str, name: str, /, **labels: str) -> float | None:
-    """A sample of the metrics by its name and some of its labels."""
+    """A metric sample by its name and some of its labels."""
     for line in metrics.splitlines():
         if line.startswith(f"{name}{{") and all(f'{label}="{value}"' in line for label, value in labels.items()):
             return float(line.rpartition(" ")[2])
@@ -80,7 +80,7 @@ def env(url: str) -> list[Manifest]:
 
 
 async def operator_tokens(database: CoderdDatabase) -> list[tuple[str, str]]:
-    """Id and name of the operator's tokens."""
+    """ID and name of the operator's tokens."""
     rows = await database.server.fetch(
         "SELECT api_keys.id, token_name FROM api_keys JOIN users ON users.id = user_id WHERE username = $1 ORDER BY 2",
         database.name,
@@ -90,7 +90,7 @@ async def operator_tokens(database: CoderdDatabase) -> list[tuple[str, str]]:
 
 
 async def assert_one_token(demo: PlaneNamespace, database: CoderdDatabase) -> str:
-    """The Secret holds the only token that the database has for this control plane, and coderd accepts it."""
+    """Assert that the Secret holds the only token of this control plane in the database, and that coderd accepts it."""
     token = await demo.token()
     own = token_name(*demo.key)
     found = [identifier for identifier, name in await operator_tokens(database) if name in (own, f"{own}-2")]
@@ -108,6 +108,6 @@ async def database(postgres: Postgres) -> CoderdDatabase:
 async def demo(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, database: CoderdDatabase
 ) -> AsyncIterator[PlaneNamespace]:
-    """A control plane whose coderd has that database."""
+    """A control plane whose coderd uses that database."""
     async with plane_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, database_url=database.url) as place:
         yield place

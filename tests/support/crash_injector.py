@@ -1,4 +1,4 @@
-"""The operator as a process that is killed at a chosen request."""
+"""Runs the operator as a process, and kills it at a chosen request."""
 
 import re
 import sys
@@ -19,7 +19,7 @@ from tests.support.rotations import RotationNamespace
 
 TIMEOUT = 40.0
 IGNORED = ("PATCH codercontrolplanes/*/status", "PATCH events/*")
-"""Writes that are not about provisioners, or whose time is random: the second of two equal events."""
+"""Writes that are not about provisioners, or that happen at a random time: updates of repeated events."""
 NAMES = (
     (re.compile(r"^/apis?/(.*/)?namespaces/[^/]+/([^/]+)/[^/]+"), r"\2/*"),
     (re.compile(r"^/apis?/(.*/)?namespaces/[^/]+/([^/]+)"), r"\2"),
@@ -37,9 +37,9 @@ def kind_of(method: str, path: str) -> str:
 
 
 class CrashInjector:
-    """Forwards the requests of operators, and kills the running one right before or right after a chosen request.
+    """Forwards the requests of operators, and kills the running one immediately before or after a chosen request.
 
-    Right after means when the server has answered, and before the operator receives the answer.
+    After means when the server has responded, and before the operator receives the response.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class CrashInjector:
         *flags: str,
     ) -> None:
         self.seen: list[str] = []
-        """The requests to coderd, and the writes to Kubernetes but for ignored ones, by their kind."""
+        """The requests to coderd and the writes to Kubernetes, without names and without ignored ones."""
         self.ignored = ignored
         self._cluster = cluster
         self._identity = kubeconfig
@@ -69,7 +69,7 @@ class CrashInjector:
 
     @asynccontextmanager
     async def ready(self) -> AsyncIterator[Self]:
-        """Forward to the API server and to every coderd."""
+        """Run proxies in front of the API server and every coderd."""
         async with AsyncExitStack() as stack:
             api = await stack.enter_async_context(CrashForwarder(self, self._cluster))
             api.kubeconfig(self._identity, self._folder / "forwarded")
@@ -85,7 +85,7 @@ class CrashInjector:
                 self.stop()
 
     def killed(self) -> bool:
-        """Whether the operator was killed; none may end in another way."""
+        """Whether the operator was killed. Fails if it ended in another way."""
         if not (self._killed or self._process.running):
             raise ProcessFailed(tail(self._process.log))
         return self._killed
@@ -102,12 +102,12 @@ class CrashInjector:
         self.disarm()
 
     def crash_on(self, chosen: Callable[[str], bool], *, before: bool) -> None:
-        """Kill the operator at the next request of which this is true; those that were seen are forgotten."""
+        """Kill the operator at the next request that matches; clears `seen`."""
         self.seen.clear()
         self._chosen, self._before = chosen, before
 
     def disarm(self) -> None:
-        """Kill at no request any more."""
+        """Do not kill the operator."""
         self._chosen = _none
 
     def kill(self) -> web.Response:
@@ -117,7 +117,7 @@ class CrashInjector:
         return web.Response(status=503)
 
     def when(self, kind: str) -> str:
-        """Record a request; whether to kill `before` or `after` it, or at neither."""
+        """Record a request; return whether to kill the operator `before` or `after` it, or an empty string."""
         self.seen.append(kind)
         if not self._chosen(kind):
             return ""
@@ -125,7 +125,7 @@ class CrashInjector:
 
 
 class CrashForwarder(Forwarder):
-    """One of the servers whose requests are counted."""
+    """A proxy in front of a server whose requests are counted."""
 
     def __init__(self, injector: CrashInjector, server: ClusterAccess | str) -> None:
         super().__init__(server)
@@ -145,7 +145,7 @@ class CrashForwarder(Forwarder):
 
 
 class ProvisionerCrashInjector(CrashInjector):
-    """The same for the operator of a provisioner."""
+    """A CrashInjector for the operator of a provisioner."""
 
     def __init__(self, site: RotationNamespace, cluster: ClusterAccess, folder: Path) -> None:
         watched = f"--watch-namespaces={site.namespace}"
@@ -154,7 +154,7 @@ class ProvisionerCrashInjector(CrashInjector):
         self.pods = Pods(site)
 
     async def done(self) -> bool:
-        """Wait until the operator is killed, or the state is steady without such a request; whether it is killed."""
+        """Wait until the operator is killed or the state is steady; return whether it was killed."""
 
         async def over() -> bool:
             differences = await self._differences()
@@ -166,18 +166,18 @@ class ProvisionerCrashInjector(CrashInjector):
         return self.killed()
 
     async def wait_steady(self) -> None:
-        """Wait until all is as it must be."""
+        """Wait until the state is steady."""
 
         async def is_steady() -> bool:
             differences = await self._differences()
-            moved = await self.pods.sync()  # after the differences: what has just gone leaves something behind
+            moved = await self.pods.sync()  # after the differences: a deletion that just happened leaves orphans
             assert not differences, differences
             return not moved
 
         await eventually(is_steady, TIMEOUT)
 
     async def _differences(self) -> list[str]:
-        """What is not as it must be, but for what is seen only some time later: that all daemons are there."""
+        """The differences from the steady state, without Ready, which depends on later reconciles."""
         return [each for each in await self.site.differences() if not each.startswith("Ready ")]
 
 

@@ -1,4 +1,4 @@
-"""An object whose operator crashes at any request on the way to another state and back."""
+"""Crashes an operator at every request between two states of an object, in both directions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,17 +19,17 @@ Step = Callable[[Any], Awaitable[None]]
 
 
 class Event(NamedTuple):
-    """What leads to another state, and what leads back."""
+    """A step to another state, and the step back."""
 
     there: Step
     back: Step
 
 
 class CrashScenario(ABC):
-    """One object, operators that crash, and what must be the same in spite of them."""
+    """One object, operators that crash, and the state that must not depend on the crashes."""
 
     time_dependent: frozenset[str] = frozenset()
-    """Conditions that only time changes, which a test cannot advance for a process."""
+    """Conditions that change with time, which a test cannot advance in another process."""
 
     def __init__(self, place: Namespace[Any], routes: Mapping[Endpoint, Endpoint]) -> None:
         self.place = place
@@ -37,29 +37,29 @@ class CrashScenario(ABC):
 
     @abstractmethod
     async def state(self) -> State:
-        """All that the operator decides, in Kubernetes and in coderd, and nothing else."""
+        """Everything that the operator controls in Kubernetes and in coderd, and nothing else."""
 
     @abstractmethod
     async def subject(self) -> CoderControlPlane | CoderWorkspaceProxy | None:
-        """The object, if it is there."""
+        """The object, or None."""
 
     @abstractmethod
     async def sync(self) -> bool:
-        """Play the pods and the controllers of Kubernetes; whether there was something to do."""
+        """Simulate the pods and controllers of Kubernetes; return whether anything changed."""
 
     @abstractmethod
-    def pass_time(self) -> None:
-        """Let the time of the next reconcile come."""
+    def advance_clock(self) -> None:
+        """Advance the clock to the next reconcile."""
 
     async def observed(self) -> bool:
-        """Whether the status is about the present generation."""
+        """Whether the status is about the current generation."""
         subject = await self.subject()
         return subject is None or (
             not subject.deleting and subject.status.observed_generation == subject.metadata.generation
         )
 
     async def differences(self) -> str:
-        """Why the state is not steady."""
+        """The reason why the state is not steady; empty if it is."""
         subject = await self.subject()
         if subject is None:
             return ""
@@ -68,7 +68,7 @@ class CrashScenario(ABC):
         return "" if is_steady and await self.observed() else str(conditions)
 
     async def run_operator(self, at: int = 0, *, before: bool = False) -> list[str] | None:
-        """Run an operator until the state is steady, or it crashes; the requests that it made unless it crashed."""
+        """Run an operator until the state is steady, and return its requests; return None if it crashed."""
         crash_point = CrashPoint()
         crash_point.crash_at(at, before=before)
         operator = self.place.operator(interceptor=crash_point, connect_to=self.routes)
@@ -79,14 +79,14 @@ class CrashScenario(ABC):
                     return None
                 if not await self.sync() and not await self.differences():
                     return crash_point.seen
-                self.pass_time()
+                self.advance_clock()
                 operator.enqueue(self.place.key)
         finally:
             await operator.kill()
         raise AssertionError(await self.differences())
 
     async def take(self, step: Step) -> list[str]:
-        """Take a step and run an operator that does not crash; the requests that it made."""
+        """Take a step, run an operator that does not crash, and return its requests."""
         await step(self)
         seen = await self.run_operator()
         assert seen is not None
@@ -94,9 +94,9 @@ class CrashScenario(ABC):
 
 
 async def crash(scenario: CrashScenario, step: Step, at: int, *, before: bool, expected: State) -> bool:
-    """Crash at a request of what follows from a step, and see that the next operator finishes it.
+    """Crash at a request that follows a step, and check that the next operator reaches the expected state.
 
-    Whether there was such a request.
+    Return whether there was such a request.
     """
     await step(scenario)
     seen = await scenario.run_operator(at, before=before)
@@ -107,24 +107,24 @@ async def crash(scenario: CrashScenario, step: Step, at: int, *, before: bool, e
 
 
 async def crash_everywhere(scenario: CrashScenario, event: Event, size: int | None = None) -> int:
-    """Crash before and after every request on the way there and back, or at some of them; how often."""
+    """Crash before and after every request of both steps, or at a sample of them; return the number of crashes."""
     there, end = await scenario.take(event.there), await scenario.state()
     back, begin = await scenario.take(event.back), await scenario.state()
     assert all(any(not request.startswith("GET ") for request in way) for way in (there, back)), "nothing was written"
-    moments = [(at, before) for at in range(1, max(len(there), len(back)) + 1) for before in (True, False)]
+    points = [(at, before) for at in range(1, max(len(there), len(back)) + 1) for before in (True, False)]
     if size is not None:
-        moments = Random(0).sample(moments, size)  # noqa: S311 - the same in every run
+        points = Random(0).sample(points, size)  # noqa: S311 - deterministic
     crashes = 0
-    for at, before in moments:
+    for at, before in points:
         crashes += await crash(scenario, event.there, at, before=before, expected=end)
         crashes += await crash(scenario, event.back, at, before=before, expected=begin)
     return crashes
 
 
 async def kill_at(scenario: CrashScenario, injector: CrashInjector, step: Step, at: int, expected: State) -> bool:
-    """Kill the process right after a request of what follows from a step, and see that the next one finishes it.
+    """Kill the process after a request that follows a step, and check that the next one reaches the expected state.
 
-    Whether there was such a request.
+    Return whether there was such a request.
     """
 
     async def is_steady() -> bool:
@@ -156,7 +156,7 @@ async def kill_at(scenario: CrashScenario, injector: CrashInjector, step: Step, 
 async def kill_everywhere(
     scenario: CrashScenario, injector: CrashInjector, event: Event, most: int | None = None
 ) -> int:
-    """Kill the process after every request on the way there and back, or after the first of them; how often."""
+    """Kill the process after every request of both steps, or after the first few; return the number of kills."""
     await scenario.take(event.there)
     end = await scenario.state()
     await scenario.take(event.back)
@@ -173,7 +173,7 @@ async def kill_everywhere(
 
 
 def _without_time_dependent(scenario: CrashScenario, state: State) -> State:
-    """What does not depend on time."""
+    """The state without time-dependent conditions."""
     conditions = {name: value for name, value in state["conditions"].items() if name not in scenario.time_dependent}
     return {**state, "conditions": conditions}
 

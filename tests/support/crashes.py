@@ -1,4 +1,4 @@
-"""An operator that crashes at a chosen request, and a cluster that goes on without it."""
+"""Crashes an operator at a chosen request, and simulates the pods of the cluster."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -20,16 +20,16 @@ from tests.support.rotations import RotationNamespace, rotation_namespace, secre
 
 T = TypeVar("T")
 STEP = 61.0
-"""Seconds between two reconciles by time."""
+"""Seconds between two periodic reconciles."""
 MAX_RECONCILES = 12
-"""More than enough for anything."""
+"""An upper bound for every scenario."""
 
 
 class CrashPoint(Interceptor):
-    """Counts the requests that matter, and crashes the operator right before or right after one of them.
+    """Counts requests, and crashes the operator immediately before or after one of them.
 
-    Those are all to coderd, and the writes to Kubernetes. A crash at a read is one between two of these. So is one at
-    an event, which is written beside the reconciles: counting those would make the order random.
+    Counted are requests to coderd and writes to Kubernetes. A crash at a read is equivalent to a crash between two of
+    these. Writes of events are not counted, because they run concurrently and would make the order random.
     """
 
     def __init__(self) -> None:
@@ -40,12 +40,12 @@ class CrashPoint(Interceptor):
         self._before = False
 
     def crash_on(self, prefix: str, *, before: bool = False) -> None:
-        """Crash at the first request that begins like this from now on."""
+        """Crash at the next request with this prefix."""
         self.crash_at(0, before=before)
         self._prefix = prefix
 
     def crash_at(self, number: int, *, before: bool = False) -> None:
-        """Crash at this request from now on; the first is number one, and none is number zero."""
+        """Crash at this request, counted from one; zero disables it."""
         self.seen.clear()
         self._number, self._prefix, self._before = number, "", before
 
@@ -65,7 +65,7 @@ class CrashPoint(Interceptor):
 
 
 class Pods:
-    """Plays the controllers of Kubernetes, and daemons that leave some time after the next ones have come."""
+    """Simulates the controllers of Kubernetes, and daemons that disconnect some time after their successors connect."""
 
     def __init__(self, site: RotationNamespace) -> None:
         self._site = site
@@ -74,7 +74,7 @@ class Pods:
         self._may_lose_key: set[str] = set()
 
     async def sync(self) -> bool:
-        """Take one step; whether there was one to take."""
+        """Take one step; return whether there was one."""
         for state, daemon in self._leaving:
             if daemon in state.daemons:
                 state.disconnect_daemon(daemon)
@@ -86,7 +86,7 @@ class Pods:
             return left
         secret = await self._site.find(SECRET, secret_of(deployment.manifest["spec"]["template"]))
         if secret is None:
-            return left  # the new pods wait for it, and the old ones stay
+            return left  # the new pods wait for the Secret, and the old ones stay
         self._leaving, self._daemons = self._daemons, []
         replicas = deployment.manifest["spec"]["replicas"]
         for _ in range(replicas):
@@ -95,12 +95,12 @@ class Pods:
         return True
 
     def orphans(self) -> list[str]:
-        """Daemons that lost their key while they were connected with it."""
+        """Daemons whose key was deleted while they were connected with it."""
         known = [each for each in self._daemons + self._leaving if each[1] not in self._may_lose_key]
         return [daemon for state, daemon in known if daemon not in state.daemons]
 
     def allow_key_loss(self) -> None:
-        """Daemons that are connected now may lose their key: a user deletes it."""
+        """Do not count daemons that are connected now as orphans, because a user deletes their key."""
         self._may_lose_key |= {daemon for _, daemon in self._daemons + self._leaving}
 
     def _log_in(self, secret: str) -> None:
@@ -112,13 +112,13 @@ class Pods:
 
 
 def is_rolled_out(deployment: Unstructured) -> bool:
-    """Whether its controller has observed the present generation."""
+    """Whether its controller has observed the current generation."""
     status = deployment.manifest.get("status") or {}
     return bool(status.get("observedGeneration", 0) >= deployment.metadata.generation)
 
 
 class CrashRun:
-    """An operator that is to crash in the middle of what it does, in a cluster that goes on."""
+    """An operator that crashes in the middle of a reconcile, and the simulated pods of its cluster."""
 
     crash_point: CrashPoint
     operator: Operator
@@ -138,25 +138,25 @@ class CrashRun:
         await self.start()
 
     def enqueue(self, after: float = STEP) -> None:
-        """Let time pass, and have the provisioner reconciled then."""
+        """Advance the clock, then reconcile the provisioner."""
         self.site.clock.advance(seconds=after)
         self.operator.enqueue(self.site.key)
 
     async def wait_steady(self, replaced: str = "") -> bool:
-        """Let time pass until the state is steady, with another key than this; whether the operator has not crashed."""
+        """Advance the clock until the state is steady and this key is replaced; False if the operator crashed."""
         for _ in range(MAX_RECONCILES):
             if not await self.operator.wait_idle():
                 return False
             assert not self.pods.orphans(), "a key was deleted while a daemon was connected with it"
             if not await self.pods.sync() and not await self._differences(replaced):
-                return await self.operator.wait_idle()  # it may have reconciled once more, and crashed at that
+                return await self.operator.wait_idle()  # another reconcile may have run and crashed
             if not await self.operator.wait_idle():
                 return False
             self.enqueue()
         raise AssertionError(await self._differences(replaced))
 
     async def assert_no_writes(self) -> None:
-        """The operator sends reads at most, once it knows the last daemon that has gone."""
+        """Assert that the operator only reads, after it has observed that the last daemon disconnected."""
         for _ in range(3):
             self.crash_point.crash_at(0)
             self.enqueue()

@@ -1,6 +1,7 @@
-"""A provisioner daemon as small as can be: python daemon_process.py PORT NAME, with its key in the environment.
+"""A minimal provisioner daemon: python daemon_process.py PORT NAME, with its key in the environment.
 
-As coderd's own it takes one job at a time, finishes it when told to end, and neither ends nor tries again when refused.
+Like Coder's daemon it runs one job at a time and finishes it after SIGTERM. If coderd rejects it, it neither exits nor
+retries.
 """
 
 import http.client
@@ -12,7 +13,7 @@ import time
 from typing import Any
 
 START = 3.0
-"""Seconds until it is connected, while its pod is called ready as soon as it runs."""
+"""Seconds until it connects. Its pod is ready as soon as it runs."""
 
 
 def main(port: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Jobs for provisioner daemons, and a daemon for each pod."""
+"""A job queue for provisioner daemons, and a daemon for each pod."""
 
 import asyncio
 import base64
@@ -26,13 +26,13 @@ PROGRAM = Path(__file__).parent / "daemon_process.py"
 EVERY = 0.2
 SHORT = 0.02
 BUILD_EVERY = 20
-"""One job of so many is a build of one to three seconds: at most one runs at a time, so another daemon is free."""
+"""Every so many jobs, one is a build of one to three seconds. At most one build runs at a time."""
 POLL = 0.5
 
 
 @dataclass
 class Job:
-    """Work for one daemon."""
+    """A job for one daemon."""
 
     seconds: float
     created: float
@@ -47,14 +47,14 @@ class Job:
 
 @dataclass
 class Link:
-    """A connected daemon, which works also when coderd has lost its row together with its key."""
+    """A connected daemon. It keeps working after coderd deleted its row together with its key."""
 
     state: State
     key: str
 
 
 class Board:
-    """Gives a job to whatever daemon is free first, of all that log in with a key of these servers."""
+    """Assigns each job to the first free daemon that is connected with a key of these servers."""
 
     def __init__(self, coderds: Mapping[str, CoderdServer], seed: str) -> None:
         self.jobs: list[Job] = []
@@ -82,7 +82,7 @@ class Board:
             await runner.cleanup()
 
     async def post(self, stopping: asyncio.Event) -> None:
-        """A job every moment, until told to stop and all are done."""
+        """Add jobs at a fixed interval until `stopping` is set, then wait until all are done."""
         while not stopping.is_set():
             build = len(self.jobs) % BUILD_EVERY == BUILD_EVERY - 1
             seconds = self._random.uniform(1, 3) if build else SHORT
@@ -134,7 +134,7 @@ class Board:
         return {}
 
     def _show(self, daemon: str, status: str) -> None:
-        """Let coderd see what a daemon does, unless it went with its key."""
+        """Set the status of a daemon in coderd, unless its row was deleted with its key."""
         state = self.links[daemon].state
         if daemon in state.daemons:
             state.set_daemon(daemon, status)
@@ -144,7 +144,7 @@ class Board:
 
 @asynccontextmanager
 async def daemons_of_pods(client: Client, boards: Mapping[str, Board], folder: Path) -> AsyncIterator[None]:
-    """A daemon for each pod that is ready, told to end when the pod goes."""
+    """Run a daemon for each ready pod; it receives SIGTERM when the pod is deleted."""
     daemons: list[Process] = []
 
     async def start(pod: Unstructured) -> Stop:

@@ -1,4 +1,4 @@
-"""A PostgreSQL with coderd's tables for whichever tests want one."""
+"""PostgreSQL databases with coderd's tables."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +29,7 @@ class CoderdDatabase(NamedTuple):
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """A server with a template per version of coderd, and the user `coder` that needs a password."""
+    """A server with a template database per version of coderd, and a user `coder` with a password."""
     server = Postgres.start(free_port(), access=ACCESS)
     try:
         for version, scripts in VERSIONS.items():

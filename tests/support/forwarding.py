@@ -1,4 +1,4 @@
-"""HTTP proxies before an API server or a coderd, which may fail, delay or change what they forward."""
+"""HTTP proxies in front of an API server or coderd that fail, delay or change requests."""
 
 import asyncio
 import ssl
@@ -23,8 +23,8 @@ BOOKMARK = b'{"type":"BOOKMARK"'
 
 
 @asynccontextmanager
-async def endless_session() -> AsyncIterator[aiohttp.ClientSession]:
-    """A session whose answers may take for ever, and whose connections end with it."""
+async def session_without_timeout() -> AsyncIterator[aiohttp.ClientSession]:
+    """A session without timeouts that closes its connections at the end."""
     async with (
         Sockets() as sockets,
         aiohttp.ClientSession(
@@ -37,7 +37,7 @@ async def endless_session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 class Forwarder:
-    """Forwards requests unchanged; subclasses intercept them in `answer`, and the events of watches in `events`."""
+    """Forwards requests unchanged; subclasses intercept requests in `answer` and watch events in `events`."""
 
     def __init__(self, server: ClusterAccess | str) -> None:
         """Forward to a cluster, or to the URL of a server without TLS."""
@@ -48,10 +48,10 @@ class Forwarder:
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> Self:
-        self._session = await self._stack.enter_async_context(endless_session())
+        self._session = await self._stack.enter_async_context(session_without_timeout())
         application = web.Application(client_max_size=2**24)
         application.router.add_route("*", "/{path:.*}", self.answer)
-        # The watches of an operator that is gone must not hold connections to the server.
+        # Without handler cancellation, watches of a stopped operator would keep connections to the server open.
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
@@ -63,7 +63,7 @@ class Forwarder:
         await self._stack.aclose()
 
     def kubeconfig(self, original: Path, path: Path) -> Path:
-        """The same identity, through this proxy."""
+        """Write a kubeconfig for the same identity through this proxy."""
         return kubeconfig_through(self.port, original, path)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
@@ -88,7 +88,7 @@ class Forwarder:
 
     @asynccontextmanager
     async def send(self, request: web.Request, path: str) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Send a request on; its answer."""
+        """Forward a request and yield the response."""
         body = await request.read()
         headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
         if is_watch(request):
@@ -100,7 +100,7 @@ class Forwarder:
 
 
 def kubeconfig_through(port: int, original: Path, path: Path) -> Path:
-    """Write a kubeconfig of the same identity whose server is a port of this machine, without TLS."""
+    """Write a kubeconfig for the same identity whose server is a local port, without TLS."""
     config = yaml.safe_load(original.read_text())
     for each in config["clusters"]:
         each["cluster"] = {"server": f"http://127.0.0.1:{port}"}
@@ -117,7 +117,7 @@ def is_list(request: web.Request) -> bool:
 
 
 def _subject(request: web.Request) -> tuple[str, ...]:
-    """What a list or a watch is about: some of a kind, and whether with its content."""
+    """What identifies a list or watch: path, selector and content type."""
     content = request.headers.get("Accept", "").replace("MetadataList", "Metadata")
     return request.path, request.query.get("labelSelector", ""), content
 
@@ -129,7 +129,7 @@ def hang_up(request: web.Request) -> None:
 
 
 class StaleView(Forwarder):
-    """Answers lists with the state of a version, and watches with nothing, until `catch_up`. Writes go through."""
+    """Serves lists at an old version and no watch events until `catch_up`. Writes are forwarded."""
 
     def __init__(self, cluster: ClusterAccess, version: str) -> None:
         super().__init__(cluster)
@@ -149,7 +149,7 @@ class StaleView(Forwarder):
 
 
 class FailingServer(Forwarder):
-    """Fails a share of all requests: with 429, 500 or 503, a connection cut before or after, or no answer."""
+    """Fails a share of all requests: with 429, 500 or 503, a closed connection before or after, or no response."""
 
     def __init__(self, cluster: ClusterAccess, rng: Random, share: float, hang: float = 3.0) -> None:
         super().__init__(cluster)
@@ -162,14 +162,14 @@ class FailingServer(Forwarder):
         if self._rng.random() >= self.share:
             return await super().answer(request)
         self.failed += 1
-        match self._rng.choice(("throttled", "broken", "away", "cut", "after", "silent")):
+        match self._rng.choice(("throttled", "broken", "unavailable", "cut", "after", "silent")):
             case "throttled":
                 return web.Response(status=429, headers={"Retry-After": "1"})
             case "broken":
                 return web.Response(status=500, text="etcdserver: request timed out")
-            case "away":
+            case "unavailable":
                 return web.Response(status=503, text="<html>no healthy upstream</html>", content_type="text/html")
-            case "after" if not is_watch(request):  # it was done, and the answer is lost
+            case "after" if not is_watch(request):  # the request is executed and its response is lost
                 await self.forward(request, request.raw_path)
             case "silent":
                 await asyncio.sleep(self._hang)
@@ -180,10 +180,10 @@ class FailingServer(Forwarder):
 class UnreliableWatches(Forwarder):
     """Delivers some events of watches late, twice, in another order or not at all, and cuts watches at random.
 
-    A real API server owes a watch every event, in order. One that has lost some says so by `Gone` to everyone who goes
-    on from before that, and so does this: what it dropped is followed by a cut, and by `Gone` until there was a list.
-    Changes that it mixed up are followed by nothing, as their versions tell which is newer. What is deleted has no
-    version any more, so a deletion that was mixed up counts as lost.
+    A real API server sends every event of a watch, in order. If it has lost some, it responds with `Gone` to watches
+    from an earlier version. So does this proxy: after a dropped event it cuts the watch, and responds with `Gone` until
+    the next list. Reordered changes need no `Gone`, because their versions show which is newer. A deleted object has no
+    newer version, so a reordered deletion counts as lost.
     """
 
     def __init__(self, cluster: ClusterAccess, rng: Random, share: float = 0.2, pause: float = 0.3) -> None:
@@ -197,7 +197,7 @@ class UnreliableWatches(Forwarder):
         self._watching: dict[int, web.Request] = {}
 
     def cut(self, *, lost: bool = True) -> None:
-        """Cut every watch; an event that was to be sent with the next one is lost."""
+        """Cut every watch; held events are lost."""
         for request in self._watching.values():
             if lost:
                 self._lost.add(_subject(request))
@@ -226,7 +226,7 @@ class UnreliableWatches(Forwarder):
                 self._lost.add(_subject(request))
                 last = True
                 continue
-            if what == "swap" and not held and not line.startswith(BOOKMARK):  # that is all one hears for a minute
+            if what == "swap" and not held and not line.startswith(BOOKMARK):  # rare: do not hold them
                 held = line
                 continue
             if what == "delay":

@@ -1,11 +1,11 @@
-"""A TCP proxy before a database."""
+"""A TCP proxy in front of a database."""
 
 import asyncio
 from typing import Self
 
 
 class Gate:
-    """A TCP proxy that counts connections, and leaves them unanswered while it is closed."""
+    """A TCP proxy that counts connections; while it is closed, it accepts them and does not forward."""
 
     def __init__(self, port: int) -> None:
         self.connections = 0
@@ -35,8 +35,8 @@ class Gate:
             if self.closed:
                 await reader.read(-1)
                 return
-            onward_reader, onward_writer = await asyncio.open_connection("127.0.0.1", self._inner)
-            await asyncio.gather(_pump(reader, onward_writer), _pump(onward_reader, writer))
+            upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self._inner)
+            await asyncio.gather(_pump(reader, upstream_writer), _pump(upstream_reader, writer))
         finally:
             writer.close()
 

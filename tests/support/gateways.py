@@ -1,4 +1,4 @@
-"""What a controller of Gateways says about routes."""
+"""Simulates a Gateway controller."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,8 +14,8 @@ from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Unstructured, timestamp
 
 
-async def answer(client: Client, key: Key, status: str, reason: str, message: str = "") -> None:
-    """Say of a route, for all its Gateways, whether they accept it as it is now."""
+async def set_accepted(client: Client, key: Key, status: str, reason: str, message: str = "") -> None:
+    """Write the Accepted condition of all parents of a route, for its current generation."""
     route = await client.get(HTTP_ROUTE, key)
     accepted = {
         "type": "Accepted",
@@ -34,25 +34,25 @@ async def answer(client: Client, key: Key, status: str, reason: str, message: st
 
 @asynccontextmanager
 async def accepting(client: Client) -> AsyncIterator[None]:
-    """Gateways that accept every route, and every change of one."""
+    """Accept every route, and every change of one, during the block."""
     routes = Informer(client, HTTP_ROUTE, [""], metrics=Metrics())
-    answered: set[tuple[str, int]] = set()
+    accepted_generations: set[tuple[str, int]] = set()
 
     async def accept(key: Key) -> None:
         with suppress(errors.NotFound):
-            await answer(client, key, "True", "Accepted")
+            await set_accepted(client, key, "True", "Accepted")
 
     async with asyncio.TaskGroup() as group:
 
-        def heard(change: Change[Unstructured]) -> None:
+        def on_change(change: Change[Unstructured]) -> None:
             if change.new is None:
                 return
             known = (change.new.metadata.uid, change.new.metadata.generation)
-            if known not in answered:
-                answered.add(known)
+            if known not in accepted_generations:
+                accepted_generations.add(known)
                 group.create_task(accept(change.new.key))
 
-        routes.listen(heard)
+        routes.listen(on_change)
         watching = group.create_task(routes.run())
         await routes.synced.wait()
         yield

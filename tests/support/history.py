@@ -1,4 +1,4 @@
-"""Every state that objects of a namespace were in, in the order in which the API server stored them."""
+"""Records every state of objects in a namespace, in the order in which the API server stores them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -15,7 +15,7 @@ TIMEOUT = 20.0
 
 
 class History:
-    """The states of the objects of one kind in one namespace, as a watch shows them."""
+    """All states of the objects of one kind in one namespace, from a watch."""
 
     def __init__(self, client: Client, kind: Kind[Any], namespace: str) -> None:
         self.client = client
@@ -33,18 +33,18 @@ class History:
         return [state for state in self.states if state["metadata"]["name"] == name]
 
     def at(self, name: str, version: int) -> Manifest | None:
-        """How an object was when something else was stored at this version."""
+        """The state of an object before this resourceVersion."""
         return next((state for state in reversed(self.of(name)) if version_of(state) < version), None)
 
-    async def until(self, name: str, holds: Callable[[Manifest], object]) -> Manifest:
-        """The newest state of an object, as soon as this holds for it."""
+    async def until(self, name: str, satisfied: Callable[[Manifest], object]) -> Manifest:
+        """Wait until the newest state of an object satisfies this condition, and return it."""
         async with self._changed:
             try:
                 async with asyncio.timeout(TIMEOUT):
-                    await self._changed.wait_for(lambda: (states := self.of(name)) and holds(states[-1]))
+                    await self._changed.wait_for(lambda: (states := self.of(name)) and satisfied(states[-1]))
             except TimeoutError:
                 latest = yaml.safe_dump(self.of(name)[-1:])
-                raise AssertionError(f"not within {TIMEOUT:g} s:\n{latest}") from None
+                raise AssertionError(f"not satisfied within {TIMEOUT:g} s:\n{latest}") from None
             return self.of(name)[-1]
 
     async def run(self, version: str) -> None:
@@ -59,7 +59,7 @@ class History:
 
 @asynccontextmanager
 async def recording(client: Client, namespace: str, *kinds: Kind[Any]) -> AsyncIterator[list[History]]:
-    """Histories of these kinds, from now on."""
+    """Record the history of these kinds during the block."""
     histories = [History(client, kind, namespace) for kind in kinds]
     async with asyncio.TaskGroup() as group:
         tasks = []

@@ -1,4 +1,4 @@
-"""Informers under test, and whether they know what the API server knows."""
+"""Informers under test, and comparisons of their caches with the API server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,7 @@ MakeInformer = Callable[..., Informer[Any]]
 
 @asynccontextmanager
 async def informers(config: Config) -> AsyncIterator[MakeInformer]:
-    """Makes informers that lose no time."""
+    """Yield a function that creates informers with short intervals."""
     metrics = Metrics()
     async with Http(config, "test", metrics) as http:
 
@@ -29,7 +29,7 @@ async def informers(config: Config) -> AsyncIterator[MakeInformer]:
         ) -> Informer[Any]:
             fast: dict[str, Any] = {"backoff": Backoff(0.02, 0.1), "missing_kind_interval": 0.1}
             watch = WatchOptions(**(fast | options))
-            client = Client(http, "us")
+            client = Client(http, "test")
             return Informer(client, kind, namespaces, metrics=metrics, optional=optional, labels=labels, options=watch)
 
         yield make
@@ -37,13 +37,13 @@ async def informers(config: Config) -> AsyncIterator[MakeInformer]:
 
 @asynccontextmanager
 async def running(informer: Informer[Any]) -> AsyncIterator[None]:
-    """Run an informer for a while; it must not end by itself."""
+    """Run an informer during the block; fails if it ends by itself."""
     task = asyncio.create_task(informer.run())
     try:
         yield
     finally:
         task.cancel()
-        with suppress(asyncio.CancelledError):  # and no other end
+        with suppress(asyncio.CancelledError):  # and no other exception
             await task
 
 
@@ -76,7 +76,7 @@ async def caught_up(informer: Informer[Any], client: Client, *namespaces: str) -
 
 
 def content(item: Object) -> object:
-    """All of it, but what a list leaves out of its items."""
+    """The content of an object, without the fields that list items do not have."""
     if not isinstance(item, Unstructured):
         return item
     return {name: value for name, value in item.manifest.items() if name not in ("apiVersion", "kind")}

@@ -1,4 +1,4 @@
-"""The generated manifests, installed as an administrator would."""
+"""Installs the generated manifests, as an administrator would."""
 
 import json
 from http import HTTPStatus
@@ -18,11 +18,11 @@ CONFINED = "confined"
 
 
 def install_crds(cluster: ClusterAccess) -> None:
-    """The custom resource definitions, served when this returns."""
+    """Install the CRDs and wait until the API server serves them."""
     files = [path for path in sorted((CONFIG / "crd").glob("*.yaml")) if path.name != "kustomization.yaml"]
     cluster.kubectl("apply", "--server-side", "--force-conflicts", *(f"--filename={path}" for path in files))
     crds = [yaml.safe_load(path.read_text()) for path in files]
-    # Established is not enough: for a moment after it the API server answers 429, as storage is still prepared.
+    # Established is not enough: the API server then still responds with 429 while it prepares the storage.
     assert poll(lambda: all(_served(cluster, crd) for crd in crds), timeout=30), "the CRDs are not served"
 
 
@@ -33,7 +33,7 @@ def _served(cluster: ClusterAccess, crd: dict[str, Any]) -> bool:
 
 
 def write_operator_kubeconfig(cluster: ClusterAccess, path: Path) -> Path:
-    """A kubeconfig by which a process is the operator: its ServiceAccount with the generated roles, nothing more."""
+    """Write a kubeconfig for the operator's ServiceAccount, which has only the generated roles."""
     namespace = cluster.kubectl("create", "namespace", NAMESPACE, "--dry-run=client", "--output=yaml")
     cluster.kubectl("apply", "--server-side", "--filename=-", input=namespace)
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "--kustomize", CONFIG / "rbac")
@@ -42,7 +42,7 @@ def write_operator_kubeconfig(cluster: ClusterAccess, path: Path) -> Path:
 
 
 def confined_kubeconfig(cluster: ClusterAccess, namespace: str, path: Path) -> Path:
-    """An operator that has nothing but the generated Roles, in one namespace."""
+    """Write a kubeconfig for an operator that has only the generated Roles in one namespace."""
     manifests: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": CONFINED}}]
     for name in ("leader-election.yaml", "namespaced/operator.yaml"):
         manifests += yaml.safe_load_all((CONFIG / "rbac" / name).read_text())
@@ -57,7 +57,7 @@ def confined_kubeconfig(cluster: ClusterAccess, namespace: str, path: Path) -> P
 
 
 def _may_list_secrets(cluster: ClusterAccess, namespace: str) -> bool:
-    """Whether the authorizer has taken notice of the Roles: it follows them by a watch."""
+    """Whether the authorizer has received the Roles, which it watches."""
     asked = {"namespace": namespace, "verb": "list", "resource": "secrets"}
     spec = {"user": f"system:serviceaccount:{namespace}:{CONFINED}", "resourceAttributes": asked}
     _, answer = cluster.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
@@ -65,7 +65,7 @@ def _may_list_secrets(cluster: ClusterAccess, namespace: str) -> bool:
 
 
 def definition(kind: Kind[Any], *missing: str) -> Manifest:
-    """The CRD of a kind without some fields of its status."""
+    """The CRD of a kind, without some of its status fields."""
     made: Manifest = yaml.safe_load((CONFIG / "crd" / f"{kind.plural}.yaml").read_text())
     for field in missing:
         del status_schema(made)["properties"][field]
@@ -78,10 +78,10 @@ def status_schema(of: Manifest) -> Manifest:
 
 
 def restricted_kubeconfig(cluster: ClusterAccess, namespace: str, path: Path, role: str | None) -> Path:
-    """A ServiceAccount with the rights of a role in a namespace, and no others."""
-    cluster.kubectl("create", "serviceaccount", "somebody", "-n", namespace)
+    """Write a kubeconfig for a ServiceAccount that has only this ClusterRole in a namespace."""
+    cluster.kubectl("create", "serviceaccount", "restricted", "-n", namespace)
     if role:
-        subject = f"--serviceaccount={namespace}:somebody"
-        cluster.kubectl("create", "rolebinding", "somebody", f"--clusterrole={role}", subject, "-n", namespace)
-    token = cluster.kubectl("create", "token", "somebody", "-n", namespace).strip()
+        subject = f"--serviceaccount={namespace}:restricted"
+        cluster.kubectl("create", "rolebinding", "restricted", f"--clusterrole={role}", subject, "-n", namespace)
+    token = cluster.kubectl("create", "token", "restricted", "-n", namespace).strip()
     return cluster.write_kubeconfig(path, {"token": token}, namespace)

@@ -1,4 +1,4 @@
-"""What sees, and may stop, every request of an operator in this process."""
+"""Intercepts every request of an operator in this process."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Request(NamedTuple):
-    """A request; its target is a path at the API server, or a URL at coderd."""
+    """A request; `target` is a path at the API server, or a URL at coderd."""
 
     method: str
     target: str
@@ -26,7 +26,7 @@ class Request(NamedTuple):
 
     @property
     def is_write(self) -> bool:
-        """Whether it asks the API server for a change, if only as a dry run."""
+        """Whether it is a write to the API server, including dry runs."""
         return self.is_kubernetes and self.method != "GET"
 
     def __str__(self) -> str:
@@ -36,8 +36,8 @@ class Request(NamedTuple):
 class Interceptor:
     """Records the requests of an operator and sends them, until the operator crashes.
 
-    A request of a crashed operator blocks for ever. Only a task that is being cancelled ends, whatever its cleanup
-    would send.
+    A request of a crashed operator blocks forever. Only a task that is being cancelled ends; requests of its
+    cleanup are not sent.
     """
 
     def __init__(self) -> None:

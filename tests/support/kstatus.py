@@ -1,9 +1,9 @@
-"""What tools that know nothing of Coder make of an object: kstatus (Flux, Argo CD, kpt) and `kubectl wait`.
+"""Computes the status of an object as generic tools do: kstatus (Flux, Argo CD, kpt) and `kubectl wait`.
 
-The rules of kstatus for a kind that it has no rules of its own for, in this order: an object that is being deleted is
-Terminating; one whose status is about an older generation is InProgress; `Reconciling` is InProgress and `Stalled` is
-Failed; `Ready` True is Current and anything else is InProgress; and what says nothing at all is Current, which is why
-the first status must not come without `Ready`.
+The rules of kstatus for custom resources, in order: an object that is being deleted is Terminating; an object whose
+status has an older observedGeneration is InProgress; `Reconciling` is InProgress; `Stalled` is Failed; `Ready` is
+Current if True and InProgress otherwise; an object without conditions is Current. For this reason the first status must
+contain `Ready`.
 """
 
 from typing import Any, Literal
@@ -26,7 +26,7 @@ def kstatus(of: dict[str, Any]) -> Verdict:
 
 
 def kubectl_waits(of: dict[str, Any]) -> bool:
-    """Whether `kubectl wait --for=condition=Ready` goes on: a condition of an older generation counts for nothing."""
+    """Whether `kubectl wait --for=condition=Ready` keeps waiting. It ignores conditions of older generations."""
     generation = of["metadata"]["generation"]
     return not any(
         condition["type"] == "Ready"
@@ -37,6 +37,6 @@ def kubectl_waits(of: dict[str, Any]) -> bool:
 
 
 def condition(of: dict[str, Any], name: str) -> dict[str, Any]:
-    """A condition of an object; empty when it has none of this type."""
+    """A condition of an object; empty if it has none of this type."""
     found = (entry for entry in of.get("status", {}).get("conditions", []) if entry["type"] == name)
     return next(found, {})

@@ -1,4 +1,4 @@
-"""Collects the log as the operator writes it."""
+"""Collects log lines in the operator's format."""
 
 import io
 import json
@@ -12,15 +12,15 @@ from coder_k8s.logs import JsonFormatter
 
 @contextmanager
 def log_lines(level: int = logging.INFO) -> Iterator[list[dict[str, Any]]]:
-    """The list has the lines of the log, parsed, when the block ends."""
-    stream, ours = io.StringIO(), logging.getLogger("coder_k8s")
+    """Yield a list that holds the parsed log lines after the block ends."""
+    stream, logger = io.StringIO(), logging.getLogger("coder_k8s")
     handler = logging.StreamHandler(stream)
     handler.setLevel(level)
     handler.setFormatter(JsonFormatter())
     lines: list[dict[str, Any]] = []
-    ours.addHandler(handler)
+    logger.addHandler(handler)
     try:
         yield lines
     finally:
-        ours.removeHandler(handler)
+        logger.removeHandler(handler)
         lines += map(json.loads, stream.getvalue().splitlines())

@@ -1,4 +1,4 @@
-"""A namespace with Coder and the objects under test, as their user sees it."""
+"""A namespace with Coder and the objects under test, from the point of view of a user."""
 
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Object)
 
 
 class Namespace(Generic[T]):
-    """Objects of one kind and the operator that reconciles them; `key` is the object that most tests are about."""
+    """Objects of one kind and the operator that reconciles them; `key` is the object under test."""
 
     kind: Kind[T]
     builders: tuple[Builder, ...]
@@ -27,7 +27,7 @@ class Namespace(Generic[T]):
     def __init__(self, client: Client, kubeconfig: Path, key: Key, clock: Clock) -> None:
         self.client = client
         self.kubeconfig = kubeconfig
-        """The operator's."""
+        """The kubeconfig of the operator."""
         self.namespace, self.name = key
         self.clock = clock
         self.watched = [key.namespace]
@@ -38,12 +38,12 @@ class Namespace(Generic[T]):
         return Key(self.namespace, self.name)
 
     def key_of(self, name: str = "") -> Key:
-        """The key of an object in this namespace; of the object under test without a name."""
+        """The key of an object in this namespace; by default that of the object under test."""
         return Key(self.namespace, name or self.name)
 
     @property
     def routes(self) -> dict[Endpoint, Endpoint]:
-        """Which port of this machine is behind which Service."""
+        """The local endpoint of each Service."""
         return {}
 
     def operator(self, **options: Any) -> Operator:
@@ -63,14 +63,14 @@ class Namespace(Generic[T]):
         return await self.client.get(self.kind, self.key_of(name))
 
     async def find(self, kind: Kind[Any], name: str) -> Any:
-        """An object of this namespace, None when there is none."""
+        """An object in this namespace, or None."""
         return await objects.find(self.client, kind, self.key_of(name))
 
     async def delete(self, kind: Kind[Any], name: str) -> None:
         await objects.delete(self.client, kind, self.key_of(name))
 
     async def gone(self, kind: Kind[Any], name: str, within: float = 10) -> None:
-        """Wait until there is no such object."""
+        """Wait until the object does not exist."""
         await objects.gone(self.client, kind, self.key_of(name), within)
 
     async def set_annotations(self, kind: Kind[Any], name: str, annotations: dict[str, str | None]) -> None:
@@ -81,34 +81,34 @@ class Namespace(Generic[T]):
         await objects.put_data(self.client, SECRET, self.key_of(secret), values)
 
     async def secret_value(self, secret: str, field: str) -> str:
-        """What a Secret holds; empty when it does not."""
+        """A value in a Secret; empty if it does not exist."""
         return await objects.secret_value(self.client, self.key_of(secret), field)
 
     async def children(self) -> Children:
-        """All that the operator made here, for whichever object."""
+        """All children that the operator created in this namespace."""
         return await managed(self.client, self.children_kinds, [self.namespace])
 
     async def deployment(self, name: str = "") -> Unstructured:
-        """A Deployment, as soon as it exists; that of the object under test without a name."""
+        """Wait for a Deployment; by default that of the object under test."""
         key = self.key_of(name or self.deployment_prefix + self.name)
         found = await eventually(lambda: objects.find(self.client, DEPLOYMENT, key))
         assert found is not None
         return found
 
     async def roll_out(self, ready: int = 1, name: str = "") -> None:
-        """Have a Deployment report that it is rolled out; that of the object under test without a name."""
+        """Report a Deployment as rolled out; by default that of the object under test."""
         await objects.roll_out(self.client, self.key_of(name or self.deployment_prefix + self.name), ready)
 
     async def condition(
         self,
-        type: str,  # noqa: A002 - Kubernetes' own word
+        type: str,  # noqa: A002 - the field's name in Kubernetes
         reason: str,
         status: str = "",
         *,
         name: str = "",
         within: float = 10,
     ) -> Condition:
-        """The condition, as soon as it has this reason at the present generation."""
+        """Wait until the condition has this reason at the current generation, and return it."""
         return await objects.condition(self.client, self.kind, self.key_of(name), type, reason, status, within)
 
     async def conditions(self, name: str = "") -> dict[str, tuple[str, str]]:
@@ -116,16 +116,16 @@ class Namespace(Generic[T]):
         return await objects.conditions(self.client, self.kind, self.key_of(name))
 
     async def events(self, reason: str = "", name: str = "") -> list[Manifest]:
-        """The events about an object, oldest first."""
+        """The events of an object, oldest first."""
         return await objects.events(self.client, self.key_of(name), reason)
 
     async def event(self, reason: str, name: str = "") -> Manifest:
-        """The one event of that reason, as soon as it is there."""
+        """Wait for the only event with this reason."""
         found = await eventually(lambda: self.events(reason, name))
         assert len(found) == 1, found
         return found[0]
 
     async def note(self, reason: str, name: str = "") -> str:
-        """What the newest event of that reason says, as soon as there is one."""
+        """Wait for an event with this reason, and return the note of the newest."""
         found = await eventually(lambda: self.events(reason, name))
         return str(found[-1]["note"])

@@ -1,4 +1,4 @@
-"""Objects as a user of the cluster reads and writes them."""
+"""Reads and writes objects as a user of the cluster does."""
 
 import base64
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ async def delete(client: Client, kind: Kind[Any], key: Key) -> None:
 
 
 async def gone(client: Client, kind: Kind[Any], key: Key, within: float = 10) -> None:
-    """Wait until there is no such object."""
+    """Wait until the object does not exist."""
 
     async def check() -> bool:
         return await find(client, kind, key) is None
@@ -57,12 +57,12 @@ async def condition(
     client: Client,
     kind: Kind[Any],
     key: Key,
-    type: str,  # noqa: A002 - Kubernetes' own word
+    type: str,  # noqa: A002 - the field's name in Kubernetes
     reason: str,
     status: str = "",
     within: float = 10,
 ) -> Condition:
-    """The condition, as soon as it has this reason at the present generation."""
+    """Wait until the condition has this reason at the current generation, and return it."""
 
     async def check() -> Condition:
         live = await client.get(kind, key)
@@ -81,7 +81,7 @@ async def conditions(client: Client, kind: Kind[Any], key: Key) -> dict[str, tup
 
 
 async def events(client: Client, key: Key, reason: str = "") -> list[Manifest]:
-    """The events about an object, oldest first."""
+    """The events of an object, oldest first."""
     found = [event.manifest for event in await list_all(client, EVENT, key.namespace)]
     about = [each for each in found if each["regarding"]["name"] == key.name and reason in ("", each["reason"])]
     return sorted(about, key=lambda each: str(each["eventTime"]))
@@ -97,7 +97,7 @@ async def put_data(client: Client, kind: Kind[Unstructured], key: Key, data: Map
 
 
 async def secret_value(client: Client, key: Key, field: str) -> str:
-    """What a Secret holds; empty when it does not."""
+    """A value in a Secret; empty if it does not exist."""
     found = await find(client, SECRET, key)
     return value_of_secret(found, field) if found else ""
 
@@ -111,7 +111,7 @@ def encoded(value: str) -> str:
 
 
 async def roll_out(client: Client, key: Key, ready: int = 1) -> None:
-    """Have a Deployment report that its present generation is rolled out, as soon as it exists."""
+    """Wait for a Deployment and report its current generation as rolled out."""
     live = await eventually(lambda: find(client, DEPLOYMENT, key), 30)
     assert live is not None
     status = {"observedGeneration": live.metadata.generation, **dict.fromkeys(REPLICA_COUNTS, ready)}

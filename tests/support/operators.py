@@ -1,4 +1,4 @@
-"""The operator in this process, under its own ServiceAccount, confined to the namespaces of a test."""
+"""Runs the operator in this process with its own ServiceAccount, in the namespaces of a test."""
 
 import asyncio
 import logging
@@ -30,12 +30,12 @@ TIMEOUT = 60.0
 class Operator:
     """Controllers with their caches, events and connections, from `start` to `stop` or `kill`.
 
-    Further options are those of `Runtime`.
+    Other options are passed to `Runtime`.
     """
 
     runtime: Runtime
     key: Key
-    """The object that `reconcile`, `later` and `requeue_after` are about by default."""
+    """The default object of `reconcile`, `later` and `requeue_after`."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Operator:
         self._options = {"namespaces": namespaces, **options}
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._life: asyncio.Task[None]
+        self._task: asyncio.Task[None]
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -66,27 +66,27 @@ class Operator:
         await (self.kill() if self.crashed else self.stop())
 
     async def start(self) -> None:
-        """Return when all caches are complete and the workers run."""
-        self._life = asyncio.create_task(self._run())
+        """Return when all caches are synced and the workers run."""
+        self._task = asyncio.create_task(self._run())
         ready = asyncio.create_task(self._ready.wait())
-        await asyncio.wait([self._life, ready], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([self._task, ready], return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
         self._raise_if_ended()
 
     async def stop(self) -> None:
-        """Finish the reconciles in flight, then end."""
+        """Finish the reconciles in flight, then stop."""
         self._stopping.set()
-        await self._life
+        await self._task
 
     async def kill(self) -> None:
-        """End at once: nothing in flight is finished, and nothing more is sent."""
+        """Stop immediately: reconciles in flight do not finish, and no more requests are sent."""
         self.interceptor.crashed.set()
-        self._life.cancel()
-        await asyncio.wait([self._life])
-        assert self._life.cancelled(), self._life.exception()
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        assert self._task.cancelled(), self._task.exception()
 
     def cancel_workers(self) -> None:
-        """Cancel every reconcile in flight, and begin no other."""
+        """Cancel every reconcile in flight, and start no others."""
         names = tuple(f"{controller.name} worker" for controller in self.controllers)
         for task in asyncio.all_tasks():
             if task.get_name().startswith(names):
@@ -98,11 +98,11 @@ class Operator:
 
     @property
     def idle(self) -> bool:
-        """Whether no reconcile is in flight, waiting or due, and every event is written."""
+        """Whether no reconcile is in flight, queued or due, and all events are written."""
         return all(controller.queue.idle for controller in self.controllers) and self.runtime.recorder.idle
 
     async def wait_idle(self) -> bool:
-        """Wait until the operator is idle, or has crashed; whether it is idle."""
+        """Wait until the operator is idle; return False if it crashed."""
 
         def check() -> bool:
             self._raise_if_ended()
@@ -112,7 +112,7 @@ class Operator:
         return not self.crashed
 
     async def reconcile(self, *keys: Key) -> None:
-        """Reconcile each key once more, and wait until the operator is idle again."""
+        """Reconcile each key, and wait until the operator is idle."""
         await self.wait_idle()
         for key in keys or [self.key]:
             self.enqueue(key)
@@ -131,13 +131,13 @@ class Operator:
         await self.reconcile()
 
     def requeue_after(self, key: Key | None = None) -> float | None:
-        """In how many seconds the operator reconciles by itself."""
+        """Seconds until the next periodic reconcile."""
         [controller] = self.controllers
         return controller.queue.next_due(key or self.key)
 
     @asynccontextmanager
     async def one_more_reconcile(self) -> AsyncIterator[None]:
-        """Wait until a reconcile has followed what happens in this block, and the operator is idle again."""
+        """Wait for a reconcile that follows the block, and until the operator is idle."""
         await self.wait_idle()
         before = self.reconciles()
         yield
@@ -145,16 +145,16 @@ class Operator:
         await self.wait_idle()
 
     def reconciles(self) -> int:
-        """How many reconciles have ended."""
+        """The number of finished reconciles."""
         [metric] = self._metrics.reconciles.collect()
         return sum(int(sample.value) for sample in metric.samples if sample.name.endswith("_total"))
 
     def writes(self) -> int:
-        """How many requests to the API server could have changed something; a dry run could not."""
+        """The number of writes to the API server, without dry runs."""
         return sum(request.is_write and not request.dry_run for request in self.interceptor.requests)
 
     def write_requests(self) -> int:
-        """The same with dry runs, which cost the API server as much."""
+        """The number of writes to the API server, including dry runs."""
         return sum(request.is_write for request in self.interceptor.requests)
 
     def metrics(self) -> str:
@@ -165,8 +165,8 @@ class Operator:
         return self.runtime.informers
 
     def _raise_if_ended(self) -> None:
-        if self._life.done() and not self._stopping.is_set():
-            raise RuntimeError("the operator has ended") from self._life.exception()
+        if self._task.done() and not self._stopping.is_set():
+            raise RuntimeError("the operator has stopped") from self._task.exception()
 
     async def _run(self) -> None:
         async with self._http as http, self._coderd as coderd, asyncio.TaskGroup() as group:
@@ -189,6 +189,6 @@ class Operator:
 
 
 def labels(metrics: Metrics) -> list[str]:
-    """Every value that a label of a metric has."""
+    """All label values of all metrics."""
     families = metrics.registry.collect()
     return sorted({value for family in families for each in family.samples for value in each.labels.values()})

@@ -1,4 +1,4 @@
-"""Deployments and pods of objects, as Kubernetes shows them without an operator at work."""
+"""Creates Deployments and pods of control planes without an operator."""
 
 from contextlib import suppress
 from typing import Any
@@ -12,7 +12,7 @@ from coder_k8s.kube.objects import Unstructured
 
 
 async def make_ready_plane(client: Client, namespace: str, name: str, **spec: Any) -> Unstructured:
-    """The Deployment of the control plane, as the operator makes it."""
+    """Create a control plane and its Deployment, as the operator would, and return the Deployment."""
     plane = await client.create(CONTROL_PLANE, {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
     made = await client.create(DEPLOYMENT, deployment(plane, PodInputs()))
     counts = dict.fromkeys(("replicas", "updatedReplicas", "readyReplicas", "availableReplicas"), plane.spec.replicas)
@@ -21,7 +21,7 @@ async def make_ready_plane(client: Client, namespace: str, name: str, **spec: An
 
 
 async def put_waiting_pod(client: Client, deployment: Unstructured, reason: str) -> None:
-    """A pod of a Deployment whose container waits."""
+    """Create a pod of a Deployment whose container is waiting."""
     namespace, template = deployment.metadata.namespace, deployment.manifest["spec"]["template"]
     account = template["spec"].get("serviceAccountName", "default")
     with suppress(errors.AlreadyExists):

@@ -1,4 +1,4 @@
-"""A policy of the cluster against finalizers of the operator."""
+"""An admission policy that rejects the operator's finalizers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,7 +36,7 @@ def manifests(namespace: str) -> tuple[Manifest, Manifest]:
 
 @asynccontextmanager
 async def without_finalizers(client: Client, kind: Kind[Any], key: Key) -> AsyncIterator[None]:
-    """A policy against finalizers of the operator, in force when this begins, for an object that exists."""
+    """Enforce a policy against the operator's finalizers during the block. The object must exist."""
     policy, binding = manifests(key.namespace)
     await client.create(POLICY, policy)
     await client.create(BINDING, binding)

@@ -1,4 +1,4 @@
-"""Provisioners whose control planes are a status and a fake coderd, and whose pods and daemons tests play."""
+"""Provisioners with simulated control planes, pods and daemons."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -33,8 +33,10 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Digits(Random):
-    """What keys beside others are named by: build-0002, then build-0004 and so on. A step is decided on twice, on what
-    is known and on the present, and each time a name is drawn."""
+    """Predictable suffixes of keys: build-0002, then build-0004 and so on.
+
+    Each step is decided twice, with cached and with current state, and each decision draws a suffix.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,7 +47,7 @@ class Digits(Random):
 
 
 class Plane:
-    """A control plane: what its status says, and its coderd with a second organization called acme."""
+    """A control plane: its token, and its coderd with a second organization named acme."""
 
     def __init__(self, name: str, token: str, coderd: CoderdServer, acme: CoderdServer) -> None:
         self.name = name
@@ -54,19 +56,19 @@ class Plane:
         self.acme = acme
         self.before: Callable[[web.Request], None] = lambda request: None
         """Called with every request before coderd handles it."""
-        coderd._runner.app.middlewares.insert(0, self._listen)
+        coderd._runner.app.middlewares.insert(0, self._intercept)
 
     @property
     def keys(self) -> dict[str, StoredKey]:
         return self.coderd.state.keys
 
     @property
-    def heard(self) -> set[str]:
-        """Every token and key in a request."""
-        return self.coderd.state.heard | self.acme.state.heard
+    def presented(self) -> set[str]:
+        """Every token and key that requests contained."""
+        return self.coderd.state.presented | self.acme.state.presented
 
-    def asked(self, method: str = "", part: str = "") -> int:
-        """How many requests there were of a kind."""
+    def request_count(self, method: str = "", part: str = "") -> int:
+        """The number of requests with this method and part of the route."""
         return sum(
             count
             for (sent, route), count in self.coderd.state.requests.items()
@@ -74,7 +76,7 @@ class Plane:
         )
 
     @web.middleware
-    async def _listen(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _intercept(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self.before(request)
         key = request.headers.get("Coder-Provisioner-Daemon-Key", "")
         elsewhere = key in [each.secret for each in self.acme.state.keys.values()] or any(
@@ -128,14 +130,14 @@ class ProvisionerNamespace(Namespace[CoderProvisioner]):
         return super().operator(**{"rng": self.rng, **options})
 
     async def make_plane(self, name: str, **status: Any) -> None:
-        """A control plane that is ready, unless the status says otherwise."""
+        """Create a control plane that is ready, with changes to its status."""
         await self.put_secret(f"{name}-operator-token", token=self.planes[name].token)
         await objects.create(self.client, CONTROL_PLANE, self.key_of(name), {"image": "coder:v2.36.1"})
         ready = {**objects.ready_plane_status(self.key_of(name)), **self.fresh("entitled")}
         await self.set_plane_status(name, **{**ready, **status})
 
     def fresh(self, entitlement: str) -> Manifest:
-        """What the status of a control plane reports about its license now."""
+        """Status fields of a control plane whose license was checked now."""
         return {
             "externalProvisionerDaemonsEntitlement": entitlement,
             "entitlementsLastChecked": timestamp(self.clock()),
@@ -158,11 +160,11 @@ class ProvisionerNamespace(Namespace[CoderProvisioner]):
         return await self.client.get(DEPLOYMENT, self.key_of(name or self.deployment_prefix + self.name))
 
     async def stored(self, secret: str = f"{NAME}-provisioner-key", field: str = "key") -> str:
-        """What the Secret of a key holds."""
+        """The key in a Secret."""
         return await self.secret_value(secret, field)
 
     async def roll_out_daemons(self, ready: int = 1, name: str = NAME, plane: str = "") -> None:
-        """Roll out the Deployment of a provisioner, with daemons on the present key and on no other."""
+        """Roll out the Deployment of a provisioner, with daemons that use only the current key."""
         await self.roll_out(ready, derived(name, prefix=self.deployment_prefix))
         key = (await self.get(name)).status.provisioner_key_name
         state = (self.planes[plane] if plane else self.plane).coderd.state
@@ -172,7 +174,7 @@ class ProvisionerNamespace(Namespace[CoderProvisioner]):
             state.connect_daemon(f"{name}-{number}", key)
 
     async def ready(self, operator: Operator, name: str = NAME, ready: int = 1) -> CoderProvisioner:
-        """The provisioner when all is well with it."""
+        """Wait until the provisioner is Ready."""
         await self.condition("ProvisionerKeyReady", "KeyReady", "True", name=name)
         await operator.wait_idle()
         await self.roll_out_daemons(ready, name)
@@ -187,7 +189,7 @@ class ProvisionerNamespace(Namespace[CoderProvisioner]):
 async def provisioner_namespace(
     admin: Path, operator: Path, namespace: str, planes: Sequence[str] = ("demo",), version: str = "2.36.1"
 ) -> AsyncIterator[ProvisionerNamespace]:
-    """A namespace with licensed coderds; the control planes that they belong to are yet to be made."""
+    """A namespace with licensed coderds; tests create their control planes."""
     clock = Clock.at_present()
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(Http(load(admin), "user", Metrics()))

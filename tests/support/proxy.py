@@ -1,4 +1,4 @@
-"""A TCP proxy before an API server, to count, hold back, freeze and reset."""
+"""A TCP proxy in front of an API server that counts, holds, freezes and resets."""
 
 import asyncio
 import re
@@ -19,20 +19,20 @@ RESET_WHEN_CLOSED = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Speaks HTTP without TLS to us, and to the API server with the certificates of the given configuration.
+    """Accepts HTTP without TLS, and connects to the API server with the certificates of the given configuration.
 
-    Whoever has a certificate there is its user; anyone else is who the token in each request says.
+    A client certificate in the configuration determines the user; without one, the token of each request does.
     """
 
     def __init__(self, upstream: Config) -> None:
         self.requests: list[str] = []
-        """What arrived, such as `GET /version`, whether it was let through or not."""
+        """All requests, such as `GET /version`, including those that were not forwarded."""
         self.answers = bytearray()
         self.blocked = False
-        """Whether new connections are reset at once."""
+        """Whether new connections are reset immediately."""
         self.hold: Callable[[str], bool] = lambda _: False
-        """Which requests wait until they are let go."""
-        self._let_go = asyncio.Event()
+        """Selects the requests that wait for `release`."""
+        self._released = asyncio.Event()
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._upstream = upstream
@@ -55,7 +55,7 @@ class Proxy:
         return plain_config(self._port)
 
     def kubeconfig(self, original: Path, path: Path) -> Path:
-        """The same identity, through this proxy."""
+        """Write a kubeconfig for the same identity through this proxy."""
         return kubeconfig_through(self._port, original, path)
 
     @property
@@ -76,22 +76,22 @@ class Proxy:
         return [request for request in self.requests if not request.startswith("GET ")]
 
     def reset(self) -> None:
-        """Break every open connection with a TCP reset."""
+        """Reset every open connection."""
         for link in self._links.values():
             link.reset()
 
     def freeze(self) -> None:
-        """Let nothing pass any more on the connections that are open now; new ones work."""
+        """Stop forwarding on the connections that are open now; new ones work."""
         for link in self._links.values():
             link.flowing.clear()
 
     def stop(self) -> None:
-        """Forward nothing any more; connections open and stay open."""
+        """Stop forwarding on all connections; they can be opened and stay open."""
         self._flowing.clear()
 
-    def let_go(self) -> None:
-        """Forward what was held back."""
-        self._let_go.set()
+    def release(self) -> None:
+        """Forward the requests on hold."""
+        self._released.set()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = _Link(reader, writer)
@@ -106,23 +106,23 @@ class Proxy:
         context = (await self._upstream.credentials()).ssl
         assert context is not None
         target = urlsplit(self._upstream.server)
-        await link.join(str(target.hostname), target.port or 443, context, self._asked, self._answered)
+        await link.join(str(target.hostname), target.port or 443, context, self._on_request, self._on_response)
 
-    async def _asked(self, data: bytes) -> None:
+    async def _on_request(self, data: bytes) -> None:
         if match := REQUEST.match(data):
             request = b" ".join(match.groups()).decode()
             self.requests.append(request)
             if self.hold(request):
-                await self._let_go.wait()
+                await self._released.wait()
         await self._flowing.wait()
 
-    async def _answered(self, data: bytes) -> None:
+    async def _on_response(self, data: bytes) -> None:
         await self._flowing.wait()
         self.answers.extend(data)
 
 
 class _Link:
-    """One connection to us, joined with one to the API server."""
+    """A client connection, joined with one to the API server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.flowing = asyncio.Event()
@@ -135,8 +135,8 @@ class _Link:
         host: str,
         port: int,
         context: ssl.SSLContext,
-        asked: Callable[[bytes], Awaitable[None]],
-        answered: Callable[[bytes], Awaitable[None]],
+        on_request: Callable[[bytes], Awaitable[None]],
+        on_response: Callable[[bytes], Awaitable[None]],
     ) -> None:
         try:
             reader, writer = await asyncio.open_connection(host, port, ssl=context)
@@ -144,8 +144,8 @@ class _Link:
             return self.reset()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._pump(self._reader, writer, asked))
-                group.create_task(self._pump(reader, self._writer, answered))
+                group.create_task(self._pump(self._reader, writer, on_request))
+                group.create_task(self._pump(reader, self._writer, on_response))
         except* OSError:
             pass
         finally:
@@ -158,11 +158,11 @@ class _Link:
             self._writer.transport.abort()
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, note: Callable[[bytes], Awaitable[None]]
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, on_data: Callable[[bytes], Awaitable[None]]
     ) -> None:
         while data := await reader.read(1 << 16):
             await self.flowing.wait()
-            await note(data)
+            await on_data(data)
             writer.write(data)
             await writer.drain()
-        raise ConnectionError("one side has ended, so does the other")
+        raise ConnectionError("the other side has closed the connection")

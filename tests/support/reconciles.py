@@ -16,7 +16,7 @@ A, B = Key("ns", "a"), Key("ns", "b")
 
 
 class ScriptedReconcile:
-    """A reconcile with scripted outcomes that reports each key."""
+    """A reconcile function with scripted outcomes that records each key."""
 
     def __init__(self, *outcomes: float | Exception | None) -> None:
         self._outcomes = list(outcomes)
@@ -38,7 +38,7 @@ class ScriptedReconcile:
 
 
 class ObservedQueue(WorkQueue[Key]):
-    """Shows when a worker is done with a key."""
+    """A queue that records when a worker is done with a key."""
 
     def __init__(self, clock: FakeClock, backoff: Backoff) -> None:
         super().__init__(clock, backoff)

@@ -1,4 +1,4 @@
-"""A provisioner at two control planes, all changes that rotate its key, and the steady state that must follow."""
+"""A provisioner, two control planes, all changes that rotate its key, and the expected steady state."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -39,11 +39,11 @@ RIGHTS: tuple[Manifest, ...] = (
     {"workspacePermissions": True, "enableDeployments": True},
     {"workspacePermissions": False, "enableDeployments": True},
 )
-OURS = "app.kubernetes.io/managed-by=coder-k8s"
+MANAGED = "app.kubernetes.io/managed-by=coder-k8s"
 
 
 class Found(NamedTuple):
-    """A key, and the control plane that has it."""
+    """A key and its control plane."""
 
     plane: str
     key: StoredKey
@@ -63,7 +63,7 @@ class RotationNamespace(Namespace[CoderProvisioner]):
         super().__init__(client, kubeconfig, key, clock)
         self.coderds = coderds
         self.foreign: set[str] = set()
-        """The IDs of keys that others made."""
+        """The IDs of keys that the operator did not create."""
 
     @property
     def routes(self) -> dict[Endpoint, Endpoint]:
@@ -73,18 +73,18 @@ class RotationNamespace(Namespace[CoderProvisioner]):
         }
 
     def found(self) -> list[Found]:
-        """All keys that we made, wherever."""
+        """All keys that the operator created, on both control planes."""
         every = [Found(plane, key) for plane, coderd in self.coderds.items() for key in coderd.state.keys.values()]
         assert self.foreign <= {each.key.id for each in every}, "a foreign key is gone"
         return [each for each in every if each.key.id not in self.foreign]
 
     async def make_planes(self) -> None:
-        """Control planes that have all that a provisioner needs, which no operator changes, and keys of others."""
+        """Create paused control planes that provisioners can use, with keys that the operator did not create."""
         for plane, coderd in self.coderds.items():
             state = coderd.state
             state.install_license()
-            state.add_key("somebody-else", {"round": "0"})
-            state.add_key("somebody-else", organization=state.add_organization("other"))
+            state.add_key("foreign", {"round": "0"})
+            state.add_key("foreign", organization=state.add_organization("other"))
             self.foreign |= {key.id for key in state.keys.values()}
             where = {"namespace": self.namespace, "name": plane, "annotations": {"coder.com/paused": "true"}}
             made = await self.client.create(CONTROL_PLANE, {"metadata": where, "spec": {}})
@@ -113,18 +113,18 @@ class RotationNamespace(Namespace[CoderProvisioner]):
         return await objects.find(self.client, PROVISIONER, self.key)
 
     async def secret_name(self) -> str:
-        """Where the key is kept now."""
+        """The name of the Secret that holds the key."""
         return (await self.get()).spec.key.secret_name or f"{self.name}-provisioner-key"
 
     async def differences(self) -> list[str]:
-        """What differs from the steady state."""
-        provisioner, ours = await self.provisioner(), self.found()
+        """Every difference from the steady state."""
+        provisioner, keys = await self.provisioner(), self.found()
         if provisioner is None:
-            return [f"{each.key.name} is left at {each.plane}" for each in ours]
-        if len(ours) != 1:
-            return [f"{len(ours)} keys in coderd: {[each.key.name for each in ours]}, not one"]
-        [(plane, key)] = ours
-        secrets = await objects.list_all(self.client, SECRET, self.namespace, OURS)
+            return [f"{each.key.name} is left at {each.plane}" for each in keys]
+        if len(keys) != 1:
+            return [f"{len(keys)} keys in coderd: {[each.key.name for each in keys]}, not one"]
+        [(plane, key)] = keys
+        secrets = await objects.list_all(self.client, SECRET, self.namespace, MANAGED)
         deployment = await self.find(DEPLOYMENT, f"provisioner-{self.name}")
         url = (await self.client.get(CONTROL_PLANE, Key(self.namespace, plane))).status.url
         compared = {
@@ -200,7 +200,7 @@ def _owner(child: Unstructured) -> str:
 
 
 def secret_of(template: Mapping[str, Any]) -> str:
-    """The Secret that pods of this template take their key from."""
+    """The Secret with the key of the pods of this template."""
     [container] = template["spec"]["containers"]
     return next(str(each["valueFrom"]["secretKeyRef"]["name"]) for each in container["env"] if "valueFrom" in each)
 
@@ -284,4 +284,4 @@ ROTATIONS: dict[str, Change] = {
     "key deleted": delete_key,
     "request": request,
 }
-"""What makes the operator replace the key; that its time is over is for the test to arrange."""
+"""Every change that makes the operator replace the key, except its age, which tests advance."""

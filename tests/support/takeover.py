@@ -1,4 +1,4 @@
-"""What another writer set on an object, by the record that the API server keeps of it."""
+"""Reads what another writer set on an object, from its managedFields."""
 
 import json
 from pathlib import Path
@@ -8,30 +8,30 @@ from coder_k8s.kube.objects import Manifest
 
 
 def recorded(path: Path) -> list[Manifest]:
-    """Objects as another operator left them."""
+    """Load objects that another operator created."""
     objects: list[Manifest] = json.loads(path.read_text())
     return objects
 
 
 def set_by(manager: str, manifest: Manifest) -> Manifest:
-    """The part of an object that a manager set, status excepted."""
+    """The part of an object that a field manager set, without the status."""
     entry = next(
         entry
         for entry in manifest["metadata"]["managedFields"]
         if entry["manager"] == manager and not entry.get("subresource")
     )
-    chosen: Manifest = _choose(manifest, entry["fieldsV1"])
-    return chosen
+    selected: Manifest = _select(manifest, entry["fieldsV1"])
+    return selected
 
 
-def _choose(value: Any, fields: dict[str, Any]) -> Any:
-    """`f:` names a field, `k:` an item of a list by its keys; where nothing follows, all of the value is meant."""
+def _select(value: Any, fields: dict[str, Any]) -> Any:
+    """Select fields of a value. `f:` is a field, `k:` a list item by its keys; an empty set selects the whole value."""
     if not set(fields) - {"."}:
         return value
     if isinstance(value, list):
-        return [_choose(item, inner) for item in value if (inner := _fields_of(item, fields)) is not None]
+        return [_select(item, inner) for item in value if (inner := _fields_of(item, fields)) is not None]
     return {
-        name.removeprefix("f:"): _choose(value[name.removeprefix("f:")], inner)
+        name.removeprefix("f:"): _select(value[name.removeprefix("f:")], inner)
         for name, inner in fields.items()
         if name != "."
     }

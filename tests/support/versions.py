@@ -1,4 +1,4 @@
-"""Which Kubernetes the tests run on, where API servers answer differently."""
+"""The Kubernetes version of the tests, for cases in which API servers respond differently."""
 
 import json
 
@@ -6,5 +6,5 @@ from coder_k8s.dev.cluster import ClusterAccess
 
 
 def minor(cluster: ClusterAccess) -> int:
-    """The 30 of 1.30.14."""
+    """The minor version: 30 for 1.30.14."""
     return int(json.loads(cluster.request("GET", "/version")[1])["minor"].rstrip("+"))

@@ -1,4 +1,4 @@
-"""Workspace proxies, with the fake coderd that they register at."""
+"""Workspace proxies, and the coderd simulator that they register with."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,7 +35,7 @@ QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Unstructured)
 
 
 class ProxyNamespace(Namespace[CoderWorkspaceProxy]):
-    """A namespace with workspace proxies, a Coder with a license, and credentials for it in a Secret."""
+    """A namespace with workspace proxies, a licensed coderd, and a Secret with credentials for it."""
 
     kind = WORKSPACE_PROXY
     builders: tuple[Builder, ...] = (wiring.build,)
@@ -48,7 +48,7 @@ class ProxyNamespace(Namespace[CoderWorkspaceProxy]):
 
     @property
     def proxies(self) -> dict[str, Proxy]:
-        """What is registered, by name."""
+        """The registered proxies by name."""
         return self.coderd.state.proxies
 
     @property
@@ -61,11 +61,11 @@ class ProxyNamespace(Namespace[CoderWorkspaceProxy]):
         return {Endpoint(host, 80): Endpoint("127.0.0.1", self.coderd.port)}
 
     async def make(self, name: str = "", **spec: Any) -> CoderWorkspaceProxy:
-        """A workspace proxy, registered with the given credentials unless the spec says otherwise."""
+        """Create a workspace proxy; by default it is registered with the credentials in the Secret."""
         return await super().make(name, **(spec or {"bootstrap": self.bootstrap}))
 
     async def make_plane(self, **status: Any) -> None:
-        """A control plane whose coderd is the fake server, and to which the operator has access."""
+        """Create a control plane whose coderd is the simulator, with operator access."""
         await self.put_secret(f"{PLANE}-operator-token", token=self.coderd.state.token)
         await objects.create(self.client, CONTROL_PLANE, self.key_of(PLANE), {"image": "coder:v2.36.1"})
         await self.set_plane_status(**{**objects.ready_plane_status(self.key_of(PLANE)), **status})
@@ -74,11 +74,11 @@ class ProxyNamespace(Namespace[CoderWorkspaceProxy]):
         await self.client.merge(CONTROL_PLANE, self.key_of(PLANE), {"status": status}, "status")
 
     async def token(self, secret: str = SECRET_NAME) -> str:
-        """What the Secret of a token holds; empty when there is none."""
+        """The token in a Secret; empty if there is none."""
         return await self.secret_value(secret, "token")
 
     async def ready(self, operator: Operator) -> CoderWorkspaceProxy:
-        """The proxy when all is well with it: its pods are there and coderd sees them."""
+        """Wait until the proxy is Ready: its pods run and coderd reports it as healthy."""
         await self.condition("TokenSecretReady", "SecretReady", "True")
         await operator.wait_idle()
         await self.roll_out()
@@ -90,18 +90,18 @@ class ProxyNamespace(Namespace[CoderWorkspaceProxy]):
         return await self.get()
 
     def registrations(self) -> int:
-        """How many proxies were registered."""
+        """The number of registrations."""
         return self.coderd.state.count("POST", PROXIES)
 
     def changes(self) -> int:
-        """How often a proxy was changed in coderd: renamed, or given a new token."""
+        """The number of changes of a proxy in coderd: a new name or token."""
         return self.coderd.state.count("PATCH", ONE)
 
 
 def leaked_tokens(*coderds: CoderdServer) -> set[str]:
-    """Tokens that a Coder was shown and did not give: they are for another one."""
+    """Tokens that a coderd received but did not issue: they belong to another one."""
     states = [coderd.state for coderd in coderds]
-    return {token for state in states for token in state.heard if token.partition("-")[0] not in state.tokens}
+    return {token for state in states for token in state.presented if token.partition("-")[0] not in state.tokens}
 
 
 @asynccontextmanager
@@ -118,14 +118,14 @@ async def proxy_namespace(
 
 
 def register_foreign_proxy(state: State, name: str = NAME) -> Proxy:
-    """A proxy that somebody else registered in Coder."""
-    made = Proxy("5c7e0d2b-0000-4000-8000-000000000001", name, "Theirs", "/x.png", "", "ok", state.now())
-    register(state, replace(made, url="https://theirs.example.com"))
+    """Register a proxy that the operator did not create."""
+    made = Proxy("5c7e0d2b-0000-4000-8000-000000000001", name, "Foreign", "/x.png", "", "ok", state.now())
+    register(state, replace(made, url="https://foreign.example.com"))
     return state.proxies[name.lower()]
 
 
 async def set_quota(place: ProxyNamespace, used: int) -> None:
-    """Let the namespace have so many Secrets that there may be no more, if one is used."""
+    """Set a quota of one Secret and the number of Secrets that count against it."""
     metadata = {"namespace": place.namespace, "name": "secrets"}
     if await place.find(QUOTA, "secrets") is None:
         await place.client.create(QUOTA, {"metadata": metadata, "spec": {"hard": {"count/secrets": "1"}}})

@@ -27,7 +27,7 @@ from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
-from tests.support.api import Api, plain_config, say
+from tests.support.api import Api, plain_config, reply
 from tests.support.controlplanes import LICENSES, PlaneNamespace, plane_namespace, value_of
 
 from .planes import plane
@@ -219,9 +219,9 @@ ALLOWED = {
 
 async def test_entitlements_if_the_token_may_not_list_licenses() -> None:
     """Like a token with a narrow scope: coderd rejects the list, and only the expiry is unknown."""
-    forbidden = say({"message": "Forbidden."}, 403)
+    forbidden = reply({"message": "Forbidden."}, 403)
     async with (
-        Api(say(BUILD_INFO), say(ALLOWED), forbidden) as api,
+        Api(reply(BUILD_INFO), reply(ALLOWED), forbidden) as api,
         Connections() as connections,
         Http(plain_config(api.port), "test", metrics := Metrics()) as http,
     ):

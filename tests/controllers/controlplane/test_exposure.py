@@ -20,7 +20,7 @@ from coder_k8s.kube.kinds import HTTP_ROUTE, INGRESS
 from coder_k8s.kube.objects import Key, Manifest, Unstructured
 from tests.support import eventually
 from tests.support.clock import Clock
-from tests.support.gateways import answer
+from tests.support.gateways import set_accepted
 from tests.support.operators import Operator
 
 from .administrator import (
@@ -256,12 +256,12 @@ async def test_route_follows_the_conditions_of_its_parents(
         await gateway_admin.change(key, expose=BY_GATEWAY)
         await gateway_admin.condition(key, "Exposed", "WaitingForGateway")
 
-        await answer(gateway_admin.client, key, "False", "NotAllowedByListeners", "no listener takes this host")
+        await set_accepted(gateway_admin.client, key, "False", "NotAllowedByListeners", "no listener takes this host")
         refused = await gateway_admin.condition(key, "Exposed", "NotAccepted")
         await eventually(lambda: has_message(gateway_admin, key, "no listener takes this host"))
         assert refused.status == "False"
 
-        await answer(gateway_admin.client, key, "True", "Accepted")
+        await set_accepted(gateway_admin.client, key, "True", "Accepted")
         accepted = await gateway_admin.condition(key, "Exposed", "Applied")
         assert accepted.message == "HTTPRoute demo serves coder.example.com by Gateway public"
 
@@ -287,11 +287,11 @@ async def test_old_exposure_stays_until_the_new_one_is_accepted(
         await gateway_admin.condition(key, "Exposed", "WaitingForGateway")
         await operator.wait_idle()
         assert await gateway_admin.find(INGRESS, key) == before
-        await answer(gateway_admin.client, key, "False", "NotAllowedByListeners")
+        await set_accepted(gateway_admin.client, key, "False", "NotAllowedByListeners")
         await gateway_admin.condition(key, "Exposed", "NotAccepted")
         await operator.wait_idle()
         assert await gateway_admin.find(INGRESS, key) == before
-        await answer(gateway_admin.client, key, "True", "Accepted")
+        await set_accepted(gateway_admin.client, key, "True", "Accepted")
         await gateway_admin.gone(INGRESS, key)
         assert await gateway_admin.find(HTTP_ROUTE, key)
 

@@ -42,5 +42,5 @@ async def test_operator_tokens_and_licenses(
             for place in places:
                 await place.condition("Ready", "AllReady", "True")
         made = await demo.token()
-    assert (demo.coderd.state.heard, neighbour.coderd.state.heard) == ({made}, set(given))
+    assert (demo.coderd.state.presented, neighbour.coderd.state.presented) == ({made}, set(given))
     assert [[each.jwt for each in place.coderd.state.licenses] for place in places] == [[each] for each in licenses]

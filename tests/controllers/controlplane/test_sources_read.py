@@ -17,7 +17,7 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import ObjectMeta, PartialObject
-from tests.support.api import Answer, Api, refuse, say
+from tests.support.api import Answer, Api, refuse, reply
 
 from .planes import plane
 
@@ -36,11 +36,11 @@ def whole(**values: str | bytes) -> str:
 
 def secret(version: str = "1", **data: str) -> Answer:
     encoded = {name: base64.b64encode(value.encode()).decode() for name, value in data.items()}
-    return say({"kind": "Secret", "metadata": {"name": "it", "resourceVersion": version}, "data": encoded})
+    return reply({"kind": "Secret", "metadata": {"name": "it", "resourceVersion": version}, "data": encoded})
 
 
 def config_map(**parts: Any) -> Answer:
-    return say({"kind": "ConfigMap", "metadata": {"name": "it", "resourceVersion": "1"}, **parts})
+    return reply({"kind": "ConfigMap", "metadata": {"name": "it", "resourceVersion": "1"}, **parts})
 
 
 class Reader(NamedTuple):

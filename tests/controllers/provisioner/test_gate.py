@@ -8,7 +8,7 @@ from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
-from tests.support.api import Api, say
+from tests.support.api import Api, reply
 from tests.support.provisioners import ProvisionerNamespace
 
 ENTITLED = "ExternalProvisionersEntitled"
@@ -130,7 +130,7 @@ async def test_fast_path(place: ProvisionerNamespace, known: str) -> None:
         await place.make()
         await place.condition(ENTITLED, "Entitled", "True")
         await place.condition("ProvisionerKeyReady", "KeyReady")
-    assert place.plane.asked("GET", ENTITLEMENTS) == 0
+    assert place.plane.request_count("GET", ENTITLEMENTS) == 0
 
 
 async def test_fast_path_not_entitled(place: ProvisionerNamespace) -> None:
@@ -142,7 +142,7 @@ async def test_fast_path_not_entitled(place: ProvisionerNamespace) -> None:
         await operator.wait_idle()
         assert await untouched(place)
         assert 60 < (operator.requeue_after() or 0) <= 120
-        assert place.plane.asked() == 0
+        assert place.plane.request_count() == 0
         [event] = await eventually(lambda: place.events("NotEntitled"))
         assert event["type"] == "Warning"
         writes = operator.write_requests()
@@ -162,7 +162,7 @@ async def test_stale_fast_path(place: ProvisionerNamespace, entitled: bool) -> N
     async with place.operator():
         await place.make()
         await place.condition(ENTITLED, "Entitled" if entitled else "NotEntitled")
-    assert place.plane.asked("GET", ENTITLEMENTS) >= 1
+    assert place.plane.request_count("GET", ENTITLEMENTS) >= 1
 
 
 @pytest.mark.parametrize("known", ["", "unknown"])
@@ -208,13 +208,13 @@ async def test_coderd_is_not_queried_in_every_reconcile(place: ProvisionerNamesp
     async with place.operator() as operator:
         for name in names:
             await place.make(name)
-        await eventually(lambda: place.plane.asked("GET", ENTITLEMENTS))
+        await eventually(lambda: place.plane.request_count("GET", ENTITLEMENTS))
         for _ in range(5):
             await operator.reconcile(*map(place.key_of, names))
-        assert place.plane.asked("GET", ENTITLEMENTS) == 1
+        assert place.plane.request_count("GET", ENTITLEMENTS) == 1
         place.clock.advance(minutes=2)
         await operator.reconcile(*map(place.key_of, names))
-        assert place.plane.asked("GET", ENTITLEMENTS) == 2
+        assert place.plane.request_count("GET", ENTITLEMENTS) == 2
 
 
 async def test_query_is_forbidden(place: ProvisionerNamespace) -> None:
@@ -222,7 +222,7 @@ async def test_query_is_forbidden(place: ProvisionerNamespace) -> None:
     await place.set_plane_status("demo", **place.fresh("unknown"))
     host = Endpoint(f"demo.{place.namespace}.svc.cluster.local", 80)
     async with (
-        Api(say({"message": "Forbidden."}, 403)) as api,
+        Api(reply({"message": "Forbidden."}, 403)) as api,
         place.operator(connect_to={host: Endpoint("127.0.0.1", api.port)}) as operator,
     ):
         await place.make()

@@ -207,7 +207,7 @@ async def test_no_key_is_created_that_cannot_be_stored(place: ProvisionerNamespa
         for _ in range(3):
             await operator.reconcile(place.key)
         assert 30 < (operator.requeue_after() or 0) <= 60
-        assert place.plane.asked("POST") == place.plane.asked("DELETE") == 0
+        assert place.plane.request_count("POST") == place.plane.request_count("DELETE") == 0
         assert (await place.get()).status.provisioner_key_name == ""
         await place.client.delete(QUOTA, quota, unchanged=False)
         await operator.reconcile(place.key)
@@ -224,7 +224,7 @@ async def test_old_key_stays_while_a_new_one_cannot_be_stored(place: Provisioner
         await place.condition("ProvisionerKeySecretReady", "Forbidden", "False")
         await operator.wait_idle()
         assert set(place.keys) == {"build"}
-        assert place.plane.asked("POST") == 1
+        assert place.plane.request_count("POST") == 1
         assert (await place.get()).status.provisioner_key_name == "build"
         assert 30 < (operator.requeue_after() or 0) <= 60
         await place.client.delete(QUOTA, quota, unchanged=False)
@@ -291,12 +291,12 @@ async def test_restart_changes_nothing(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
-    asked = place.plane.asked()
+    asked = place.plane.request_count()
     async with place.operator() as operator:
         await operator.wait_idle()
         await operator.reconcile(place.key)
         assert operator.writes() == 0
-    assert place.plane.asked() - asked <= 2
+    assert place.plane.request_count() - asked <= 2
 
 
 async def test_delete(place: ProvisionerNamespace) -> None:
@@ -368,11 +368,11 @@ async def test_delete_without_control_plane(place: ProvisionerNamespace) -> None
         await place.delete(CONTROL_PLANE, "demo")
         await place.condition("ControlPlaneReady", "ControlPlaneMissing", "False")
         await operator.wait_idle()
-        asked = place.plane.asked()
+        asked = place.plane.request_count()
         await place.delete(PROVISIONER, "build")
         await eventually(lambda: gone(place, PROVISIONER, "build"))
         await operator.wait_idle()
-    assert place.plane.asked() == asked
+    assert place.plane.request_count() == asked
     [leaked] = await place.events("ProvisionerKeyLeaked")
     assert "build" in leaked["note"]
 

@@ -71,7 +71,7 @@ async def test_key_of_another_object(place: ProvisionerNamespace, answer: Callab
     refuse(place, answer)
     async with place.operator() as operator:
         await place.make("one", key={"name": "shared"})
-        await eventually(lambda: place.plane.asked("GET", "provisionerkeys"))
+        await eventually(lambda: place.plane.request_count("GET", "provisionerkeys"))
         await operator.wait_idle()
         assert (await place.get("one")).status.provisioner_key_name == "shared"
         forward(place)

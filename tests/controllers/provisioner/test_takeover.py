@@ -113,7 +113,7 @@ async def test_takeover(taken: ProvisionerNamespace) -> None:
             name: content(child) for name, child in before.items()
         }
         assert taken.keys == keys
-        assert taken.plane.asked("POST") == taken.plane.asked("DELETE") == 0
+        assert taken.plane.request_count("POST") == taken.plane.request_count("DELETE") == 0
         for name, old in status.items():
             new = (await taken.get(name)).status
             assert new.provisioner_key_id == old.provisioner_key_id

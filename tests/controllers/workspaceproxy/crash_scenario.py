@@ -83,7 +83,7 @@ class ProxyCrashScenario(CrashScenario):
         await self.place.roll_out(live.manifest["spec"]["replicas"])
         return True
 
-    def pass_time(self) -> None:
+    def advance_clock(self) -> None:
         self.place.clock.advance(seconds=61)
 
     def _recorded(self, proxy: CoderWorkspaceProxy) -> tuple[object, ...]:

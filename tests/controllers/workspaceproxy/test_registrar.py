@@ -74,7 +74,7 @@ async def test_restored_token_is_not_regenerated(place: ProxyNamespace, tmp_path
             await place.put_secret(SECRET_NAME, token=token)
             live, seen = await place.find(SECRET, SECRET_NAME), operator.informers[SECRET]
             await eventually(lambda: seen.get(live.key) == live)
-            between.let_go()
+            between.release()
             await operator.wait_idle()
     assert await place.token() == token == place.proxies[NAME].token
     assert place.changes() == 0

@@ -173,7 +173,7 @@ async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
     route = resource.canonical if resource else request.path
     state.requests[request.method, route] += 1
     keep_encoded(request, route)
-    state.heard |= {presented_token(request), presented_key(request)} - {""}
+    state.presented |= {presented_token(request), presented_key(request)} - {""}
     if (page := await intercept(state, request)) is not None:
         return page
     if state.database_url is not None and (token := presented_token(request)):

@@ -84,7 +84,7 @@ class State:
         self.wildcard_hostname = ""
         self.exhausted: set[tuple[str | None, str]] = set()
         self.requests: Counter[tuple[str, str]] = Counter()
-        self.heard: set[str] = set()
+        self.presented: set[str] = set()
         """Every token and key in a request, valid or not."""
         self.owner = User("admin", ("owner",))
         self.token = self.add_token(self.owner)
