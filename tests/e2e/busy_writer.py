@@ -1,4 +1,4 @@
-"""A process that writes as fast as it can while it leads: `python -m tests.e2e.busy_writer KUBECONFIG NAMESPACE`."""
+"""A process that writes continuously while it is leader: `python -m tests.e2e.busy_writer KUBECONFIG NAMESPACE`."""
 
 import asyncio
 import itertools
@@ -36,7 +36,7 @@ async def main(kubeconfig: Path, namespace: str) -> None:
                 await asyncio.sleep(0.1)
 
         async def work() -> None:
-            # Several, so that most are about to write at whatever moment the process freezes.
+            # Several writers, so that some are about to write whenever the process freezes.
             await asyncio.gather(*(write(f"written-{number}") for number in range(8)))
 
         await election.acquire(asyncio.Event())

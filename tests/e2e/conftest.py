@@ -16,9 +16,9 @@ from tests.support.proxy import Proxy
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Start]:
-    """Starts operators that end with the test and keep nothing to themselves: `launch(kubeconfig, *flags)`.
+    """Starts operators with debug logs that end with the test: `launch(kubeconfig, *flags)`.
 
-    None may stumble over a defect.
+    No operator may log a defect.
     """
     operators: list[OperatorProcess] = []
 
@@ -40,7 +40,7 @@ def launch(tmp_path: Path) -> Iterator[Start]:
 def start(launch: Start, operator_kubeconfig: Path, crds: None, lease_namespace: str) -> Start:
     """Starts operators on the shared cluster: `start(*flags)`.
 
-    They have their own ServiceAccount, compete for one Lease and keep to the namespace of the test.
+    They use the operator's ServiceAccount, share one Lease and watch only the namespace of the test.
     """
     confined = (f"--watch-namespaces={lease_namespace}", f"--leader-election-namespace={lease_namespace}")
 
@@ -52,7 +52,7 @@ def start(launch: Start, operator_kubeconfig: Path, crds: None, lease_namespace:
 
 @pytest.fixture
 def lease_namespace(cluster: ClusterAccess, namespace: str, operator_kubeconfig: Path) -> str:
-    """A namespace in which the operator may hold its Lease, as it may in its own."""
+    """A namespace in which the operator can hold its Lease."""
     roles = list(yaml.safe_load_all((CONFIG / "rbac" / "leader-election.yaml").read_text()))
     for role in roles:
         role["metadata"]["namespace"] = namespace
@@ -62,7 +62,7 @@ def lease_namespace(cluster: ClusterAccess, namespace: str, operator_kubeconfig:
 
 @pytest.fixture
 async def admin(cluster: ClusterAccess, crds: None) -> AsyncIterator[Client]:
-    """The administrator of the shared cluster."""
+    """A client with administrator permissions in the shared cluster."""
     async with Http(load(cluster.kubeconfig), "test", Metrics()) as http:
         yield Client(http, "somebody")
 

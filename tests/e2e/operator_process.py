@@ -1,4 +1,4 @@
-"""`coder-k8s controller` as a process of its own."""
+"""Runs `coder-k8s controller` as a process."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
 class OperatorProcess(Process):
-    """The operator, what it says, and what it serves."""
+    """An operator process, its log, probes and metrics."""
 
     def __init__(self, name: str, folder: Path, kubeconfig: Path, *flags: str) -> None:
         command = [*COMMAND, "controller", "--kubeconfig", str(kubeconfig)]
@@ -29,29 +29,29 @@ class OperatorProcess(Process):
         self.addresses: dict[str, str] = {}
 
     @property
-    def said(self) -> list[dict[str, Any]]:
-        """Its log, line by line."""
+    def log_entries(self) -> list[dict[str, Any]]:
+        """All log entries."""
         return [json.loads(line) for line in self.log.read_text().splitlines()]
 
-    def heard(self, message: str) -> dict[str, Any]:
-        """The line of its log that has this message."""
-        return next((line for line in self.said if message in line["msg"]), {})
+    def log_entry(self, message: str) -> dict[str, Any]:
+        """The first log entry that contains this message; empty if there is none."""
+        return next((line for line in self.log_entries if message in line["msg"]), {})
 
     @property
     def defects(self) -> list[str]:
-        """What it said that no operator should ever have to say."""
+        """Log lines with tracebacks or warnings of asyncio."""
         lines = self.log.read_text().splitlines()
         return [line for line in lines if "Traceback" in line or '"logger":"asyncio"' in line]
 
     @property
     def identity(self) -> str:
-        identity: str = self.heard("starting")["identity"]
+        identity: str = self.log_entry("starting")["identity"]
         return identity
 
     async def get(self, server: str, path: str) -> tuple[int, str]:
-        """What it answers; `server` is `health` or `metrics`."""
+        """Send a request; `server` is `health` or `metrics`."""
         if server not in self.addresses:
-            line = await eventually(lambda: self.heard(f"serving {server}"))
+            line = await eventually(lambda: self.log_entry(f"serving {server}"))
             self.addresses[server] = line["address"]
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session,
@@ -59,24 +59,24 @@ class OperatorProcess(Process):
         ):
             text = await answer.text()
             if server == "metrics":
-                self.log.with_suffix(".metrics").write_text(text)  # whoever judges the run looks there for secrets
+                self.log.with_suffix(".metrics").write_text(text)  # tests/security searches it for secrets
             return answer.status, text
 
     async def is_ready(self) -> bool:
         return (await self.get("health", "/readyz"))[0] == 200
 
     async def metric(self, name: str, /, **labels: str) -> float:
-        """The sum of the samples that have these labels."""
+        """The sum of the samples that have these labels; fails if there are none."""
         chosen = await self._samples(name, labels)
         assert chosen, f"no {name} with {labels}"
         return sum(chosen)
 
     async def count(self, name: str, /, **labels: str) -> float:
-        """The same for what may not have happened yet."""
+        """The sum of the samples that have these labels, or zero."""
         return sum(await self._samples(name, labels))
 
     async def writes(self) -> float:
-        """How many requests to the API server could have changed something."""
+        """The number of writes to the API server."""
         return sum([await self.count("rest_client_requests_total", method=method) for method in WRITES])
 
     async def _samples(self, name: str, labels: dict[str, str]) -> list[float]:
@@ -87,12 +87,12 @@ class OperatorProcess(Process):
     async def leads(self) -> bool:
         return await self.metric("leader_election_master_status") == 1
 
-    async def ended(self, within: float) -> int:
-        """Its exit code."""
+    async def exit_code(self, within: float) -> int:
+        """Wait until the process ends, and return its exit code."""
         try:
             return await asyncio.to_thread(self.child.wait, within)
-        except Exception as trouble:
-            raise AssertionError(f"still running after {within:g} s; {tail(self.log)}") from trouble
+        except Exception as error:
+            raise AssertionError(f"still running after {within:g} s; {tail(self.log)}") from error
 
 
 Start = Callable[..., OperatorProcess]

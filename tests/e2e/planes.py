@@ -1,4 +1,4 @@
-"""Control planes as a user of the operator writes and reads them."""
+"""Creates and reads control planes as a user."""
 
 from typing import Any
 
@@ -22,12 +22,12 @@ async def exists(client: Client, kind: Kind[Any], key: Key) -> bool:
 
 
 async def serve(client: Client, key: Key) -> None:
-    """Report that the pod is ready, as soon as there is a Deployment."""
+    """Wait for the Deployment and report its pod as ready."""
     await objects.roll_out(client, key)
 
 
 async def condition(client: Client, key: Key, type: str, reason: str) -> Condition:  # noqa: A002
-    """The condition, as soon as it has this reason."""
+    """Wait until the condition has this reason, and return it."""
 
     async def check() -> Condition:
         plane = await client.get(CONTROL_PLANE, key)

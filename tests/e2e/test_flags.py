@@ -1,4 +1,4 @@
-"""What an administrator chooses reaches the controllers."""
+"""Command-line flags take effect in the controllers."""
 
 import base64
 import json
@@ -27,7 +27,7 @@ ME = "GET /api/v2/users/me"
 
 
 class Coderd:
-    """A stand-in for coderd, as a process of its own."""
+    """The coderd simulator as a process."""
 
     def __init__(self, folder: Path) -> None:
         port = free_port()
@@ -37,13 +37,13 @@ class Coderd:
         self.process = Process(command, log, ready=lambda: self.address in log.read_text())
 
     def control(self, action: str, **arguments: Any) -> Any:
-        """Steer it, or ask what it was asked."""
+        """Send a request to the simulator's control API."""
         request = urllib.request.Request(f"http://{self.address}/_control/{action}", json.dumps(arguments).encode())
-        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - our own address
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310 - a local server
             return json.load(answer)
 
     def route(self, *keys: Key) -> str:
-        """The flag by which an operator outside of the cluster finds it in the place of these control planes."""
+        """The flag that makes an operator outside the cluster connect to it for these control planes."""
         return "--coderd-connect-to=" + ",".join(
             f"{key.name}.{key.namespace}.svc.cluster.local:80={self.address}" for key in keys
         )
@@ -60,7 +60,7 @@ def coderd(tmp_path: Path) -> Iterator[Coderd]:
 
 @pytest.fixture
 async def plane(admin: Client, namespace: str) -> Key:
-    """A control plane whose administrator gives the operator a token."""
+    """A control plane whose operator token comes from a Secret."""
     metadata = {"namespace": namespace, "name": "token"}
     await admin.create(SECRET, {"metadata": metadata, "data": {"token": base64.b64encode(TOKEN.encode()).decode()}})
     key = Key(namespace, "coder")
@@ -68,7 +68,7 @@ async def plane(admin: Client, namespace: str) -> Key:
     return key
 
 
-async def test_coderd_is_reached_where_connect_to_says(start: Start, admin: Client, coderd: Coderd, plane: Key) -> None:
+async def test_connect_to_replaces_the_address(start: Start, admin: Client, coderd: Coderd, plane: Key) -> None:
     operator = start(coderd.route(plane), "--log-level=debug")
     await planes.serve(admin, plane)
     assert (await planes.condition(admin, plane, "OperatorAccessReady", "TokenReady")).status == "True"
@@ -77,7 +77,7 @@ async def test_coderd_is_reached_where_connect_to_says(start: Start, admin: Clie
     assert TOKEN not in operator.log.read_text()
 
 
-async def test_sigterm_cuts_off_who_waits_for_a_coderd_that_hangs(
+async def test_sigterm_cancels_a_reconcile_that_waits_for_coderd(
     start: Start, admin: Client, coderd: Coderd, plane: Key
 ) -> None:
     coderd.control("set", latency=60)
@@ -85,14 +85,12 @@ async def test_sigterm_cuts_off_who_waits_for_a_coderd_that_hangs(
     await planes.serve(admin, plane)
     await eventually(lambda: coderd.control("requests").get(ME))
     os.kill(operator.pid, signal.SIGTERM)
-    assert await operator.ended(within=4) == 0
-    assert operator.heard("controller codercontrolplane cancelled: not finished within 1 s")
-    assert operator.heard("released the Lease")
+    assert await operator.exit_code(within=4) == 0
+    assert operator.log_entry("controller codercontrolplane cancelled: not finished within 1 s")
+    assert operator.log_entry("released the Lease")
 
 
-async def test_roles_go_to_the_namespaces_that_the_administrator_allows(
-    start: Start, admin: Client, namespace: str
-) -> None:
+async def test_roles_are_created_only_in_allowed_namespaces(start: Start, admin: Client, namespace: str) -> None:
     team, stranger = f"{namespace}-team", f"{namespace}-else"
     for name in (team, stranger):
         await admin.create(NAMESPACE, {"metadata": {"name": name}})
@@ -118,7 +116,7 @@ async def gone(admin: Client, plane: Key) -> bool:
     return not await planes.exists(admin, CONTROL_PLANE, plane)
 
 
-async def test_as_many_control_planes_are_worked_on_as_there_are_workers(
+async def test_the_number_of_workers_limits_concurrent_reconciles(
     start: Start, admin: Client, coderd: Coderd, plane: Key
 ) -> None:
     coderd.control("set", latency=60)

@@ -1,4 +1,4 @@
-"""Two real processes and one Lease."""
+"""Leader election between two processes."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ Spec = Callable[[], dict[str, Any]]
 
 @pytest.fixture
 def spec(cluster: ClusterAccess, lease_namespace: str) -> Spec:
-    """What the Lease says now."""
+    """A function that reads the spec of the Lease."""
 
     def spec() -> dict[str, Any]:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{lease_namespace}/leases/{LEASE}"
@@ -59,8 +59,8 @@ async def leader_and_standby(start: Start, **leader: Any) -> tuple[OperatorProce
     return first, second
 
 
-async def test_sigterm_hands_over_at_once(start: Start, spec: Spec) -> None:
-    # The default timing: only the release, not the end of a lease, can be this quick.
+async def test_a_standby_takes_over_immediately_after_sigterm(start: Start, spec: Spec) -> None:
+    # With default timing, only a release is this fast, not expiry.
     leader = start()
     await eventually(leader.leads)
     assert holder(spec) == leader.identity
@@ -73,20 +73,20 @@ async def test_sigterm_hands_over_at_once(start: Start, spec: Spec) -> None:
     await eventually(standby.leads, timeout=5)
     taken = time.monotonic() - asked
     assert taken < 2
-    assert await leader.ended(within=5) == 0
+    assert await leader.exit_code(within=5) == 0
     assert holder(spec) == standby.identity
     assert spec()["leaseTransitions"] == 1
-    assert leader.heard("released the Lease")
+    assert leader.log_entry("released the Lease")
 
 
-async def test_sigterm_ends_a_standby_too(start: Start, spec: Spec) -> None:
+async def test_sigterm_stops_a_standby(start: Start, spec: Spec) -> None:
     leader, standby = await leader_and_standby(start)
     os.kill(standby.pid, signal.SIGTERM)
-    assert await standby.ended(within=5) == 0
+    assert await standby.exit_code(within=5) == 0
     assert holder(spec) == leader.identity
 
 
-async def test_a_killed_leader_is_succeeded_within_the_lease(start: Start, spec: Spec) -> None:
+async def test_a_standby_takes_over_from_a_killed_leader_when_the_lease_expires(start: Start, spec: Spec) -> None:
     leader, standby = await leader_and_standby(start)
     leader.kill()
     killed = time.monotonic()
@@ -96,7 +96,7 @@ async def test_a_killed_leader_is_succeeded_within_the_lease(start: Start, spec:
     assert await standby.leads()
 
 
-async def test_who_was_frozen_past_its_lease_writes_nothing_and_ends(
+async def test_a_leader_frozen_past_its_lease_exits_without_a_write(
     start: Start, spec: Spec, proxy: Proxy, proxied_kubeconfig: Path, admin: Client, lease_namespace: str
 ) -> None:
     leader, standby = await leader_and_standby(start, kubeconfig=proxied_kubeconfig)
@@ -105,44 +105,44 @@ async def test_who_was_frozen_past_its_lease_writes_nothing_and_ends(
     before = list(proxy.writes)
     assert before, "the leader renewed its Lease through the proxy"
     plane = Key(lease_namespace, "new")
-    await planes.make(admin, plane, **planes.ALONE)  # the first thing that it will hear of
+    await planes.make(admin, plane, **planes.ALONE)  # the first event that it will receive
     await eventually(lambda: planes.exists(admin, DEPLOYMENT, plane))
 
     leader.resume()
-    assert await leader.ended(within=5) == 1
+    assert await leader.exit_code(within=5) == 1
     assert proxy.writes == before
     assert holder(spec) == standby.identity
-    assert "no longer leading" in leader.said[-1]["msg"]
-    assert not any("stack" in line for line in leader.said)
+    assert "no longer leading" in leader.log_entries[-1]["msg"]
+    assert not any("stack" in line for line in leader.log_entries)
 
 
-async def test_who_cannot_reach_the_api_server_stops_before_its_lease_runs_out(
+async def test_a_leader_without_an_api_server_exits_before_its_lease_expires(
     start: Start, spec: Spec, proxy: Proxy, proxied_kubeconfig: Path
 ) -> None:
     leader, standby = await leader_and_standby(start, kubeconfig=proxied_kubeconfig)
     proxy.stop()
     stopped = time.monotonic()
-    assert await leader.ended(within=LEASE_SECONDS) == 1
+    assert await leader.exit_code(within=LEASE_SECONDS) == 1
     assert time.monotonic() - stopped < LEASE_SECONDS
-    assert holder(spec) == leader.identity, "it ended before anyone could take the Lease"
-    assert "no longer leading" in leader.said[-1]["msg"]
+    assert holder(spec) == leader.identity, "it exited before another process could acquire the Lease"
+    assert "no longer leading" in leader.log_entries[-1]["msg"]
     await eventually(lambda: holder(spec) == standby.identity, timeout=LEASE_SECONDS + 5)
 
 
-async def test_a_second_signal_ends_it_at_once(
+async def test_a_second_signal_exits_immediately(
     start: Start, proxy: Proxy, proxied_kubeconfig: Path, spec: Spec
 ) -> None:
     leader = start(kubeconfig=proxied_kubeconfig)
     await eventually(leader.leads)
     proxy.stop()  # so that the release hangs
     os.kill(leader.pid, signal.SIGINT)
-    await eventually(lambda: leader.heard("stopping on a signal"))
+    await eventually(lambda: leader.log_entry("stopping on a signal"))
     os.kill(leader.pid, signal.SIGINT)
-    assert await leader.ended(within=2) == 1
+    assert await leader.exit_code(within=2) == 1
     assert holder(spec) != ""
 
 
-async def test_of_two_busy_writers_only_the_holder_of_the_lease_writes(
+async def test_only_the_holder_of_the_lease_writes(
     cluster: ClusterAccess, namespace: str, proxy: Proxy, tmp_path: Path
 ) -> None:
     cluster.kubectl("create", "serviceaccount", "writer", "-n", namespace)

@@ -1,4 +1,4 @@
-"""Secrets that have nothing to do with Coder cost the operator next to nothing."""
+"""Unrelated Secrets take little memory in the operator."""
 
 import asyncio
 import base64
@@ -34,7 +34,7 @@ async def admin(fresh_cluster: Cluster) -> AsyncIterator[Client]:
 
 
 async def make_secrets(client: Client, number: int) -> None:
-    """Unrelated Secrets, as fast as the API server takes them."""
+    """Create unrelated Secrets concurrently."""
     data = {"blob": base64.b64encode(os.urandom(SIZE * 3 // 4)).decode()}
     names = iter(range(number))
 
@@ -79,12 +79,12 @@ async def test_unrelated_secrets_take_little_memory(fresh_cluster: Cluster, admi
         before = megabytes(operator)
         await make_secrets(admin, SECRETS)
         await admin.create(SECRET, {"metadata": {"namespace": "default", "name": "last"}})
-        await eventually(has_seen_secret, timeout=30)  # and so every one before it
+        await eventually(has_seen_secret, timeout=30)  # and therefore all earlier ones
         watched = megabytes(operator)
     with running("second", tmp_path, kubeconfig) as operator:
         await eventually(operator.is_ready, timeout=30)
         listed = megabytes(operator)
-    print(  # noqa: T201 - the figure is worth knowing
+    print(  # noqa: T201 - reports the measurement
         f"RSS {before:.1f} MB, {watched:.1f} MB with {SECRETS} Secrets, {listed:.1f} MB after a restart"
     )
     assert watched - before < LIMIT

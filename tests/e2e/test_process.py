@@ -1,4 +1,4 @@
-"""The operator process from outside: probes, metrics, what it says, what it costs."""
+"""Probes, metrics, log and resource usage of the operator process."""
 
 import asyncio
 import itertools
@@ -41,56 +41,58 @@ async def objects(admin: Client, namespace: str) -> None:
 
 
 async def checks(operator: OperatorProcess, path: str) -> tuple[int, dict[str, str]]:
-    """The status of a probe, and what each check says."""
+    """The status of a probe, and the result of each check."""
     status, text = await operator.get("health", f"{path}?verbose")
     return status, dict(re.findall(r"^\[[+-]\] ([^:]+): (.*)$", text, re.MULTILINE))
 
 
-async def test_it_is_ready_when_the_last_cache_is_complete(
+async def test_the_operator_is_ready_when_all_caches_are_synced(
     start: Start, namespace: str, proxy: Proxy, proxied_kubeconfig: Path
 ) -> None:
     proxy.hold = lambda request: f"/{namespace}/coderprovisioners?limit" in request
     operator = start(kubeconfig=proxied_kubeconfig)
 
     async def all_but_one() -> bool:
-        status, said = await checks(operator, "/readyz")
+        status, results = await checks(operator, "/readyz")
         assert status == 503
-        return [name for name, words in said.items() if words != "ok"] == ["cache coderprovisioners.coder.com"]
+        return [name for name, text in results.items() if text != "ok"] == ["cache coderprovisioners.coder.com"]
 
     await eventually(all_but_one)
     assert (await operator.get("health", "/healthz"))[0] == 200
-    assert not proxy.writes, "who is not ready does not compete for the Lease"
+    assert not proxy.writes, "an operator that is not ready does not compete for the Lease"
     proxy.release()
     await eventually(operator.is_ready)
     await eventually(operator.leads)
-    assert not [watch for watch in proxy.watches if "/leases" in watch], "a Lease that is free is just taken"
-    _, said = await checks(operator, "/readyz")
-    caches = {name.removeprefix("cache ") for name in said if name.startswith("cache ")}
-    assert caches == {name.removeprefix("watch ") for name in said if name.startswith("watch ")}
+    assert not [watch for watch in proxy.watches if "/leases" in watch], "a free Lease is acquired without a watch"
+    _, results = await checks(operator, "/readyz")
+    caches = {name.removeprefix("cache ") for name in results if name.startswith("cache ")}
+    assert caches == {name.removeprefix("watch ") for name in results if name.startswith("watch ")}
     assert {str(kind) for kind in OBJECTS} < caches
     assert {"deployments.apps", "secrets", "secrets (metadata)"} < caches
 
 
-async def test_sigterm_ends_it_before_it_is_ready(
+async def test_sigterm_stops_it_before_it_is_ready(
     start: Start, namespace: str, proxy: Proxy, proxied_kubeconfig: Path
 ) -> None:
     proxy.hold = lambda request: f"/{namespace}/coderprovisioners?limit" in request
     operator = start(kubeconfig=proxied_kubeconfig)
     await eventually(lambda: any(map(proxy.hold, proxy.requests)))
     os.kill(operator.pid, signal.SIGTERM)
-    assert await operator.ended(within=3) == 0
+    assert await operator.exit_code(within=3) == 0
     assert not proxy.writes
 
 
-async def test_sigterm_ends_it_while_the_api_server_hangs(start: Start, proxy: Proxy, proxied_kubeconfig: Path) -> None:
+async def test_sigterm_stops_it_while_the_api_server_hangs(
+    start: Start, proxy: Proxy, proxied_kubeconfig: Path
+) -> None:
     proxy.stop()
     operator = start(kubeconfig=proxied_kubeconfig)
     await eventually(lambda: proxy.requests)
     os.kill(operator.pid, signal.SIGTERM)
-    assert await operator.ended(within=3) == 0
+    assert await operator.exit_code(within=3) == 0
 
 
-async def test_a_watch_that_went_dead_fails_liveness(
+async def test_a_stalled_watch_fails_liveness(
     start: Start, admin: Client, namespace: str, objects: None, proxy: Proxy, proxied_kubeconfig: Path
 ) -> None:
     operator = start("--no-leader-elect", "--watch-silence-limit=3s", kubeconfig=proxied_kubeconfig)
@@ -98,9 +100,9 @@ async def test_a_watch_that_went_dead_fails_liveness(
     touched = {f"watch {kind}" for kind in OBJECTS}
 
     async def silent() -> set[str]:
-        """The limit is shorter than the API server's own signs of life: only where something happens is life."""
-        status, said = await checks(operator, "/healthz")
-        found = {name for name, words in said.items() if re.match(r"idle for \d+ s", words)}
+        """The limit is shorter than the interval of bookmarks: only watches with events are alive."""
+        status, results = await checks(operator, "/healthz")
+        found = {name for name, text in results.items() if re.match(r"idle for \d+ s", text)}
         assert status == (500 if found else 200)
         return found
 
@@ -113,19 +115,19 @@ async def test_a_watch_that_went_dead_fails_liveness(
 
         assert await eventually(some)
         proxy.stop()
-        _, said = await checks(operator, "/healthz")
+        _, results = await checks(operator, "/healthz")
 
         async def all_are_named() -> bool:
-            return await silent() == set(said)
+            return await silent() == set(results)
 
         await eventually(all_are_named)
-    assert touched < set(said)
+    assert touched < set(results)
     assert not await operator.is_ready()
 
 
 @asynccontextmanager
 async def touching(admin: Client, namespace: str) -> AsyncIterator[None]:
-    """Watches of our own kinds have something to say all the time."""
+    """Keep events flowing on the watches of the custom resources."""
 
     async def keep_touching() -> None:
         for number in itertools.count():
@@ -142,7 +144,7 @@ async def touching(admin: Client, namespace: str) -> AsyncIterator[None]:
         toucher.cancel()
 
 
-async def test_metrics_tell_what_goes_on(start: Start, objects: None) -> None:
+async def test_metrics_of_a_running_operator(start: Start, objects: None) -> None:
     operator = start("--log-level=debug")
     await eventually(operator.leads)
 
@@ -164,7 +166,7 @@ async def test_metrics_tell_what_goes_on(start: Start, objects: None) -> None:
     assert await operator.metric("process_resident_memory_bytes") > 0
 
 
-async def test_roles_in_the_watched_namespaces_suffice(
+async def test_roles_in_the_watched_namespaces_are_sufficient(
     launch: Start, cluster: ClusterAccess, admin: Client, objects: None, namespace: str, tmp_path: Path
 ) -> None:
     kubeconfig = confined_kubeconfig(cluster, namespace, tmp_path / "kubeconfig")
@@ -177,29 +179,29 @@ async def test_roles_in_the_watched_namespaces_suffice(
     await planes.serve(admin, plane)
     await planes.condition(admin, plane, "Ready", "AllReady")
     ready = partial(operator.count, "coder_k8s_object_ready", name="one", reason="AllReady")
-    assert await eventually(ready) == 1  # the operator learns of its own write after others may have seen it
-    assert not operator.heard("forbidden")
+    assert await eventually(ready) == 1  # others may see a write before the operator receives its response
+    assert not operator.log_entry("forbidden")
 
 
-async def test_it_waits_for_kinds_that_are_not_installed(launch: Start, fresh_cluster: Cluster, tmp_path: Path) -> None:
+async def test_the_operator_waits_for_missing_crds(launch: Start, fresh_cluster: Cluster, tmp_path: Path) -> None:
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
     operator = launch(kubeconfig, "--leader-election-namespace=coder-system")
-    line = await eventually(lambda: operator.heard("not installed"))
+    line = await eventually(lambda: operator.log_entry("not installed"))
     assert line["level"] == "error"
     assert "CoderControlPlane, CoderProvisioner, CoderWorkspaceProxy" in line["msg"]
     assert "kubectl apply -k config/crd" in line["msg"]
     assert (await operator.get("health", "/healthz"))[0] == 200
-    status, said = await checks(operator, "/readyz")
+    status, results = await checks(operator, "/readyz")
     assert status == 503
-    assert "the API server does not serve codercontrolplanes.coder.com" in said["cache codercontrolplanes.coder.com"]
+    assert "the API server does not serve codercontrolplanes.coder.com" in results["cache codercontrolplanes.coder.com"]
     install_crds(fresh_cluster)
     await eventually(operator.leads, timeout=20)
     assert await operator.is_ready()
     os.kill(operator.pid, signal.SIGTERM)
-    assert await operator.ended(within=5) == 0
+    assert await operator.exit_code(within=5) == 0
 
 
-async def test_it_rides_out_an_api_server_that_restarts(launch: Start, fresh_cluster: Cluster, tmp_path: Path) -> None:
+async def test_it_survives_a_restart_of_the_api_server(launch: Start, fresh_cluster: Cluster, tmp_path: Path) -> None:
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
     install_crds(fresh_cluster)
     fresh_cluster.kill_apiserver()

@@ -109,7 +109,7 @@ async def test_no_file_descriptor_is_left_for_a_while(
         resource.prlimit(operator.pid, resource.RLIMIT_NOFILE, (3, before[1]))
         proxy.reset()  # whoever lost its connections needs new ones
         await make(admin, Key(namespace, "meanwhile"), **ALONE)
-        await eventually(lambda: operator.heard("Too many open files"), TIMEOUT)
+        await eventually(lambda: operator.log_entry("Too many open files"), TIMEOUT)
         assert operator.running
         assert await ask(kept) == WELL, "its watches are not silent for too long yet"
         with pytest.raises(TimeoutError):

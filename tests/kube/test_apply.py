@@ -151,13 +151,13 @@ async def test_fields_of_other_managers_are_kept(scope: ApplierFixture) -> None:
 
 @pytest.mark.parametrize("known", [True, False], ids=["in the cache", "not yet in the cache"])
 async def test_an_object_of_another_owner_is_rejected(scope: ApplierFixture, known: bool) -> None:
-    theirs = await scope.other.create(CONFIG_MAP, scope.named("child") | {"data": {"a": "theirs"}})
+    other = await scope.other.create(CONFIG_MAP, scope.named("child") | {"data": {"a": "other"}})
     if known:
         await scope.update_cache(CONFIG_MAP)
     with pytest.raises(OwnedByOther, match=f"ConfigMap {scope.namespace}/child exists and has no owner"):
-        await scope.apply(CONFIG_MAP, scope.owned(data={"a": "ours"}))
-    live = await scope.client.get(CONFIG_MAP, theirs.key)
-    assert live.metadata.resource_version == theirs.metadata.resource_version
+        await scope.apply(CONFIG_MAP, scope.owned(data={"a": "own"}))
+    live = await scope.client.get(CONFIG_MAP, other.key)
+    assert live.metadata.resource_version == other.metadata.resource_version
 
 
 async def test_an_owned_object_that_is_not_cached_is_applied(scope: ApplierFixture) -> None:
@@ -172,11 +172,11 @@ async def test_a_replaced_object_is_not_changed(scope: ApplierFixture, changes: 
     for change in range(changes):
         made = await scope.apply(CONFIG_MAP, scope.owned(data={"a": f"changed {change}"}))
     await scope.other.delete(CONFIG_MAP, made)
-    theirs = await scope.other.create(CONFIG_MAP, scope.named("child") | {"data": {"a": "theirs"}})
+    other = await scope.other.create(CONFIG_MAP, scope.named("child") | {"data": {"a": "other"}})
     with pytest.raises(errors.Conflict):
         await scope.apply(CONFIG_MAP, scope.owned(data={"a": "2"}))
-    live = await scope.client.get(CONFIG_MAP, theirs.key)
-    assert live.metadata.resource_version == theirs.metadata.resource_version
+    live = await scope.client.get(CONFIG_MAP, other.key)
+    assert live.metadata.resource_version == other.metadata.resource_version
 
 
 async def test_upgrades_fields_that_were_written_by_update(scope: ApplierFixture) -> None:
@@ -209,10 +209,10 @@ async def test_the_upgrade_needs_one_request_once(scope: ApplierFixture) -> None
 async def test_upgrades_an_object_that_has_changed(scope: ApplierFixture) -> None:
     """The entry of the manager has another index, or there is another one."""
     made = await scope.apply(CONFIG_MAP, scope.owned(data={"a": "1", "b": "1"}))
-    await scope.other.merge(CONFIG_MAP, made.key, {"data": {"c": "theirs"}})
-    await scope.client.apply(CONFIG_MAP, scope.owned(data={"d": "ours"}))
+    await scope.other.merge(CONFIG_MAP, made.key, {"data": {"c": "other"}})
+    await scope.client.apply(CONFIG_MAP, scope.owned(data={"d": "own"}))
     live = await scope.apply(CONFIG_MAP, scope.owned(data={"a": "2"}))
-    assert live.manifest["data"] == {"a": "2", "c": "theirs"}
+    assert live.manifest["data"] == {"a": "2", "c": "other"}
     assert {(entry.manager, entry.operation) for entry in live.metadata.managed_fields} == {
         ("coder-k8s", "Apply"),
         ("kubectl", "Update"),

@@ -75,17 +75,17 @@ async def test_replace_of_a_changed_object_is_a_conflict(client: Client, namespa
 
 
 async def test_apply_takes_over_its_fields_and_keeps_others(client: Client, namespace: str) -> None:
-    created = await client.create(CONFIG_MAP, config_map(namespace, mine="red", theirs="red"))
-    ours = Client(client._http, "another")
-    applied = await ours.apply(CONFIG_MAP, config_map(namespace, mine="blue"))
+    created = await client.create(CONFIG_MAP, config_map(namespace, a="red", b="red"))
+    applier = Client(client._http, "another")
+    applied = await applier.apply(CONFIG_MAP, config_map(namespace, a="blue"))
     assert applied.metadata.uid == created.metadata.uid
-    assert applied.manifest["data"] == {"mine": "blue", "theirs": "red"}
+    assert applied.manifest["data"] == {"a": "blue", "b": "red"}
     assert await managers(client, namespace) == {("tester", "Update"), ("another", "Apply")}
 
-    other = config_map(namespace, mine="green")
+    other = config_map(namespace, a="green")
     other["metadata"]["uid"] = str(uuid.uuid4())
     with pytest.raises(errors.Conflict):
-        await ours.apply(CONFIG_MAP, other)
+        await applier.apply(CONFIG_MAP, other)
 
 
 async def test_preconditions_of_a_merge_patch(client: Client, namespace: str) -> None:
@@ -171,11 +171,11 @@ async def test_a_token_without_permissions_is_forbidden(cluster: ClusterAccess, 
 
 
 async def test_metadata_requests_transfer_no_secret_data(cluster: ClusterAccess, namespace: str) -> None:
-    manifest = {"metadata": {"name": "one", "namespace": namespace}, "stringData": {"password": "tell-nobody"}}
+    manifest = {"metadata": {"name": "one", "namespace": namespace}, "stringData": {"password": "never-shown"}}
     async with Proxy(load(cluster.kubeconfig)) as proxy, Http(proxy.config, "test", Metrics()) as http:
         client = Client(http, "tester")
         created = await client.create(SECRET, manifest)
-        assert b"dGVsbC1ub2JvZHk=" in proxy.answers
+        assert b"bmV2ZXItc2hvd24=" in proxy.answers
         proxy.answers.clear()
 
         seen = await client.get(SECRET_METADATA, created.key)
@@ -187,7 +187,7 @@ async def test_metadata_requests_transfer_no_secret_data(cluster: ClusterAccess,
         assert [(event.type, SECRET_METADATA.type.decode(event.object)) for event in events] == [("ADDED", seen)]
         assert await client.merge(SECRET_METADATA, created.key, {"metadata": {"labels": {"a": "b"}}})
         assert b"PartialObjectMetadata" in proxy.answers
-        assert b"dGVsbC1ub2JvZHk=" not in proxy.answers
+        assert b"bmV2ZXItc2hvd24=" not in proxy.answers
 
 
 async def test_list_with_selectors(client: Client, namespace: str) -> None:

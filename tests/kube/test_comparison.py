@@ -26,8 +26,8 @@ NOT_WRITTEN = {"schedulingGates", "values", "evictionResponders", "bindMountOpti
 @pytest.mark.parametrize(
     ("desired", "live"),
     [
-        pytest.param({"a": 1}, {"a": 1, "b": 2}, id="a default beside ours"),
-        pytest.param({"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}, id="a default inside ours"),
+        pytest.param({"a": 1}, {"a": 1, "b": 2}, id="a default next to a desired field"),
+        pytest.param({"a": {"b": 1}}, {"a": {"b": 1, "c": 2}}, id="a default inside a desired field"),
         pytest.param({"value": ""}, {}, id="the server omits an empty string"),
         pytest.param({"tolerations": []}, {}, id="an empty list"),
         pytest.param({"securityContext": {"a": None}}, {}, id="a null"),
@@ -45,17 +45,19 @@ NOT_WRITTEN = {"schedulingGates", "values", "evictionResponders", "bindMountOpti
         pytest.param(
             {"spec": {"containers": [{"name": "coder", "env": [{"name": "A"}]}]}},
             {"spec": {"containers": [{"name": "istio"}, {"name": "coder", "env": [{"name": "B"}, {"name": "A"}]}]}},
-            id="a sidecar and a variable further down",
+            id="an additional sidecar and variable",
         ),
-        pytest.param({"finalizers": ["a"]}, {"finalizers": ["a"]}, id="our finalizer alone"),
-        pytest.param({"finalizers": ["a"]}, {"finalizers": ["b", "a"]}, id="another's finalizer"),
+        pytest.param({"finalizers": ["a"]}, {"finalizers": ["a"]}, id="only the desired finalizer"),
+        pytest.param({"finalizers": ["a"]}, {"finalizers": ["b", "a"]}, id="an additional finalizer"),
         pytest.param(
-            {"rules": [{"verbs": ["get"]}]}, {"rules": [{"verbs": ["get"], "apiGroups": [""]}]}, id="a filled-in item"
+            {"rules": [{"verbs": ["get"]}]},
+            {"rules": [{"verbs": ["get"], "apiGroups": [""]}]},
+            id="item with defaults",
         ),
         pytest.param({"limits": {"cpu": "1000m"}}, {"limits": {"cpu": "1"}}, id="normal form of a quantity"),
         pytest.param({"requests": {"memory": "1024Mi"}}, {"requests": {"memory": "1Gi"}}, id="in binary"),
         pytest.param({"limits": {"cpu": 2}}, {"limits": {"cpu": "2"}}, id="as a number"),
-        pytest.param({"sizeLimit": "1e3k"}, {"sizeLimit": "1e3k"}, id="an odd one is compared as it is"),
+        pytest.param({"sizeLimit": "1e3k"}, {"sizeLimit": "1e3k"}, id="an invalid quantity is compared as a string"),
         pytest.param({"divisor": "1e3"}, {"divisor": "1k"}, id="with an exponent"),
     ],
 )
@@ -67,14 +69,14 @@ def test_contains(desired: Any, live: Any) -> None:
     ("desired", "live"),
     [
         pytest.param({"a": 1}, {"a": 2}, id="changed"),
-        pytest.param({"a": 1}, {}, id="taken away"),
-        pytest.param({"replicas": 0}, {"replicas": 1}, id="none wanted, one there"),
-        pytest.param({"a": False}, {"a": True}, id="switched on"),
+        pytest.param({"a": 1}, {}, id="removed"),
+        pytest.param({"replicas": 0}, {"replicas": 1}, id="desired empty, live not"),
+        pytest.param({"a": False}, {"a": True}, id="another boolean"),
         pytest.param({"a": {"b": 1}}, {"a": "b"}, id="another type"),
-        pytest.param({"args": ["x"]}, {"args": ["x", "y"]}, id="a word more in a plain list"),
-        pytest.param({"args": ["x", "y"]}, {"args": ["y", "x"]}, id="another order in a plain list"),
+        pytest.param({"args": ["x"]}, {"args": ["x", "y"]}, id="an additional item in an atomic list"),
+        pytest.param({"args": ["x", "y"]}, {"args": ["y", "x"]}, id="another order in an atomic list"),
         pytest.param(
-            {"rules": [{"verbs": ["get"]}]}, {"rules": [{"verbs": ["get"]}, {"verbs": ["*"]}]}, id="a rule more"
+            {"rules": [{"verbs": ["get"]}]}, {"rules": [{"verbs": ["get"]}, {"verbs": ["*"]}]}, id="an additional rule"
         ),
         pytest.param({"containers": [{"name": "coder"}]}, {"containers": [{"name": "other"}]}, id="another container"),
         pytest.param(
@@ -82,8 +84,8 @@ def test_contains(desired: Any, live: Any) -> None:
         ),
         pytest.param({"finalizers": ["a"]}, {"finalizers": ["b"]}, id="another finalizer only"),
         pytest.param({"limits": {"cpu": "1"}}, {"limits": {"cpu": "2"}}, id="another quantity"),
-        pytest.param({"value": "1000m"}, {"value": "1"}, id="what looks like a quantity and is a word"),
-        pytest.param({"limits": {"cpu": "1..2"}}, {"limits": {"cpu": "1"}}, id="not a quantity at all"),
+        pytest.param({"value": "1000m"}, {"value": "1"}, id="a string that looks like a quantity"),
+        pytest.param({"limits": {"cpu": "1..2"}}, {"limits": {"cpu": "1"}}, id="not a quantity"),
     ],
 )
 def test_does_not_contain(desired: Any, live: Any) -> None:

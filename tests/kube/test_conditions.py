@@ -18,16 +18,16 @@ def condition(name: str = "Ready", status: str = "True", **changes: object) -> C
     return msgspec.convert({**known, "type": name, "status": status, **changes}, Condition)
 
 
-FINE = Finding("Ready", True, "Fine", "all pods are ready")
+READY = Finding("Ready", True, "Fine", "all pods are ready")
 
 
 @pytest.mark.parametrize(
     ("finding", "generation", "expected"),
     [
-        pytest.param(FINE, 1, condition(), id="no change"),
-        pytest.param(FINE, 2, condition(observedGeneration=2), id="another generation"),
-        pytest.param(FINE._replace(reason="Better"), 1, condition(reason="Better"), id="another reason"),
-        pytest.param(FINE._replace(message="even so"), 1, condition(message="even so"), id="another message"),
+        pytest.param(READY, 1, condition(), id="no change"),
+        pytest.param(READY, 2, condition(observedGeneration=2), id="another generation"),
+        pytest.param(READY._replace(reason="Better"), 1, condition(reason="Better"), id="another reason"),
+        pytest.param(READY._replace(message="even so"), 1, condition(message="even so"), id="another message"),
         pytest.param(
             Finding("Ready", False, "Broken", "no"),
             1,
@@ -48,7 +48,7 @@ def test_transition_time_changes_only_with_the_status(finding: Finding, generati
 
 def test_other_conditions_stay_and_new_ones_are_appended() -> None:
     existing = [condition("Theirs"), condition("Ready"), condition("AlsoTheirs")]
-    findings = [Finding("Stalled", False, "No"), FINE, Finding("Reconciling", True, "Yes")]
+    findings = [Finding("Stalled", False, "No"), READY, Finding("Reconciling", True, "Yes")]
     merged = merge(existing, findings, 1, NOW)
     assert merged[:3] == existing
     assert [new.type for new in merged[3:]] == ["Stalled", "Reconciling"]
@@ -56,7 +56,7 @@ def test_other_conditions_stay_and_new_ones_are_appended() -> None:
 
 def test_drop() -> None:
     existing = [condition("Exposed"), condition("Ready")]
-    assert merge(existing, [FINE], 1, NOW, drop={"Exposed", "Absent"}) == [condition("Ready")]
+    assert merge(existing, [READY], 1, NOW, drop={"Exposed", "Absent"}) == [condition("Ready")]
 
 
 @pytest.fixture(params=["UTC", "Asia/Tokyo"])

@@ -164,15 +164,15 @@ async def test_a_change_of_owner_reconciles_both_owners() -> None:
 
 async def test_a_write_reconciles_in_other_controllers_only() -> None:
     cache = Cache[Object]()
-    ours, theirs = ScriptedReconcile(), ScriptedReconcile()
-    demo, other = controller(ours), Controller("other", theirs, metrics=Metrics(), workers=1)
+    own, others = ScriptedReconcile(), ScriptedReconcile()
+    demo, other = controller(own), Controller("other", others, metrics=Metrics(), workers=1)
     demo.watch(cache)
     other.watch(cache)
     async with running(demo), running(other):
         cache.record_write(obj("a", 1), "demo")
-        assert await theirs.next() == A
+        assert await others.next() == A
         cache.update("", obj("b", 2))
-        assert await ours.next() == B
+        assert await own.next() == B
 
 
 async def test_priority_of_changes() -> None:

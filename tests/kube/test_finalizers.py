@@ -10,8 +10,8 @@ from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Unstructured
 
-OURS = "coder.com/ours"
-THEIRS = "example.com/theirs"
+OWN = "coder.com/own"
+OTHER = "example.com/other"
 
 
 @pytest.fixture
@@ -36,51 +36,51 @@ def requests(metrics: Metrics) -> float:
 
 
 async def test_add_and_remove_keep_other_finalizers(client: Client, seen: Unstructured) -> None:
-    theirs = await finalizers.add(client, CONFIG_MAP, seen, THEIRS)
-    both = await finalizers.add(client, CONFIG_MAP, theirs, OURS)
-    assert both.metadata.finalizers == [THEIRS, OURS]
+    first = await finalizers.add(client, CONFIG_MAP, seen, OTHER)
+    both = await finalizers.add(client, CONFIG_MAP, first, OWN)
+    assert both.metadata.finalizers == [OTHER, OWN]
     assert both.metadata.resource_version != seen.metadata.resource_version
 
-    removed = await finalizers.remove(client, CONFIG_MAP, both, OURS)
+    removed = await finalizers.remove(client, CONFIG_MAP, both, OWN)
     assert removed is not None
-    assert removed.metadata.finalizers == [THEIRS]
-    assert (await client.get(CONFIG_MAP, seen.key)).metadata.finalizers == [THEIRS]
+    assert removed.metadata.finalizers == [OTHER]
+    assert (await client.get(CONFIG_MAP, seen.key)).metadata.finalizers == [OTHER]
 
 
 async def test_no_request_without_a_change(client: Client, seen: Unstructured, metrics: Metrics) -> None:
-    added = await finalizers.add(client, CONFIG_MAP, seen, OURS)
+    added = await finalizers.add(client, CONFIG_MAP, seen, OWN)
     before = requests(metrics)
-    assert await finalizers.add(client, CONFIG_MAP, added, OURS) is added
-    assert await finalizers.remove(client, CONFIG_MAP, seen, OURS) is seen
+    assert await finalizers.add(client, CONFIG_MAP, added, OWN) is added
+    assert await finalizers.remove(client, CONFIG_MAP, seen, OWN) is seen
     assert requests(metrics) == before
 
 
 async def test_a_concurrent_change_is_a_conflict(client: Client, seen: Unstructured) -> None:
-    await finalizers.add(client, CONFIG_MAP, seen, THEIRS)
+    await finalizers.add(client, CONFIG_MAP, seen, OTHER)
     with pytest.raises(errors.Conflict):
-        await finalizers.add(client, CONFIG_MAP, seen, OURS)
+        await finalizers.add(client, CONFIG_MAP, seen, OWN)
 
     fresh = await client.get(CONFIG_MAP, seen.key)
-    added = await finalizers.add(client, CONFIG_MAP, fresh, OURS)
+    added = await finalizers.add(client, CONFIG_MAP, fresh, OWN)
     await client.merge(CONFIG_MAP, seen.key, {"data": {"changed": "by another"}})
     with pytest.raises(errors.Conflict):
-        await finalizers.remove(client, CONFIG_MAP, added, OURS)
-    assert (await client.get(CONFIG_MAP, seen.key)).metadata.finalizers == [THEIRS, OURS]
+        await finalizers.remove(client, CONFIG_MAP, added, OWN)
+    assert (await client.get(CONFIG_MAP, seen.key)).metadata.finalizers == [OTHER, OWN]
 
 
 async def test_removing_the_last_finalizer_deletes_the_object(client: Client, seen: Unstructured) -> None:
-    added = await finalizers.add(client, CONFIG_MAP, seen, OURS)
+    added = await finalizers.add(client, CONFIG_MAP, seen, OWN)
     await client.delete(CONFIG_MAP, added)
     deleting = await client.get(CONFIG_MAP, seen.key)
     assert deleting.deleting
 
-    await finalizers.remove(client, CONFIG_MAP, deleting, OURS)
+    await finalizers.remove(client, CONFIG_MAP, deleting, OWN)
     with pytest.raises(errors.NotFound):
         await client.get(CONFIG_MAP, seen.key)
-    assert await finalizers.remove(client, CONFIG_MAP, deleting, OURS) is None
+    assert await finalizers.remove(client, CONFIG_MAP, deleting, OWN) is None
 
 
 async def test_adding_to_a_deleted_object_fails(client: Client, seen: Unstructured) -> None:
     await client.delete(CONFIG_MAP, seen)
     with pytest.raises(errors.NotFound):
-        await finalizers.add(client, CONFIG_MAP, seen, OURS)
+        await finalizers.add(client, CONFIG_MAP, seen, OWN)

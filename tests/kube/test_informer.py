@@ -80,13 +80,13 @@ async def test_a_write_is_notified_once_with_its_writer(
     async with synced(informer):
         proxy.blocked = True
         proxy.reset()  # so that the watch event arrives after the response
-        ours = await client.create(CONFIG_MAP, config_map(namespace, "ours"))
-        informer.record_write(ours, "planes")
-        assert informer.get(ours.key) == ours
+        own = await client.create(CONFIG_MAP, config_map(namespace, "own"))
+        informer.record_write(own, "planes")
+        assert informer.get(own.key) == own
         proxy.blocked = False
-        theirs = await client.create(CONFIG_MAP, config_map(namespace, "theirs"))
-        await eventually(lambda: informer.get(theirs.key))
-    assert changes == [Change(ours.key, None, ours, "planes"), Change(theirs.key, None, theirs)]
+        other = await client.create(CONFIG_MAP, config_map(namespace, "other"))
+        await eventually(lambda: informer.get(other.key))
+    assert changes == [Change(own.key, None, own, "planes"), Change(other.key, None, other)]
 
 
 async def test_a_bookmark_updates_the_last_sync_version(

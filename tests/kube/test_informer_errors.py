@@ -48,7 +48,7 @@ BAD_ANSWERS: dict[str, Answer] = {
     "a sign-in page": reply(HTML),
     "a redirect": reply(b"", 302, {"Location": "/elsewhere"}),
     "no answer": cut(),
-    "half an answer": cut(b'{"metadata":{"resourceVersion":"5"},"items":['),
+    "half a response": cut(b'{"metadata":{"resourceVersion":"5"},"items":['),
     "401": refuse(401, "Unauthorized"),
     "403": refuse(403, "Forbidden"),
     "429": refuse(429, "TooManyRequests", after=0.01),
@@ -58,18 +58,18 @@ BAD_ANSWERS: dict[str, Answer] = {
 BAD_LISTS: dict[str, Answer] = {
     **BAD_ANSWERS,
     "410": refuse(410, "Expired"),
-    "an item of no object": listing(5, {"no": "metadata"}),
-    "an item of unreadable text": reply(b'{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"\xff"}}]}'),
+    "an item that is not an object": listing(5, {"no": "metadata"}),
+    "an item with invalid UTF-8": reply(b'{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"\xff"}}]}'),
 }
 BAD_WATCHES: dict[str, Answer] = {
     **BAD_ANSWERS,
     "an end": watch(ending="end"),
     "a cut": watch(ending="cut"),
-    "a cut in a line": watch(event("ADDED", config_map("b", 7))[:30], ending="cut"),
-    "an end in a line": watch(event("ADDED", config_map("b", 7))[:30], ending="end"),
+    "cut within a line": watch(event("ADDED", config_map("b", 7))[:30], ending="cut"),
+    "end within a line": watch(event("ADDED", config_map("b", 7))[:30], ending="end"),
     "garbage": watch(b"garbage\n"),
-    "an event of no object": watch(event("ADDED", {"no": "metadata"})),
-    "an event of unreadable text": watch(b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}\n'),
+    "an event without an object": watch(event("ADDED", {"no": "metadata"})),
+    "an event with invalid UTF-8": watch(b'{"type":"ADDED","object":{"metadata":{"name":"\xff"}}}\n'),
     "an error": watch(event("ERROR", status(500, "InternalError", "oh"))),
     "silence": watch(ending="hang"),
 }
@@ -127,11 +127,11 @@ async def test_a_list_that_is_older_than_a_write_does_not_undo_it(before: list[A
     api = Api(*before, late, watch())
     async with running_informer(api) as (informer, _):
         await eventually(lambda: len(api.requests) == len(before) + 1)
-        for manifest in config_map("a", 10), config_map("ours", 11):
+        for manifest in config_map("a", 10), config_map("b", 11):
             informer.record_write(Unstructured.decode(msgspec.json.encode(manifest)), "test")
         release.set()
         await eventually(lambda: informer.last_sync_version("default") == "9")
-        assert names(informer) == {"a": "10", "ours": "11"}
+        assert names(informer) == {"a": "10", "b": "11"}
 
 
 async def test_a_restored_backup_replaces_newer_objects() -> None:

@@ -70,5 +70,5 @@ def test_upgrade_entries() -> None:
 
 
 @pytest.mark.parametrize("entries", [{}, {"managedFields": []}, {"managedFields": [entry(OTHERS, "Update", {})]}])
-def test_upgrade_entries_without_our_manager(entries: Manifest) -> None:
+def test_upgrade_entries_without_the_manager(entries: Manifest) -> None:
     assert upgrade_entries({"metadata": {"resourceVersion": "7", **entries}}, OURS) == []

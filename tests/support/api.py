@@ -132,7 +132,7 @@ def watch(*lines: bytes, ending: Literal["end", "cut", "hang"] = "hang", after: 
     return answer
 
 
-def event(type: str, content: object) -> bytes:  # noqa: A002 - Kubernetes' own word
+def event(type: str, content: object) -> bytes:  # noqa: A002 - the name of the field in Kubernetes
     return msgspec.json.encode({"type": type, "object": content}) + b"\n"
 
 

@@ -20,7 +20,7 @@ UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
 
 
 class NotReachable(Exception):
-    """The API server is not usable; the message says what to check."""
+    """The API server is not usable; the message names what to check."""
 
 
 class _Resource(msgspec.Struct):

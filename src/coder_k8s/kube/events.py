@@ -152,7 +152,7 @@ class EventReason(str):
 
     type: Literal["Normal", "Warning"]
 
-    def __new__(cls, name: str, type: Literal["Normal", "Warning"]) -> Self:  # noqa: A002 - Kubernetes' own word
+    def __new__(cls, name: str, type: Literal["Normal", "Warning"]) -> Self:  # noqa: A002 - the name of the field in Kubernetes
         self = super().__new__(cls, name)
         self.type = type
         return self

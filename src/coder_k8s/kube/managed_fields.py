@@ -1,8 +1,8 @@
 """Upgrades `managedFields` from client-side writes to server-side apply.
 
 Server-side apply removes a field when its last manager stops applying it. An entry of operation `Update`, left by a
-create or update, keeps the field. So before the first apply to an object, the `Update` entries of our field manager
-become one `Apply` entry.
+create or update, keeps the field. So before the first apply to an object, the `Update` entries of the operator's field
+manager become one `Apply` entry.
 """
 
 from typing import Any
@@ -38,18 +38,18 @@ def upgrade_entries(manifest: Manifest, manager: str) -> list[Manifest]:
     object has changed.
     """
     entries = manifest["metadata"].get("managedFields", [])
-    ours = [entry for entry in entries if entry["manager"] == manager and not entry.get("subresource")]
-    if not ours:
+    own = [entry for entry in entries if entry["manager"] == manager and not entry.get("subresource")]
+    if not own:
         return []
     fields: Manifest = {}
-    for entry in ours:
+    for entry in own:
         fields = _union(fields, entry.get("fieldsV1", {}))
-    applied = {**ours[-1], "operation": "Apply", "fieldsV1": fields}
+    applied = {**own[-1], "operation": "Apply", "fieldsV1": fields}
     return [
         {
             "op": "replace",
             "path": "/metadata/managedFields",
-            "value": [*(entry for entry in entries if entry not in ours), applied],
+            "value": [*(entry for entry in entries if entry not in own), applied],
         },
         _unless_changed(manifest["metadata"]["resourceVersion"]),
     ]
