@@ -32,7 +32,7 @@ from tests.console.conftest import Console
 from tests.console.manifests import RUNNING, made, plane, pod, put
 from tests.console.test_operator import NOW, deployment, lease
 from tests.support import eventually
-from tests.support.api import Api, say
+from tests.support.api import Api, reply
 from tests.support.installation import restricted_kubeconfig
 
 LABEL = {"app.kubernetes.io/name": "coder-k8s"}
@@ -111,20 +111,20 @@ def test_a_summary() -> None:
 
 
 GATEWAY = plane("prod", spec={"expose": {"gateway": {"host": "coder.example", "parentRefs": [{"name": "public"}]}}})
-NOT_SERVED = say(b"404 page not found", 404)
-FORBIDDEN = say(
+NOT_SERVED = reply(b"404 page not found", 404)
+FORBIDDEN = reply(
     {"kind": "Status", "code": 403, "reason": "Forbidden", "message": "codercontrolplanes is forbidden"}, 403
 )
 
 
 def planes(*items: dict[str, Any]) -> Any:
-    return say({"metadata": {"resourceVersion": "1"}, "items": list(items)})
+    return reply({"metadata": {"resourceVersion": "1"}, "items": list(items)})
 
 
 @pytest.mark.parametrize(
     ("answers", "outcome", "message"),
     [
-        ([say({"resources": [{"name": "httproutes"}]})], "ok", "HTTPRoute gateway.networking.k8s.io/v1 is installed"),
+        ([reply({"resources": [{"name": "httproutes"}]})], "ok", "HTTPRoute gateway.networking.k8s.io/v1 is installed"),
         ([NOT_SERVED, planes(plane("prod"))], "ok", "Not installed, and no object requires it"),
         ([NOT_SERVED, planes(GATEWAY)], "failed", "required by spec.expose.gateway of coder/prod; install its CRDs"),
         ([NOT_SERVED, FORBIDDEN], "skipped", "Not installed; you do not have permission"),
@@ -138,9 +138,9 @@ async def test_the_gateway_api(answers: list[Any], outcome: str, message: str) -
     assert message in result.message
 
 
-PODS = say({"metadata": {"resourceVersion": "1"}, "items": [pod("a", {}, LABEL), pod("b", RUNNING, LABEL)]})
-NO_PODS = say({"metadata": {"resourceVersion": "1"}, "items": []})
-METRICS = say(b"controller_runtime_reconcile_total 1\n")
+PODS = reply({"metadata": {"resourceVersion": "1"}, "items": [pod("a", {}, LABEL), pod("b", RUNNING, LABEL)]})
+NO_PODS = reply({"metadata": {"resourceVersion": "1"}, "items": []})
+METRICS = reply(b"controller_runtime_reconcile_total 1\n")
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,14 @@ METRICS = say(b"controller_runtime_reconcile_total 1\n")
         (deployment(), [PODS, METRICS], "ok", "Pod coder/b serves them on port 8080"),
         (deployment(2, "i", "--metrics-bind-address=:9090"), [PODS, METRICS], "ok", "on port 9090"),
         (deployment(2, "i", "--metrics-bind-address=0"), [NOT_SERVED], "ok", "Disabled by --metrics-bind-address=0"),
-        (deployment(), [PODS, say(b"hello")], "failed", "Pod coder/b does not serve the metrics of the operator"),
+        (deployment(), [PODS, reply(b"hello")], "failed", "Pod coder/b does not serve the metrics of the operator"),
         (deployment(), [NO_PODS], "failed", "No pod of the operator is ready"),
-        (deployment(), [PODS, say(b"no route", 503)], "failed", "check the log of the operator and its NetworkPolicy"),
+        (
+            deployment(),
+            [PODS, reply(b"no route", 503)],
+            "failed",
+            "check the log of the operator and its NetworkPolicy",
+        ),
         (deployment(), [PODS, FORBIDDEN], "skipped", "forbidden"),
         (None, [NOT_SERVED], "skipped", "No Deployment of the operator is readable in namespace coder"),
     ],
