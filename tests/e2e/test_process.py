@@ -19,6 +19,7 @@ from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.objects import Key, Kind, Manifest
+from coder_k8s.settings import Settings
 from tests.e2e import planes
 from tests.e2e.operator_process import OperatorProcess, Start
 from tests.support import eventually
@@ -155,7 +156,8 @@ async def test_metrics_of_a_running_operator(start: Start, objects: None) -> Non
         await eventually(lambda controller=controller: reconciled(controller))  # type: ignore[misc]
         assert await operator.metric("controller_runtime_reconcile_errors_total", controller=controller) == 0
         assert await operator.metric("controller_runtime_reconcile_time_seconds_count", controller=controller) >= 1
-        assert await operator.metric("controller_runtime_max_concurrent_reconciles", controller=controller) == 8
+        workers = await operator.metric("controller_runtime_max_concurrent_reconciles", controller=controller)
+        assert workers == Settings.workers
         assert await operator.metric("workqueue_depth", name=controller) >= 0
         assert await operator.metric("workqueue_adds_total", name=controller) >= 1
     for kind in OBJECTS:
