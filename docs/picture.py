@@ -47,7 +47,7 @@ class Screen:
             if found["text"]:
                 self._put(found["text"])
             else:
-                self._obey(found["kind"], found["arguments"])
+                self._control(found["kind"], found["arguments"])
 
     def __str__(self) -> str:
         return "\n".join("".join(cell.text for cell in line).rstrip() for line in self.lines).strip("\n")
@@ -64,7 +64,7 @@ class Screen:
             line[self._column] = Cell(character, self._style)
             self._column += 1
 
-    def _obey(self, kind: str, arguments: str) -> None:
+    def _control(self, kind: str, arguments: str) -> None:
         if kind == "A":
             self._row = max(0, self._row - int(arguments or 1))
         elif kind in "KJ":
@@ -95,7 +95,7 @@ def run(command: list[str], until: str) -> Screen:
     if process.wait() != 0:
         sys.exit(f"{command[0]} ended with {process.returncode}:\n{screen}")
     if until not in str(screen):
-        sys.exit(f"{until!r} was never on the screen:\n{screen}")
+        sys.exit(f"{until!r} did not appear:\n{screen}")
     return screen
 
 
@@ -156,8 +156,9 @@ def main() -> None:
     parser.add_argument("--prompt", help="text after the prompt; defaults to the command")
     parser.add_argument("picture", type=Path)
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    given = parser.parse_args()
-    given.picture.write_text(draw(run(given.command, given.until), given.prompt or " ".join(given.command)))
+    arguments = parser.parse_args()
+    screen = run(arguments.command, arguments.until)
+    arguments.picture.write_text(draw(screen, arguments.prompt or " ".join(arguments.command)))
 
 
 if __name__ == "__main__":

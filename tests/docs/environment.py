@@ -1,7 +1,7 @@
-"""Where the commands of the documentation run: what a reader has at hand, and what a cluster at work would do.
+"""The environment in which the commands of the documentation run.
 
-The API server, the controllers of Kubernetes and PostgreSQL are real, and so is the operator, as a process under the
-ServiceAccount that the reader installs. kwok plays the pods. What the containers of Coder would do, a stand-in does.
+The API server, the controllers of Kubernetes, PostgreSQL and the operator are real. The operator is a process with the
+ServiceAccount that the pages install. kwok simulates the pods, and a simulator of coderd simulates their containers.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ from tests.support.databases import create_database
 from tests.support.gateways import accepting
 
 CHECKOUT = ("charts", "config", "examples", "install.yaml")
-ACCOUNT = "/api/v1/namespaces/coder-system/serviceaccounts/coder-k8s"
-OURS = "app.kubernetes.io/name=coder-k8s,app.kubernetes.io/instance=coder-k8s"
+SERVICE_ACCOUNT = "/api/v1/namespaces/coder-system/serviceaccounts/coder-k8s"
+SELECTOR = "app.kubernetes.io/name=coder-k8s,app.kubernetes.io/instance=coder-k8s"
 CLUSTER_SCOPED = (
     *("customresourcedefinitions", "clusterroles", "clusterrolebindings"),
     *("validatingadmissionpolicies", "validatingadmissionpolicybindings"),
@@ -47,19 +47,19 @@ TIMEOUT = 180.0
 
 
 class CommandFailed(AssertionError):
-    """A command of a page did not do what the page says."""
+    """A command of a page failed."""
 
 
 class DocsEnvironment:
-    """A reader with a checkout, a shell and the rights of an administrator."""
+    """A checkout, a shell, and administrator permissions in a cluster."""
 
     def __init__(self, cluster: FullCluster, folder: Path, coderd: CoderdServer, database_url: str) -> None:
-        self.took: list[tuple[float, str]] = []
+        self.durations: list[tuple[float, str]] = []
         self._cluster = cluster
         self._folder = folder
         self._coderd = coderd
         self._operator: Operator | None = None
-        self._account = ""
+        self._installed = ""
         self._env = os.environ | {
             "PATH": f"{folder / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "KUBECONFIG": str(cluster.kubeconfig),
@@ -67,10 +67,10 @@ class DocsEnvironment:
             "DATABASE_URL": database_url,
             "CODER_SESSION_TOKEN": coderd.state.token,
         }
-        self._furnish()
+        self._create_folders()
 
     async def run(self, block: Block) -> None:
-        """Run the commands of a block, as the reader would, beside the checkout and the files of the pages."""
+        """Run the commands of a block in a directory with the checkout and the files of the pages."""
         started = time.monotonic()
         shell = await asyncio.create_subprocess_exec(
             *("bash", "-euo", "pipefail", "-c", block.text),
@@ -86,59 +86,59 @@ class DocsEnvironment:
         except TimeoutError:
             shell.kill()
             raise CommandFailed(f"{block}: still running after {TIMEOUT:g} s\n{self.state()}") from None
-        said = output.decode(errors="replace")
-        if shell.returncode != 0 or "unknown field" in said:
-            raise CommandFailed(f"{block}: exit code {shell.returncode}\n{block.text}\n{said}\n{self.state()}")
-        self.took.append((time.monotonic() - started, str(block)))
-        await self._notice_installation()
+        text = output.decode(errors="replace")
+        if shell.returncode != 0 or "unknown field" in text:
+            raise CommandFailed(f"{block}: exit code {shell.returncode}\n{block.text}\n{text}\n{self.state()}")
+        self.durations.append((time.monotonic() - started, str(block)))
+        await self._run_installed_operator()
 
     def write(self, block: Block) -> None:
-        """Save a block with a title, as the reader would."""
+        """Save a block as a file with its title as name."""
         (self._folder / "work" / block.title).write_text(block.text)
 
     def state(self) -> str:
-        """What may explain that a command failed."""
-        look = "kubectl get coder --all-namespaces --output=wide; kubectl get pods --all-namespaces"
-        output = subprocess.run(["bash", "-c", look], env=self._env, capture_output=True, text=True, check=False)
+        """Return the objects, the pods and the end of the operator's log."""
+        script = "kubectl get coder --all-namespaces --output=wide; kubectl get pods --all-namespaces"
+        output = subprocess.run(["bash", "-c", script], env=self._env, capture_output=True, text=True, check=False)
         return (
             output.stdout + output.stderr + (tail(self._operator.log) if self._operator else "no operator is installed")
         )
 
     @property
     def defects(self) -> list[str]:
-        """What the operator said that no operator should ever have to say."""
-        said = self._operator.log.read_text().splitlines() if self._operator else []
-        return [line for line in said if "Traceback" in line]
+        """The lines with a traceback in the operator's log."""
+        lines = self._operator.log.read_text().splitlines() if self._operator else []
+        return [line for line in lines if "Traceback" in line]
 
     def stop(self) -> None:
         if self._operator is not None:
             self._operator.kill()
 
     def left(self) -> list[str]:
-        """The objects of an installation that still exist, and the keys and workspace proxies in Coder."""
+        """Return the objects of an installation, and the keys and workspace proxies in Coder, that still exist."""
         state = self._coderd.state
         credentials = [*(key.name for key in state.keys.values()), *(proxy.name for proxy in state.proxies.values())]
         kinds = ",".join((*CLUSTER_SCOPED, *NAMESPACED))
-        ours = (f"--selector={OURS}", "--all-namespaces", "--ignore-not-found", "--output=name")
+        selected = (f"--selector={SELECTOR}", "--all-namespaces", "--ignore-not-found", "--output=name")
         system = ("namespace", "coder-system", "--ignore-not-found", "--output=name")
-        found = (self._cluster.kubectl("get", kinds, *ours), self._cluster.kubectl("get", *system))
+        found = (self._cluster.kubectl("get", kinds, *selected), self._cluster.kubectl("get", *system))
         return [*credentials, *(name for text in found for name in text.split())]
 
-    async def _notice_installation(self) -> None:
-        """Run the operator as soon as its ServiceAccount is there, and again for a new one: kwok runs no container."""
-        status, body = self._cluster.request("GET", ACCOUNT)
-        account = json.loads(body)["metadata"]["uid"] if status == HTTPStatus.OK else ""
-        if account in ("", self._account):
+    async def _run_installed_operator(self) -> None:
+        """Run the operator when its ServiceAccount is created, because kwok runs no containers."""
+        status, body = self._cluster.request("GET", SERVICE_ACCOUNT)
+        uid = json.loads(body)["metadata"]["uid"] if status == HTTPStatus.OK else ""
+        if uid in ("", self._installed):
             return
         self.stop()
-        self._account = account
+        self._installed = uid
         account = ("coder-k8s", "--namespace=coder-system", "--duration=8h")
         token = self._cluster.kubectl("create", "token", *account).strip()
         kubeconfig = self._cluster.write_kubeconfig(self._folder / "operator", {"token": token}, "coder-system")
         self._operator = Operator(kubeconfig, self._coderd.port, self._folder / "operator.log")
         self._operator.start()
 
-    def _furnish(self) -> None:
+    def _create_folders(self) -> None:
         for name in ("bin", "home", "work"):
             (self._folder / name).mkdir()
         for name in ("kubectl", "helm"):
@@ -150,7 +150,7 @@ class DocsEnvironment:
 
 @asynccontextmanager
 async def docs_environment(cluster: FullCluster, postgres: Postgres, folder: Path) -> AsyncIterator[DocsEnvironment]:
-    """A cluster with the Gateway API and nothing of Coder, and a PostgreSQL with its tables."""
+    """Yield a cluster with the Gateway API and a database with Coder's tables, before anything is installed."""
     kinds = [each for each in gateway_api.manifests().split("\n---\n") if GATEWAY_KINDS.search(each)]
     cluster.kubectl("apply", "--server-side", "--filename=-", input="\n---\n".join(kinds))
     database = await create_database(postgres, "2.36.1")
@@ -161,6 +161,6 @@ async def docs_environment(cluster: FullCluster, postgres: Postgres, folder: Pat
         containers = Containers(client, coderd.state)
         await stack.enter_async_context(accepting(client))
         await stack.enter_async_context(Kubelet(client, [""], containers.start).run())
-        reader = DocsEnvironment(cluster, folder, coderd, database.url)
-        stack.callback(reader.stop)
-        yield reader
+        environment = DocsEnvironment(cluster, folder, coderd, database.url)
+        stack.callback(environment.stop)
+        yield environment

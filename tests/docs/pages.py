@@ -1,7 +1,7 @@
 """The pages of the documentation, and the blocks of code in them.
 
-A block of `sh` is a command that a test runs, unless the comment `<!-- not run here: KEY -->` stands before it;
-`EXCUSES` has what a key means. A block with a `title` is a file that the commands of the page use.
+A test runs the commands of a `sh` block, unless the comment `<!-- not run here: KEY -->` precedes it; `EXCUSES` has the
+keys. A block with a `title` is a file that the commands use.
 """
 
 import re
@@ -16,15 +16,15 @@ DOCS = ROOT / "docs"
 
 EXCUSES = {
     "registry": "needs a container engine and a registry",
-    "instead": "does in another way what a block that is run does; tests/install installs in every way",
-    "interactive": "does not end by itself",
+    "instead": "an alternative to a block that is run; tests/install tests all ways to install",
+    "interactive": "runs until it is interrupted",
     "dev": "is run by tests/dev",
-    "make": "is what runs these tests, or a part of it",
-    "coder": "needs a real Coder, or its command line",
+    "make": "runs these tests, or a part of them",
+    "coder": "needs a real Coder server, or its command line",
     "cloudnativepg": "needs CloudNativePG and nodes that run it",
-    "takeover": "needs an installation to take over; tests/install/test_takeover.py has one",
-    "kustomize": "uninstalls what kustomize installed; test_commands does both when all pages are read",
-    "metrics-server": "needs pods that use CPU, and a server that measures it",
+    "takeover": "needs an installation to adopt; tests/install/test_takeover.py has one",
+    "kustomize": "test_commands runs it separately, after all pages",
+    "metrics-server": "needs pods that use CPU, and metrics-server",
     "prometheus": "needs the Prometheus operator",
 }
 LANGUAGES = {"sh", "yaml", "text", "promql", ""}
@@ -50,19 +50,19 @@ class Block(NamedTuple):
 
     @property
     def documents(self) -> list[Any]:
-        """What a block of YAML says."""
+        """The documents of a YAML block."""
         return [document for document in yaml.safe_load_all(self.text) if document]
 
 
 def pages() -> list[Path]:
-    """Every page: the README, then those of the documentation in the order of its contents, then those not listed."""
+    """Return all pages: the README, the pages of the navigation in its order, then the other ones."""
     listed = [DOCS / name for name in _listed(navigation())]
     others = [path for path in sorted(DOCS.rglob("*.md")) if path not in listed]
     return [ROOT / "README.md", *listed, *others]
 
 
 def navigation() -> Any:
-    """The contents, as mkdocs has them."""
+    """Return the navigation of mkdocs."""
     return yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
 
 

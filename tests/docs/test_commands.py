@@ -1,4 +1,4 @@
-"""The commands of the documentation do what it says, one page after the other, as a reader would go through them."""
+"""Runs the commands of the documentation, in the order of its navigation."""
 
 import asyncio
 import re
@@ -14,13 +14,13 @@ from tests.docs.environment import DocsEnvironment, docs_environment
 from tests.docs.pages import DOCS, EXCUSES, ROOT, Block, blocks, pages
 from tests.security.audit import auditing
 
-BESIDE = (
+PARALLEL = (
     [DOCS / "how-to" / "provisioners.md", DOCS / "how-to" / "rotation.md"],
     [DOCS / "how-to" / "workspace-proxies.md"],
 )
-"""Pages that mostly wait for Coder to see something, beside which the pages after them are read."""
+"""Pages that mostly wait for Coder; they run at the same time as the pages after them."""
 LAST = DOCS / "how-to" / "uninstall.md"
-"""Takes away what all the others use."""
+"""Deletes what the other pages use."""
 CLUSTER = DOCS / "getting-started" / "cluster.md"
 WITHOUT_HELM = (
     (CLUSTER, "--kustomize ."),
@@ -29,7 +29,7 @@ WITHOUT_HELM = (
     (LAST, "kubectl get coder"),
     (LAST, "--kustomize ."),
 )
-"""Blocks that install and uninstall once more, each by a part of its text."""
+"""Blocks that install and uninstall again, each identified by a part of its text."""
 
 
 @pytest.mark.timeout(600)
@@ -38,37 +38,37 @@ async def test_commands(postgres: Postgres, audit: Path, tmp_path: Path) -> None
         tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder,
         FullCluster(Path(folder), auditing(audit)) as cluster,
     ):
-        async with docs_environment(cluster, postgres, tmp_path) as reader:
+        async with docs_environment(cluster, postgres, tmp_path) as environment:
             try:
-                await read(reader)
-                assert not reader.defects
+                await run_pages(environment)
+                assert not environment.defects
             finally:
-                for seconds, place in sorted(reader.took, reverse=True):
+                for seconds, place in sorted(environment.durations, reverse=True):
                     print(f"{seconds:6.1f} s  {place}")  # noqa: T201
 
 
-async def read(reader: DocsEnvironment) -> None:
-    apart = [LAST, *(page for chain in BESIDE for page in chain)]
+async def run_pages(environment: DocsEnvironment) -> None:
+    separate = [LAST, *(page for chain in PARALLEL for page in chain)]
     async with asyncio.TaskGroup() as group:
         for page in pages():
-            for chain in BESIDE:
+            for chain in PARALLEL:
                 if page == chain[0]:
-                    group.create_task(follow(reader, chain))
-            if page not in apart:
-                await follow(reader, [page])
-    await follow(reader, [LAST])
-    assert reader.left() == []
+                    group.create_task(run_chain(environment, chain))
+            if page not in separate:
+                await run_chain(environment, [page])
+    await run_chain(environment, [LAST])
+    assert environment.left() == []
     for page, text in WITHOUT_HELM:
-        await reader.run(next(block for block in blocks(page) if text in block.text and block.language == "sh"))
-    assert reader.left() == []
+        await environment.run(next(block for block in blocks(page) if text in block.text and block.language == "sh"))
+    assert environment.left() == []
 
 
-async def follow(reader: DocsEnvironment, chain: list[Path]) -> None:
+async def run_chain(environment: DocsEnvironment, chain: list[Path]) -> None:
     for block in (block for page in chain for block in blocks(page)):
         if block.title:
-            reader.write(block)
+            environment.write(block)
         if block.language == "sh" and not block.excuse:
-            await reader.run(block)
+            await environment.run(block)
 
 
 NOT_RUN = [block for page in pages() for block in blocks(page) if block.excuse]
@@ -78,7 +78,7 @@ FILES = re.compile(r"(?:--(?:filename|kustomize|patch-file)[ =]|helm (?:install|
 
 @pytest.mark.parametrize("block", NOT_RUN, ids=lambda block: f"{block} {block.excuse}")
 def test_commands_that_are_not_run(block: Block) -> None:
-    """They are commands of a shell at least, of programs that a reader has, on files that exist."""
+    """They have valid shell syntax, and use known programs and existing files."""
     assert EXCUSES[block.excuse]
     shell = subprocess.run(["bash", "-n"], input=block.text, capture_output=True, text=True, check=False)
     assert (shell.returncode, shell.stderr) == (0, "")

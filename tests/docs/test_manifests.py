@@ -1,4 +1,4 @@
-"""Manifests of the documentation and of examples/ are what the API server takes, to the last field."""
+"""The API server accepts the manifests of the documentation and of examples/ with strict validation."""
 
 import json
 from pathlib import Path
@@ -10,11 +10,11 @@ import yaml
 from coder_k8s.dev.cluster import ClusterAccess, KubectlFailed
 from tests.docs.pages import ROOT, blocks, pages
 
-FOREIGN = {
-    "Application": "of Argo CD",
-    "Cluster": "of CloudNativePG",
-    "Gateway": "of the Gateway API; test_commands applies it",
-    "Kustomization": "of Flux, or a file of kustomize",
+OTHER_KINDS = {
+    "Application": "Argo CD",
+    "Cluster": "CloudNativePG",
+    "Gateway": "Gateway API; test_commands applies it",
+    "Kustomization": "Flux, or a kustomize file",
 }
 """Kinds that the shared cluster does not serve."""
 GITOPS = {
@@ -24,12 +24,12 @@ GITOPS = {
 }
 REFERENCE = {"controlPlaneRef": {"name": "coder"}}
 BASES: dict[str, Any] = {"CoderControlPlane": {}, "CoderProvisioner": REFERENCE, "CoderWorkspaceProxy": REFERENCE}
-"""The least that a spec of each kind says."""
+"""A minimal spec of each kind."""
 
 
 def known(documents: list[Any]) -> list[Any]:
-    """The objects that the API server has a kind for."""
-    return [each for each in documents if each and "kind" in each and each["kind"] not in FOREIGN]
+    """Return the objects whose kind the API server has."""
+    return [each for each in documents if each and "kind" in each and each["kind"] not in OTHER_KINDS]
 
 
 EXAMPLES = [
@@ -38,7 +38,7 @@ EXAMPLES = [
 
 
 def apply(cluster: ClusterAccess, namespace: str, documents: list[Any], *flags: str) -> None:
-    """Apply objects with strict validation, to a namespace that exists."""
+    """Apply objects to a namespace with strict validation."""
     for each in documents:
         if each["kind"] != "Namespace":
             each["metadata"]["namespace"] = namespace
@@ -51,9 +51,7 @@ def test_manifests_of_pages(cluster: ClusterAccess, namespace: str) -> None:
     written = []
     for block in (block for page in pages() for block in blocks(page) if block.language == "yaml"):
         for number, each in enumerate(known(block.documents)):
-            each["metadata"]["name"] = (
-                f"{block.page.stem.lower()}-{block.line}-{number}"  # so that a refusal tells where
-            )
+            each["metadata"]["name"] = f"{block.page.stem.lower()}-{block.line}-{number}"  # shown in an error
             written.append(each)
     apply(cluster, namespace, written, "--dry-run=server")
 
@@ -61,13 +59,13 @@ def test_manifests_of_pages(cluster: ClusterAccess, namespace: str) -> None:
 @pytest.mark.usefixtures("crds")
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT / "examples")))
 def test_examples(cluster: ClusterAccess, namespace: str, example: Path) -> None:
-    """They are applied, but for namespaces, which other tests would see."""
+    """They are applied, except for namespaces, which are visible to other tests."""
     found = known(list(yaml.safe_load_all(example.read_text())))
     apply(cluster, namespace, [each for each in found if each["kind"] != "Namespace"])
 
 
-def test_examples_of_gitops_are_those_of_the_page() -> None:
-    """The page has them in full, since nobody copies a link."""
+def test_gitops_examples_equal_those_of_the_page() -> None:
+    """The page contains the complete files."""
     texts = {block.title: block.text for block in blocks(ROOT / "docs" / "how-to" / "gitops.md")}
     for title, name in GITOPS.items():
         assert (ROOT / "examples" / name).read_text() == texts[title]
@@ -75,25 +73,25 @@ def test_examples_of_gitops_are_those_of_the_page() -> None:
 
 @pytest.mark.usefixtures("crds")
 def test_fragments_of_pages(cluster: ClusterAccess, namespace: str) -> None:
-    """A part of a spec is one of some kind of ours; with a title, a command of the page shows it."""
+    """A part of a spec is valid for one of the kinds. One with a title is tested by a command of its page."""
     for block in (block for page in pages() for block in blocks(page) if block.language == "yaml"):
         for fragment in (each for each in block.documents if "kind" not in each):
-            assert fragment.keys() == {"spec"}, f"{block}: neither an object nor a part of one"
+            assert fragment.keys() == {"spec"}, f"{block}: neither an object nor a part of a spec"
             if not block.title:
-                refusals = [refused(cluster, namespace, kind, fragment["spec"]) for kind in BASES]
-                assert "" in refusals, f"{block}: {refusals}"
+                errors = [rejected(cluster, namespace, kind, fragment["spec"]) for kind in BASES]
+                assert "" in errors, f"{block}: {errors}"
 
 
-def refused(cluster: ClusterAccess, namespace: str, kind: str, spec: Any) -> str:
-    """Why the API server does not take a part of a spec; empty if it does."""
-    whole = {
+def rejected(cluster: ClusterAccess, namespace: str, kind: str, spec: Any) -> str:
+    """Return the error of the API server for a part of a spec, or an empty text."""
+    complete = {
         "apiVersion": "coder.com/v1alpha1",
         "kind": kind,
         "metadata": {"name": "fragment"},
         "spec": {**BASES[kind], **spec},
     }
     try:
-        apply(cluster, namespace, [whole], "--dry-run=server")
-    except KubectlFailed as refusal:
-        return str(refusal)
+        apply(cluster, namespace, [complete], "--dry-run=server")
+    except KubectlFailed as error:
+        return str(error)
     return ""

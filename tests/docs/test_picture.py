@@ -1,4 +1,4 @@
-"""Pictures of terminals show what the terminal showed."""
+"""Terminal pictures show the final screen of a command."""
 
 import subprocess
 import sys
@@ -13,8 +13,8 @@ SPAN = "{http://www.w3.org/2000/svg}tspan"
 
 
 def spans(picture: Path) -> list[tuple[str | None, str | None]]:
-    """Each text with its colour."""
-    return [(span.text, span.get("fill")) for span in ElementTree.parse(picture).iter(SPAN)]  # noqa: S314 - our own file
+    """Return each text with its color."""
+    return [(span.text, span.get("fill")) for span in ElementTree.parse(picture).iter(SPAN)]  # noqa: S314 - a file of this project
 
 
 def draw(picture: Path, *options: str, script: str) -> subprocess.CompletedProcess[str]:
@@ -22,23 +22,23 @@ def draw(picture: Path, *options: str, script: str) -> subprocess.CompletedProce
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
-def test_lines_that_were_drawn_anew_and_colours(tmp_path: Path) -> None:
+def test_rewritten_lines_and_colors(tmp_path: Path) -> None:
     script = r"printf 'waiting\n\033[1A\033[K\033[32mReady\033[0m  a < b\n\033[J'"
     done = draw(tmp_path / "picture.svg", "--prompt=make it", script=script)
     assert done.returncode == 0, done.stderr
     assert spans(tmp_path / "picture.svg") == [("$ make it", None), ("Ready", "#7ee787"), ("a < b", None)]
 
 
-def test_a_command_that_does_not_end_is_stopped_when_the_text_is_there(tmp_path: Path) -> None:
+def test_a_command_is_stopped_when_the_text_appears(tmp_path: Path) -> None:
     script = "trap 'echo bye; exit 0' INT; echo almost; echo done; while :; do sleep 0.1; done"
     done = draw(tmp_path / "picture.svg", "--prompt=make it", "--until=done", script=script)
     assert done.returncode == 0, done.stderr
     assert spans(tmp_path / "picture.svg")[1:] == [("almost", None), ("done", None)]
 
 
-def test_a_command_that_fails_has_no_picture(tmp_path: Path) -> None:
-    done = draw(tmp_path / "picture.svg", script="echo trouble; exit 3")
-    assert "trouble" in done.stderr
+def test_a_failed_command_has_no_picture(tmp_path: Path) -> None:
+    done = draw(tmp_path / "picture.svg", script="echo failure; exit 3")
+    assert "failure" in done.stderr
     assert not (tmp_path / "picture.svg").exists()
 
 
