@@ -42,8 +42,10 @@ generate: $(STAMP) ## generate CRDs, roles, chart files, alerts and reference pa
 check-generated: $(STAMP) ## fail if a generated file is stale
 	$(BIN)/python -m coder_k8s.manifests --check
 
-docs: $(VENV)/docs/.installed ## build the documentation into build/docs; fails for dead links
-	@NO_MKDOCS_2_WARNING=1 $(VENV)/docs/bin/mkdocs build --quiet
+SOURCE_URL ?= $(shell git remote get-url origin 2>/dev/null)
+
+docs: $(VENV)/docs/.installed ## build the documentation into build/docs; fails for dead links (SOURCE_URL links it to the source)
+	@NO_MKDOCS_2_WARNING=1 SOURCE_URL='$(SOURCE_URL)' $(VENV)/docs/bin/mkdocs build --quiet
 
 format: $(STAMP) ## format the code with ruff
 	$(BIN)/ruff check --fix-only .

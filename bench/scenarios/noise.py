@@ -94,7 +94,13 @@ def _each_change(run: Figures) -> float:
 
 
 def section(runs: Sequence[Figures]) -> Section:
-    header = ["control planes", "", "CPU from exec until created, s", "CPU in steady state, ms per min", "RSS MB"]
+    header = [
+        "control planes",
+        "cluster",
+        "CPU from exec until created, s",
+        "CPU in steady state, ms per min",
+        "RSS MB",
+    ]
     rows = [
         (run.number, name, f"{cost.cpu:.2f}", f"{cost.rest_cpu:.0f}", f"{cost.resident:.1f}")
         for run in runs

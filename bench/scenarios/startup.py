@@ -82,4 +82,4 @@ def section(runs: Sequence[Figures]) -> Section:
         "loop shows how to interpret the CPU times on this page: it takes about 50% longer if Python was built without "
         "profile-guided optimization, which distributions and official images have.\n\n"
     )
-    return Section(title="Start-up", text=text + table(["", "ms"], rows))
+    return Section(title="Start-up", text=text + table(["program", "ms"], rows))

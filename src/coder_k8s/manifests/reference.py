@@ -1,7 +1,9 @@
 """The API reference pages, one for each kind."""
 
+import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ EXAMPLES = Path(__file__).with_name("examples")
 CORE_TYPES = f"https://kubernetes.io/docs/reference/generated/kubernetes-api/v{KUBERNETES}/"
 NAME_LENGTH = 253
 """The limit of Kubernetes for names, which the page does not show."""
+CODE = re.compile(r"`([^`]+)`")
 WORDS = {"array": "list", "object": "map"}
 
 
@@ -72,8 +75,14 @@ def _section(path: str, field: Field, level: int) -> Iterator[str]:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    escaped = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    escaped = ([_cell(text) for text in row] for row in rows)
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *escaped))
+
+
+def _cell(text: str) -> str:
+    """Escape pipes. In a code span, Markdown knows no escapes, so one with a pipe becomes HTML."""
+    spans = CODE.sub(lambda span: f"<code>{escape(span[1])}</code>" if "|" in span[1] else span[0], text)
+    return spans.replace("|", "&#124;")
 
 
 def _spec_row(path: str, field: Field) -> list[str]:

@@ -90,4 +90,5 @@ def _default(option: click.Option, context: click.Context) -> str:
     if option.required:
         return "**required**"
     default = option.get_help_extra(context).get("default")
-    return f"`{default}`" if default else ""
+    prefix = "--" if option.is_flag else ""  # the default of a switch is the name of a flag
+    return f"`{prefix}{default}`" if default else ""
