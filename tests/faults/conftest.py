@@ -21,7 +21,7 @@ __all__ = ["database", "demo", "ready_proxy", "stale", "steady", "trial"]
 async def place(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> AsyncIterator[RotationNamespace]:
-    """A namespace in which every Deployment is rolled out at once."""
+    """A namespace in which every Deployment is rolled out immediately."""
     async with (
         rotation_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, SystemClock()) as place,
         observing(cluster.kubeconfig, [namespace]) as observer,

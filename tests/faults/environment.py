@@ -20,7 +20,7 @@ from tests.support import controlplanes, rotations
 from tests.support.clock import Clock
 from tests.support.databases import CoderdDatabase
 
-from .faulty_servers import Fault, FaultyServer, inject_faults, refusing
+from .faulty_servers import Fault, FaultyServer, inject_faults, rejecting
 from .licensed_plane import LicensedPlane
 from .workload import Workload
 
@@ -39,18 +39,18 @@ class FaultyEnvironment:
     rng: Random
     injected: Counter[str] = field(default_factory=Counter)
 
-    async def live(self, seconds: float, faulty_seconds: float, longest: float) -> None:
-        """Let users work for some seconds, with faults for a part of that time."""
+    async def run(self, seconds: float, faulty_seconds: float, longest: float) -> None:
+        """Run the users for some seconds, with faults for a part of that time."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.work.run(seconds))
             group.create_task(self.home.run(seconds))
             group.create_task(self.clean(seconds))
             for each in self.faults:
-                rng = Random(self.rng.random())  # noqa: S311 - the same in every run
+                rng = Random(self.rng.random())  # noqa: S311 - deterministic
                 group.create_task(inject_faults(each, rng, faulty_seconds, longest, self.injected))
 
     async def clean(self, seconds: float, pause: float = 5.0) -> None:
-        """Collect garbage, some seconds old, for a while: no controller of Kubernetes does so here."""
+        """Delete orphaned children after some seconds, because no garbage collector runs in this cluster."""
         end, left = time.monotonic() + seconds, set[str]()
         while time.monotonic() < end:
             children = [each for kind in CHILDREN for each in await self._list(kind)]  # owners come before children
@@ -68,7 +68,7 @@ class FaultyEnvironment:
         return [(kind, kind.type.decode(item)) async for page in pages for item in page.items]
 
     async def differences(self) -> list[str]:
-        """What differs from the steady state."""
+        """Every difference from the steady state."""
         return await self.work.differences() + await self.home.differences()
 
 
@@ -76,9 +76,9 @@ class FaultyEnvironment:
 async def faulty_environment(
     place: rotations.RotationNamespace, database: CoderdDatabase, kubeconfig: Path, seed: int
 ) -> AsyncIterator[FaultyEnvironment]:
-    """The namespace, with a licensed control plane more that has that database, and faults of their servers."""
+    """The namespace with an additional licensed control plane on that database, and the faults of their servers."""
     print(f"seed {seed}")  # noqa: T201
-    rng = Random(seed)  # noqa: S311 - the same in every run
+    rng = Random(seed)  # noqa: S311 - deterministic
     async with (
         CoderdServer(database_url=database.url) as own,
         FaultyServer(place.coderds["one"].port) as shared,
@@ -96,13 +96,13 @@ async def faulty_environment(
         }
         faults: list[dict[str, Fault]] = [
             {"coderd slow": each.slow, "coderd down": each.down, "coderd silent": each.silent}
-            | {"coderd away": each.away, "coderd strange": each.strange}
+            | {"coderd bad gateway": each.bad_gateway, "coderd wrong server": each.wrong_server}
             for each in (shared, private)
         ]
         of_postgres: dict[str, Fault] = {
             "PostgreSQL slow": postgres.slow,
             "PostgreSQL down": postgres.down,
             "PostgreSQL silent": postgres.silent,
-            "PostgreSQL refusing": lambda: refusing(database),
+            "PostgreSQL rejecting": lambda: rejecting(database),
         }
         yield FaultyEnvironment(Workload(place, Random(rng.random())), home, routes, [*faults, of_postgres], rng)  # noqa: S311

@@ -1,6 +1,6 @@
-"""Values that a schema does not tell: what the rest of the spec, the API server or coderd must accept, too.
+"""Valid values that the schema does not determine: other fields, the API server or coderd restrict them.
 
-Two for each field where that is possible, so that it shows which one there is.
+Two values per field if possible, so that tests can tell them apart.
 """
 
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from coder_k8s.kube.objects import Kind, Manifest
 from .mutations import Mutation
 
 CODER_URL = "http://coder.test"
-"""Where the second coderd answers, too."""
+"""Another URL of the second coderd."""
 
 
 def examples(kind: Kind[Any]) -> list[Mutation]:
-    """What is worth trying with a kind besides all that its schema tells."""
+    """Mutations of a kind in addition to those of its schema."""
     return [
         *_of_pods(),
         *{CONTROL_PLANE: _of_planes, PROVISIONER: _of_provisioners, WORKSPACE_PROXY: _of_proxies}[kind](),

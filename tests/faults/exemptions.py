@@ -1,4 +1,4 @@
-"""Changes that rightly show nowhere, or look like another; a run of everything must need each reason."""
+"""Changes that correctly have no effect, or the same effect as another; a complete run must need each exemption."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from .mutations import Mutation
 
 
-def is_bare(value: Any) -> bool:
-    """Whether it is empty, or an object of nothing but that."""
-    return all(map(is_bare, value.values())) if isinstance(value, dict) else value in ("", [])
+def is_empty(value: Any) -> bool:
+    """Whether a value is empty, or an object with only empty values."""
+    return all(map(is_empty, value.values())) if isinstance(value, dict) else value in ("", [])
 
 
 class Exemption(NamedTuple):
-    """A reason, and the fields and values that it is for."""
+    """A reason, and the fields and values to which it applies."""
 
     why: str
     path: str
@@ -21,23 +21,23 @@ class Exemption(NamedTuple):
 
 
 _SHALLOW = r"(?!(affinity|securityContext)\.|podSecurityContext\.\w+Options)\w+(\.\w+)?"
-"""Fields of ours; deeper in objects of Kubernetes, which are passed on as they are, nothing is something."""
+"""Fields of the custom resources. In embedded Kubernetes objects, which are copied, empty values have an effect."""
 
-INVISIBLE = (
-    Exemption("nothing in it is as much as no field", _SHALLOW, is_bare),
-    Exemption("the probe is off", r"livenessProbe\.(?!enabled$)\w+"),
-    Exemption("coderd keeps no tag without a value", r"tags\.\*", lambda value: value == {"a": ""}),
+NO_EFFECT = (
+    Exemption("an empty value is equivalent to an absent field", _SHALLOW, is_empty),
+    Exemption("the probe is disabled", r"livenessProbe\.(?!enabled$)\w+"),
+    Exemption("coderd stores no tag without a value", r"tags\.\*", lambda value: value == {"a": ""}),
     Exemption("the key is not that old yet", r"key\.rotation\.interval"),
 )
-INDISTINCT = (
+SAME_EFFECT = (
     Exemption("this cluster has no Gateway API", r"expose\.gateway\..*"),
     Exemption("pods of this API server have no such volumes", r"volumes.*\.(clusterTrustBundle|podCertificate)\..*"),
-    Exemption("a quantity is the same as text", r"volumes\[\]\..*", lambda value: "'1'" in repr(value)),
+    Exemption("a quantity may be a string", r"volumes\[\]\..*", lambda value: "'1'" in repr(value)),
     Exemption("there is no wildcard host for the certificate", r"expose\.ingress\.tls\.wildcardSecretName"),
 )
 
 
 def reason(exemptions: Iterable[Exemption], mutation: Mutation) -> str:
-    """Why this change is one of them; empty when it is none."""
+    """The reason of the exemption that applies to a change; empty if none does."""
     found = (each.why for each in exemptions if re.fullmatch(each.path, mutation.path) and each.applies(mutation.value))
     return next(found, "")

@@ -19,7 +19,7 @@ Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class FaultyServer:
-    """A TCP proxy before a server that injects faults.
+    """A TCP proxy in front of a server that injects faults.
 
     A fault begins and ends with all connections aborted, so that it affects those that were open before.
     """
@@ -55,19 +55,19 @@ class FaultyServer:
             await self._listen()
 
     def slow(self) -> AbstractAsyncContextManager[None]:
-        """Every part of an answer comes late."""
+        """Every chunk of a response is delayed."""
         return self._handling(self._delay)
 
     def silent(self) -> AbstractAsyncContextManager[None]:
-        """Connections are accepted, and nothing is answered."""
+        """Connections are accepted, and requests get no response."""
         return self._handling(self._hang)
 
-    def away(self) -> AbstractAsyncContextManager[None]:
-        """A load balancer answers 502, in HTML."""
+    def bad_gateway(self) -> AbstractAsyncContextManager[None]:
+        """A load balancer responds with 502 and HTML."""
         return self._handling(self._bad_gateway)
 
-    def strange(self) -> AbstractAsyncContextManager[None]:
-        """Another server answers 200, in HTML."""
+    def wrong_server(self) -> AbstractAsyncContextManager[None]:
+        """Another server responds with 200 and HTML."""
         return self._handling(self._wrong_server)
 
     @asynccontextmanager
@@ -99,7 +99,7 @@ class FaultyServer:
         try:
             await self._handle(reader, writer)
         except (OSError, asyncio.IncompleteReadError):
-            pass  # the client has gone, or the server is unreachable
+            pass  # the client has disconnected, or the server is unreachable
         finally:
             writer.close()
 
@@ -130,7 +130,7 @@ class FaultyServer:
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pause: float) -> None:
-    """Forward until one side has ended, then end the other."""
+    """Forward until one side closes, then close the other."""
     while data := await reader.read(1 << 16):
         await asyncio.sleep(pause)
         writer.write(data)
@@ -139,8 +139,8 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, paus
 
 
 @asynccontextmanager
-async def refusing(database: CoderdDatabase) -> AsyncIterator[None]:
-    """The server refuses connections to this database."""
+async def rejecting(database: CoderdDatabase) -> AsyncIterator[None]:
+    """The server rejects connections to this database."""
     await database.server.execute(f"ALTER DATABASE {database.name} ALLOW_CONNECTIONS false")
     try:
         yield
@@ -151,7 +151,7 @@ async def refusing(database: CoderdDatabase) -> AsyncIterator[None]:
 async def inject_faults(
     faults: Mapping[str, Fault], rng: Random, seconds: float, longest: float, done: Counter[str]
 ) -> None:
-    """Inject one fault after the other, each for a random time, in random order, until the time is over."""
+    """Inject faults one after the other, in random order and for random times, for some seconds."""
     end = time.monotonic() + seconds
     while True:
         for name in rng.sample(sorted(faults), len(faults)):

@@ -19,7 +19,7 @@ LICENSE = "license"
 
 @dataclass
 class LicensedPlane:
-    """Random changes of that control plane, and the steady state that must follow."""
+    """Random changes of that control plane, and its expected steady state."""
 
     site: PlaneNamespace
     database: CoderdDatabase
@@ -36,7 +36,7 @@ class LicensedPlane:
         end = loop.time() + seconds
         acts: list[Callable[[], Awaitable[None]]] = [
             self.renew_license,
-            self.lose_token,
+            self.delete_token_secret,
             self.rename_token,
             self.scale,
         ]
@@ -46,13 +46,13 @@ class LicensedPlane:
             await asyncio.sleep(self.rng.uniform(0, pause))
 
     async def renew_license(self) -> None:
-        """Give it another license, and coderd none."""
+        """Change the license in the Secret, and delete it in coderd."""
         self.license = make_license(datetime.now(UTC), jti=str(self.rng.random()))
         self.site.coderd.state.remove_licenses()
         await self.site.put_secret(LICENSE, license=self.license)
 
-    async def lose_token(self) -> None:
-        """Delete the Secret with the operator's token, wherever it is, unless the operator was faster."""
+    async def delete_token_secret(self) -> None:
+        """Delete the Secret with the operator's token, unless the operator has already deleted it."""
         for name in await self._token_secrets():
             with suppress(errors.NotFound):
                 await self.site.delete(SECRET, name)
@@ -65,7 +65,7 @@ class LicensedPlane:
         await self.site.change(replicas=self.rng.randint(1, 4))
 
     async def differences(self) -> list[str]:
-        """What differs from the steady state."""
+        """Every difference from the steady state."""
         plane = await self.site.get()
         conditions = {each.type: each for each in plane.status.conditions}
         ready = conditions.get("Ready")

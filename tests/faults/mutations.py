@@ -1,4 +1,4 @@
-"""Values for every field of a schema: some that are fine, some at the edge, some that cannot be."""
+"""Values for every field of a schema: valid, at the limits, and invalid."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 Schema = Mapping[str, Any]
 
 WRONG: dict[str, Any] = {"string": 7, "integer": "seven", "boolean": "yes", "array": {"a": 1}, "object": ["a"]}
-"""What no field of a type takes."""
+"""An invalid value for each type."""
 STRINGS = ("", "x", "x" * 300, "ä b\nc/../d")
 INTEGERS = (-1, 0, 1, 2**31 - 1)
 
 
 class Mutation(NamedTuple):
-    """A field of the spec, the one below it that is meant, and a value for the former. `None` removes a field."""
+    """A change of a field of the spec; `path` is the nested field that it is about. `None` removes the field."""
 
     field: str
     path: str
     value: Any
     given: Mapping[str, Any] = MappingProxyType({})
-    """Other fields without which this one means nothing."""
+    """Other fields that this one requires."""
 
     def applied_to(self, spec: Mapping[str, Any]) -> dict[str, Any]:
         changed = {**spec, **self.given, self.field: self.value}
@@ -30,7 +30,7 @@ class Mutation(NamedTuple):
 
 
 def mutations(spec: Schema) -> list[Mutation]:
-    """All that can be done to a spec, one field at a time."""
+    """All mutations of a spec, one field at a time."""
     return [
         Mutation(field, path, value)
         for field, schema in spec["properties"].items()
@@ -39,7 +39,7 @@ def mutations(spec: Schema) -> list[Mutation]:
 
 
 def _values(schema: Schema, path: str) -> Iterator[tuple[str, Any]]:
-    """Values for a field, each with the place that it is about."""
+    """Values for a field, each with the path of the nested field that it is about."""
     if schema.get("x-kubernetes-int-or-string"):
         yield from ((path, value) for value in (1, "1", "10Mi", "x"))
         return
@@ -56,7 +56,7 @@ def _values(schema: Schema, path: str) -> Iterator[tuple[str, Any]]:
     elif kind == "array":
         yield path, []
         yield from ((place, [value]) for place, value in _values(schema["items"], f"{path}[]"))
-        yield path, [_least(schema["items"])] * 2
+        yield path, [_minimal(schema["items"])] * 2
     else:
         yield from _objects(schema, path)
 
@@ -67,11 +67,11 @@ def _objects(schema: Schema, path: str) -> Iterator[tuple[str, Any]]:
         yield from ((place, {"a": value}) for place, value in _values(schema["additionalProperties"], f"{path}.*"))
     for name, inner in schema.get("properties", {}).items():
         for place, value in _values(inner, f"{path}.{name}"):
-            yield place, {**_least(schema), name: value}
+            yield place, {**_minimal(schema), name: value}
 
 
-def _least(schema: Schema) -> Any:
-    """The least that the schema takes."""
+def _minimal(schema: Schema) -> Any:
+    """A minimal value that the schema allows."""
     if schema.get("x-kubernetes-int-or-string"):
         return 1
     if "enum" in schema:
@@ -85,4 +85,4 @@ def _least(schema: Schema) -> Any:
             return True
         case "array":
             return []
-    return {name: _least(schema["properties"][name]) for name in schema.get("required", ())}
+    return {name: _minimal(schema["properties"][name]) for name in schema.get("required", ())}

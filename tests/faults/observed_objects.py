@@ -1,4 +1,4 @@
-"""Objects whose specs are changed and changed back, and all that the operator makes of them."""
+"""Objects whose specs tests change and restore, and the resulting state."""
 
 import re
 from collections import Counter
@@ -30,7 +30,7 @@ from .mutations import Mutation
 
 TIMEOUT = 60.0
 SOON = 1.0
-"""A pass that is due by then, in seconds, belongs to the work under way: many such passes are a hot loop."""
+"""Seconds. A reconcile that is due earlier means that the operator is not idle; many of them are a hot loop."""
 VOLATILE = re.compile(
     r"\.metadata\.(uid|resourceVersion|generation|creationTimestamp|labels\.coder\.com/applied-digest)\b"
     r"|\.(status|apiVersion|kind)\b|checksum|\.data\b|clusterIP|nodePort"
@@ -42,14 +42,14 @@ SPECS: dict[Kind[Any], Manifest] = {
     WORKSPACE_PROXY: {"controlPlaneRef": {"name": "one"}},
 }
 BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build)
-"""In the order of the specs."""
+"""In the order of `SPECS`."""
 
 State = frozenset[tuple[str, str]]
-"""Places and their values."""
+"""Paths and their values."""
 
 
 class SteadyState(NamedTuple):
-    """All that the operator decides, when it is idle."""
+    """Everything that the operator controls, when it is idle."""
 
     stalled: bool
     state: State
@@ -67,12 +67,12 @@ class ObservedObject:
     key: Key
     generation: int = 1
     first_changes: dict[tuple[str, int], Mutation] = field(default_factory=dict)
-    """The first change of a field that led to a state, known by its hash."""
+    """The first change of a field that resulted in a state, by the hash of the state."""
     exemptions: set[str] = field(default_factory=set)
-    """The reasons that were needed for changes that show nowhere, or look like another."""
+    """The exemptions that were needed."""
     outcomes: Counter[str] = field(default_factory=Counter)
     reconciles: int = 0
-    """How often the operator has reconciled this object; it also reconciles the control planes of the others."""
+    """The number of reconciles of this object, without those of other objects of the same controller."""
 
     def __post_init__(self) -> None:
         reconcile = self.controller.reconcile
@@ -84,21 +84,21 @@ class ObservedObject:
         self.controller.reconcile = counted
 
     async def put(self, spec: Manifest) -> bool:
-        """Whether this spec is another one, also with all its defaults."""
+        """Replace the spec; return whether it differs after defaulting."""
         replace = {"op": "replace", "path": "/spec", "value": spec}
         before, live = self.generation, await self.observer.client.patch(self.kind, self.key, [replace])
         self.generation = live.metadata.generation
         return self.generation != before
 
     async def wait_steady(self) -> SteadyState:
-        """Wait until the operator has spoken about the present spec, and nothing is left to do."""
+        """Wait until the status is about the current generation and the operator is idle."""
         return await eventually(self._steady_state, TIMEOUT)
 
     def _steady_state(self) -> SteadyState:
         known = self.operator.informers[self.kind].get(self.key)
         assert known is not None
-        assert known.metadata.generation == self.generation, "the operator has yet to hear of the spec"
-        assert known.status.observed_generation == self.generation, "the operator has yet to speak about the spec"
+        assert known.metadata.generation == self.generation, "the spec is not in the operator's cache yet"
+        assert known.status.observed_generation == self.generation, "the status is about an older generation"
         self._assert_idle()
         stalled = find(known.status.conditions, "Stalled")
         assert stalled is not None
@@ -107,20 +107,22 @@ class ObservedObject:
         return SteadyState(stalled.status == "True", frozenset(self._entries(known.status)))
 
     def _assert_idle(self) -> None:
-        """No pass is under way or due, nobody has yet to hear of a change, and every Deployment is rolled out."""
+        """Assert that no reconcile is running or due, all caches are current, and every Deployment is rolled out."""
         queue = self.controller.queue
-        assert queue.idle, "the operator reconciles"
+        assert queue.idle, "a reconcile is queued or running"
         due = queue.next_due(self.key)
-        assert due is None or due > SOON, "the operator goes on at once"
-        ours = [(kind.name, child) for kind in CHILDREN for child in self.operator.informers[kind] if self._owns(child)]
-        theirs = [(kind, child) for (kind, _), child in self.observer.children().items() if self._owns(child)]
-        assert {_version(*each) for each in ours} == {_version(*each) for each in theirs}, "somebody will hear of news"
-        for kind, child in theirs:
+        assert due is None or due > SOON, "a reconcile is due immediately"
+        cached = [
+            (kind.name, child) for kind in CHILDREN for child in self.operator.informers[kind] if self._owns(child)
+        ]
+        observed = [(kind, child) for (kind, _), child in self.observer.children().items() if self._owns(child)]
+        assert {_version(*each) for each in cached} == {_version(*each) for each in observed}, "a cache is stale"
+        for kind, child in observed:
             rolled_out = child.manifest.get("status", {}).get("observedGeneration") == child.metadata.generation
-            assert kind != DEPLOYMENT.name or rolled_out, "the Deployment rolls out"
+            assert kind != DEPLOYMENT.name or rolled_out, "the Deployment is not rolled out"
 
     def _entries(self, status: Any) -> Iterator[tuple[str, str]]:
-        """All that the operator decides about children, all that it has in coderd, and all that it says."""
+        """All fields of children, objects in coderd and conditions that the operator sets."""
         for (kind, key), child in self.observer.children().items():
             if self._owns(child) or (child.controller is None and key.name == self.key.name):
                 yield from (each for each in flat(child.manifest, f"{kind} {key}") if not VOLATILE.search(each[0]))
@@ -147,7 +149,7 @@ def _version(kind: str, child: Unstructured) -> tuple[str, Key, str]:
 
 @asynccontextmanager
 async def observing_objects(admin: Path, kubeconfig: Path, namespace: str) -> AsyncIterator[list[ObservedObject]]:
-    """One object of each kind, ready."""
+    """Yield one ready object of each kind."""
     async with (
         rotation_namespace(admin, kubeconfig, namespace, SystemClock()) as place,
         Operator(kubeconfig, [namespace], *BUILDERS, connect_to=routes(place)) as operator,

@@ -1,4 +1,4 @@
-"""A control plane with a database, a license and rights in another namespace, for operators that crash."""
+"""A crash scenario for a control plane with a database, a license and Roles in another namespace."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
@@ -33,7 +33,7 @@ ENVIRONMENT, LICENSE = "environment", "license"
 
 
 class PlaneCrashScenario(CrashScenario):
-    """One control plane."""
+    """A crash scenario for one control plane."""
 
     def __init__(self, demo: PlaneNamespace, routes: Mapping[Endpoint, Endpoint], database: CoderdDatabase) -> None:
         super().__init__(demo, routes)
@@ -44,7 +44,7 @@ class PlaneCrashScenario(CrashScenario):
         self._kinds = [kind for kind in wiring.CHILDREN if "" in demo.watched or kind is not HTTP_ROUTE]
 
     async def make(self) -> None:
-        """A control plane whose coderd has never seen an operator; nothing may be left of the one before."""
+        """Create a control plane with a new database; fails if children of the previous one are left."""
         assert not await self._children()
         assert not await operator_tokens(self._database)
         await self._in_database("TRUNCATE users CASCADE")
@@ -65,7 +65,7 @@ class PlaneCrashScenario(CrashScenario):
         plane = await self.subject()
         children = await self._children()
         return {
-            "children": lines(children, plane.metadata.uid if plane else "nobody"),
+            "children": lines(children, plane.metadata.uid if plane else "no-such-uid"),
             "conditions": await self.demo.conditions() if plane else {},
             "finalizers": plane.metadata.finalizers if plane else None,
             "access": plane.status.operator_token_secret_ref if plane else None,
@@ -85,17 +85,17 @@ class PlaneCrashScenario(CrashScenario):
     def advance_clock(self) -> None:
         self.demo.clock.advance(seconds=31)
 
-    async def agree(self, namespace: str, whom: str | None) -> None:
-        """Let a namespace agree to workspaces from there, or no more."""
+    async def opt_in(self, namespace: str, whom: str | None) -> None:
+        """Allow workspaces from another namespace in a namespace, or revoke it."""
         labels = {"metadata": {"labels": {OPT_IN: whom}}}
         await self.demo.client.merge(NAMESPACE_METADATA, Key("", namespace), labels)
 
     async def age_token(self) -> None:
-        """Let the operator's token have little time left."""
+        """Make the operator's token expire soon."""
         await self._in_database("UPDATE api_keys SET expires_at = now() + interval '10 days'")
 
-    async def lose_token(self) -> None:
-        """Somebody removes the operator's token."""
+    async def delete_token(self) -> None:
+        """Delete the operator's token in the database."""
         await self._in_database("DELETE FROM api_keys")
 
     async def _in_database(self, sql: str) -> None:
@@ -107,7 +107,7 @@ class PlaneCrashScenario(CrashScenario):
         return [*here, *await managed(client, (ROLE, ROLE_BINDING), [self.away, self.other])]
 
     async def _tokens(self, secrets: list[Unstructured]) -> list[bool]:
-        """Of every token in the database whether a Secret of ours holds it."""
+        """For every token in the database, whether a Secret of the operator holds it."""
         held = {value_of_secret(child, "token").partition("-")[0] for child in secrets}
         own = token_name(*self.demo.key)
         found = await operator_tokens(self._database)
@@ -118,7 +118,7 @@ class PlaneCrashScenario(CrashScenario):
 async def crash_scenario(
     cluster: ClusterAccess, kubeconfig: Path, postgres: Postgres, home: str, *, everywhere: bool
 ) -> AsyncIterator[PlaneCrashScenario]:
-    """A control plane at rest, in a namespace that has two others beside it."""
+    """A control plane in steady state, and two other namespaces."""
     neighbours = [f"{home}-away", f"{home}-other"]
     for name in neighbours:
         metadata = {"name": name, "labels": {OPT_IN: home}}
@@ -154,12 +154,12 @@ async def delete(scenario: PlaneCrashScenario) -> None:
     await scenario.demo.delete(CONTROL_PLANE, scenario.demo.key.name)
 
 
-async def renew(scenario: PlaneCrashScenario) -> None:
+async def renew_license(scenario: PlaneCrashScenario) -> None:
     await scenario.demo.put_secret(LICENSE, license=scenario.licenses[1])
 
 
-async def take_back(scenario: PlaneCrashScenario) -> None:
-    """Only people delete licenses, so somebody does: coderd would have both."""
+async def restore_license(scenario: PlaneCrashScenario) -> None:
+    """Restore the first license and delete the second in coderd, because the operator deletes no licenses."""
     scenario.demo.coderd.state.licenses.clear()
     await scenario.demo.put_secret(LICENSE, license=scenario.licenses[0])
 
@@ -185,8 +185,8 @@ EVENTS = {
         lambda scenario: scenario.demo.change(rbac={"workspaceNamespaces": [scenario.away]}),
     ),
     "consent": Event(
-        lambda scenario: scenario.agree(scenario.away, None),
-        lambda scenario: scenario.agree(scenario.away, scenario.demo.namespace),
+        lambda scenario: scenario.opt_in(scenario.away, None),
+        lambda scenario: scenario.opt_in(scenario.away, scenario.demo.namespace),
     ),
     "token moved": Event(
         change(operatorAccess={"generatedTokenSecretName": "moved"}),
@@ -194,7 +194,7 @@ EVENTS = {
     ),
     "token renewed": Event(PlaneCrashScenario.age_token, PlaneCrashScenario.age_token),
     "token lost": Event(
-        lambda scenario: scenario.demo.delete(SECRET, "demo-operator-token"), PlaneCrashScenario.lose_token
+        lambda scenario: scenario.demo.delete(SECRET, "demo-operator-token"), PlaneCrashScenario.delete_token
     ),
     "access": Event(
         change(operatorAccess={"disabled": True}, licenseSecretRef=None),
@@ -203,5 +203,5 @@ EVENTS = {
     "access given": Event(
         change(operatorAccess={"tokenSecretRef": {"name": "given"}}), change(operatorAccess={"tokenSecretRef": None})
     ),
-    "license": Event(renew, take_back),
+    "license": Event(renew_license, restore_license),
 }

@@ -1,13 +1,13 @@
-"""Which course of events a test takes."""
+"""Seeds of randomized tests."""
 
 import os
 from collections.abc import Sequence
 
 
-def seeds(*usual: int) -> Sequence[int]:
-    """The one that `TEST_SEED` names in the environment, else the usual ones.
+def seeds(*default: int) -> Sequence[int]:
+    """The seed in the environment variable `TEST_SEED`, or the default seeds.
 
-    A seed fixes what is chosen, not how long anything takes: the same one may still lead elsewhere.
+    A seed determines random choices, not timing: two runs with the same seed can differ.
     """
     given = os.environ.get("TEST_SEED")
-    return [int(given)] if given else usual
+    return [int(given)] if given else default

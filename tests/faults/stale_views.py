@@ -23,24 +23,24 @@ Stale = Callable[[str], AbstractAsyncContextManager[tuple[Path, StaleView]]]
 
 @pytest.fixture
 def stale(cluster: ClusterAccess, operator_kubeconfig: Path, tmp_path: Path) -> Stale:
-    """`stale(version)`: a kubeconfig by which the operator sees the state of that version, and who shows it."""
+    """`stale(version)` yields a kubeconfig for a proxy that serves the state at that version, and the proxy."""
 
     @asynccontextmanager
     async def stale(version: str) -> AsyncIterator[tuple[Path, StaleView]]:
-        async with StaleView(cluster, version) as past:
-            yield past.kubeconfig(operator_kubeconfig, tmp_path / "past"), past
+        async with StaleView(cluster, version) as server:
+            yield server.kubeconfig(operator_kubeconfig, tmp_path / "stale"), server
 
     return stale
 
 
 async def now(client: Client, namespace: str) -> str:
-    """The version of the state of this moment."""
+    """The current resourceVersion."""
     return [page async for page in client.list(SECRET, namespace)][-1].resource_version
 
 
 @pytest.fixture
 async def steady(trial: CrashRun) -> CrashRun:
-    """The same with a provisioner in steady state."""
+    """A namespace with a provisioner in steady state."""
     await trial.site.make()
     assert await trial.wait_steady()
     return trial
@@ -51,17 +51,17 @@ def key_ids(trial: CrashRun) -> set[str]:
 
 
 async def reconcile_stale_provisioner(trial: CrashRun, version: str, stale: Stale) -> None:
-    """Let the operator look at the past for some time, and see that coderd keeps its keys; then let it catch up."""
+    """Reconcile with stale state, check that coderd keeps its keys, then catch up."""
     await trial.operator.kill()
     present = key_ids(trial)
-    async with stale(version) as (kubeconfig, past):
+    async with stale(version) as (kubeconfig, server):
         trial.site.kubeconfig = kubeconfig
         await trial.start()
         for _ in range(3):
             assert await trial.operator.wait_idle()
             assert key_ids(trial) == present
             trial.enqueue()
-        past.catch_up()
+        server.catch_up()
         try:
             assert await eventually(trial.wait_steady, TIMEOUT)
         finally:
@@ -80,14 +80,14 @@ async def ready_proxy(
 
 
 async def reconcile_stale_proxy(place: ProxyNamespace, version: str, stale: Stale) -> None:
-    """Let the operator look at the past, then let it catch up; coderd must keep its proxy and the token."""
+    """Reconcile with stale state, then catch up; coderd must keep its proxy and the token."""
     [before] = place.proxies.values()
     token, changes = await place.token(), place.changes()
-    async with stale(version) as (kubeconfig, past):
+    async with stale(version) as (kubeconfig, server):
         place.kubeconfig = kubeconfig
         async with place.operator() as operator:
             await eventually(lambda: operator.reconciles() >= 2, TIMEOUT)
-            past.catch_up()
+            server.catch_up()
             live = await place.get()
             proxies = operator.informers[WORKSPACE_PROXY]
             await eventually(

@@ -1,4 +1,4 @@
-"""Whatever request is the last before a crash, the next operator ends where an undisturbed one would have ended."""
+"""After a crash at any request, the next operator reaches the same state as without the crash."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,16 +15,16 @@ from tests.support.installation import install_crds, write_operator_kubeconfig
 from .plane_crash_scenario import EVENTS, PlaneCrashScenario, crash_scenario
 
 SLICE = 2
-"""At how many requests of an event a crash is tried in every run of the tests."""
+"""The number of crash points per event outside of the campaign."""
 IGNORED = ("POST events", "PATCH events/*")
-"""Written beside the reconciles, at random times."""
+"""Written concurrently to reconciles, at random times."""
 
 
 @pytest.fixture
 async def scenario(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, postgres: Postgres
 ) -> AsyncIterator[PlaneCrashScenario]:
-    """An operator of some namespaces; the administrator's list lets Coder into the others."""
+    """An operator that watches some namespaces and allows workspaces in them by a flag."""
     async with crash_scenario(cluster, operator_kubeconfig, postgres, namespace, everywhere=False) as scenario:
         yield scenario
 
@@ -33,7 +33,7 @@ async def scenario(
 async def whole_scenario(
     fresh_cluster: Cluster, postgres: Postgres, tmp_path: Path
 ) -> AsyncIterator[PlaneCrashScenario]:
-    """An operator of a whole cluster with the Gateway API; the other namespaces agree by their label."""
+    """An operator that watches a whole cluster with the Gateway API; the other namespaces opt in by a label."""
     install_crds(fresh_cluster)
     install_gateway_api(fresh_cluster)
     fresh_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": "home"}})
@@ -43,14 +43,14 @@ async def whole_scenario(
 
 
 @pytest.mark.parametrize("event", ["life", "exposure", "token moved", "access given"])
-async def test_some_crashes_are_survived(scenario: PlaneCrashScenario, event: str) -> None:
+async def test_recovers_from_some_crashes(scenario: PlaneCrashScenario, event: str) -> None:
     assert await crash_everywhere(scenario, EVENTS[event], SLICE)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("event", EVENTS)
-async def test_every_crash_is_survived(whole_scenario: PlaneCrashScenario, event: str) -> None:
+async def test_recovers_from_every_crash(whole_scenario: PlaneCrashScenario, event: str) -> None:
     print(f"{event}: {await crash_everywhere(whole_scenario, EVENTS[event])} crashes")  # noqa: T201
 
 
@@ -64,14 +64,14 @@ async def injector(
         yield made
 
 
-async def test_sigkill_is_survived(scenario: PlaneCrashScenario, injector: CrashInjector) -> None:
+async def test_recovers_from_sigkill(scenario: PlaneCrashScenario, injector: CrashInjector) -> None:
     assert await kill_everywhere(scenario, injector, EVENTS["token moved"], most=1) == 2
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("event", ["life", "token moved", "license"])
-async def test_sigkill_after_every_request_is_survived(
+async def test_recovers_from_sigkill_after_every_request(
     scenario: PlaneCrashScenario, injector: CrashInjector, event: str
 ) -> None:
     print(f"{event}: {await kill_everywhere(scenario, injector, EVENTS[event])} kills")  # noqa: T201

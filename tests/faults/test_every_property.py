@@ -1,4 +1,7 @@
-"""Every field of every kind, set to anything: the object is refused, or comes to rest, and comes back from it."""
+"""Set every field of every kind to valid and invalid values.
+
+The API server rejects the object, or it reaches a steady state. Restoring the field restores the first state.
+"""
 
 import asyncio
 import logging
@@ -18,15 +21,15 @@ from tests.support import eventually
 from tests.support.installation import CONFIG
 
 from .examples import examples
-from .exemptions import INDISTINCT, INVISIBLE, reason
+from .exemptions import NO_EFFECT, SAME_EFFECT, reason
 from .mutations import Mutation, mutations
 from .observed_objects import SPECS, TIMEOUT, ObservedObject, State, SteadyState, observing_objects
 
 SLICE, EXAMPLES = 20, 5
-"""How many mutations of a kind are tried in every run of the tests: what its schema tells, and what it does not."""
+"""The number of mutations per kind outside of the campaign: from the schema, and from the examples."""
 SEED = 10
-MOST_PASSES = 10
-"""More than any change of a spec needs, which is 4; a loop without a pause makes thousands."""
+MAX_RECONCILES = 10
+"""A change of a spec needs at most 4 reconciles; a hot loop has thousands."""
 
 
 Choose = Callable[[Kind[Any]], list[Mutation]]
@@ -38,74 +41,74 @@ def schema_of(kind: Kind[Any]) -> Manifest:
     return schema
 
 
-def everything(kind: Kind[Any]) -> list[Mutation]:
+def all_mutations(kind: Kind[Any]) -> list[Mutation]:
     return [*mutations(schema_of(kind)), *examples(kind)]
 
 
-def some(kind: Kind[Any]) -> list[Mutation]:
-    """The same in every run."""
+def some_mutations(kind: Kind[Any]) -> list[Mutation]:
+    """A deterministic sample of all mutations."""
     rng = Random(SEED)  # noqa: S311
     return [*rng.sample(mutations(schema_of(kind)), SLICE), *rng.sample(examples(kind), EXAMPLES)]
 
 
-async def inject_faults(observed: ObservedObject, mutation: Mutation, before: SteadyState) -> str:
-    """Change a field and change it back; what became of the change."""
+async def apply_mutation(observed: ObservedObject, mutation: Mutation, before: SteadyState) -> str:
+    """Change a field and restore it; return the outcome of the change."""
     start = observed.reconciles
     try:
         if not await observed.put(mutation.applied_to(SPECS[observed.kind])):
             return "changes nothing"
     except errors.Invalid:
-        return "refused at admission"
+        return "rejected"
     after = await observed.wait_steady()
     there = observed.reconciles
     await observed.put(SPECS[observed.kind])
-    await eventually(partial(is_as, observed, before.state), TIMEOUT)
-    assert there - start <= MOST_PASSES, "it does not come to rest"
-    assert observed.reconciles - there <= MOST_PASSES, "it does not come to rest on its way back"
-    return "stalled" if after.stalled else judged(observed, mutation, before.state, after.state)
+    await eventually(partial(is_restored, observed, before.state), TIMEOUT)
+    assert there - start <= MAX_RECONCILES, "no steady state after the change"
+    assert observed.reconciles - there <= MAX_RECONCILES, "no steady state after the field was restored"
+    return "stalled" if after.stalled else outcome_of(observed, mutation, before.state, after.state)
 
 
-async def is_as(observed: ObservedObject, before: State) -> bool:
+async def is_restored(observed: ObservedObject, before: State) -> bool:
     now = (await observed.wait_steady()).state
     assert (now - before, before - now) == (frozenset(), frozenset())
     return True
 
 
-def judged(observed: ObservedObject, mutation: Mutation, before: State, after: State) -> str:
-    """What to call a change that was accepted: unlike what was before, and unlike other values of the same field."""
-    if exemption := reason(INVISIBLE, mutation):
+def outcome_of(observed: ObservedObject, mutation: Mutation, before: State, after: State) -> str:
+    """Check that an accepted change has an effect that differs from those of other values of the same field."""
+    if exemption := reason(NO_EFFECT, mutation):
         observed.exemptions.add(exemption)
-        assert after == before, f"shows, although {exemption}: {sorted(after ^ before)}"
-        return "without effect"
-    assert after != before, "shows nowhere"
+        assert after == before, f"has an effect, although {exemption}: {sorted(after ^ before)}"
+        return "no effect"
+    assert after != before, "has no effect"
     first = observed.first_changes.setdefault((mutation.path, hash(after)), mutation)
     if first is not mutation:
-        exemption = reason(INDISTINCT, mutation) or reason(INDISTINCT, first)
+        exemption = reason(SAME_EFFECT, mutation) or reason(SAME_EFFECT, first)
         observed.exemptions.add(exemption)
-        assert exemption, f"looks like {first}"
-    return "followed"
+        assert exemption, f"has the same effect as {first}"
+    return "applied"
 
 
-async def drive(observed: ObservedObject, chosen: list[Mutation]) -> list[str]:
-    """What went wrong with which mutation."""
+async def run_mutations(observed: ObservedObject, chosen: list[Mutation]) -> list[str]:
+    """Apply mutations one by one, and return a message for each failure."""
     before, differences = await observed.wait_steady(), []
     assert before.state
     for mutation in chosen:
         try:
-            observed.outcomes[await inject_faults(observed, mutation, before)] += 1
-        except AssertionError as flaw:
-            differences.append(f"{observed.kind.name}: {mutation}: {flaw}")
+            observed.outcomes[await apply_mutation(observed, mutation, before)] += 1
+        except AssertionError as failure:
+            differences.append(f"{observed.kind.name}: {mutation}: {failure}")
             await observed.put(SPECS[observed.kind])
     return differences
 
 
-async def drive_all(observed_objects: list[ObservedObject], caplog: pytest.LogCaptureFixture, choose: Choose) -> None:
+async def run_all(observed_objects: list[ObservedObject], caplog: pytest.LogCaptureFixture, choose: Choose) -> None:
     with caplog.at_level(logging.ERROR):
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(drive(observed, choose(observed.kind))) for observed in observed_objects]
+            tasks = [group.create_task(run_mutations(observed, choose(observed.kind))) for observed in observed_objects]
     for observed in observed_objects:
         print(f"{observed.kind.name}: {dict(observed.outcomes)}")  # noqa: T201
-    assert not [flaw for task in tasks for flaw in task.result()]
+    assert not [failure for task in tasks for failure in task.result()]
     assert not [record.getMessage() for record in caplog.records if record.exc_info]
 
 
@@ -123,17 +126,15 @@ def test_every_field_is_mutated() -> None:
         assert {each.field for each in mutations(schema)} == set(schema["properties"])
 
 
-async def test_some_of_everything_is_survived(
-    observed_objects: list[ObservedObject], caplog: pytest.LogCaptureFixture
-) -> None:
-    await drive_all(observed_objects, caplog, some)
+async def test_some_mutations(observed_objects: list[ObservedObject], caplog: pytest.LogCaptureFixture) -> None:
+    await run_all(observed_objects, caplog, some_mutations)
     seen = {outcome for observed in observed_objects for outcome in observed.outcomes}
-    assert seen >= {"refused at admission", "followed", "stalled"}
+    assert seen >= {"rejected", "applied", "stalled"}
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(4 * 3600)
-async def test_everything_is_survived(observed_objects: list[ObservedObject], caplog: pytest.LogCaptureFixture) -> None:
-    await drive_all(observed_objects, caplog, everything)
+async def test_all_mutations(observed_objects: list[ObservedObject], caplog: pytest.LogCaptureFixture) -> None:
+    await run_all(observed_objects, caplog, all_mutations)
     needed = {exemption for observed in observed_objects for exemption in observed.exemptions}
-    assert needed == {exemption.why for exemption in (*INVISIBLE, *INDISTINCT)}
+    assert needed == {exemption.why for exemption in (*NO_EFFECT, *SAME_EFFECT)}

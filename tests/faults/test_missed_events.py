@@ -1,4 +1,4 @@
-"""What a watch tells late, twice, in another order or not at all changes nothing about where everything ends."""
+"""Watch events that are late, repeated, reordered or lost do not change the steady state."""
 
 import asyncio
 import logging
@@ -31,11 +31,11 @@ UnreliableRun = Callable[[int, float], Awaitable[None]]
 async def run_with_unreliable_watches(
     cluster: ClusterAccess, place: RotationNamespace, kubeconfig: Path, folder: Path, seed: int, seconds: float
 ) -> None:
-    """Let people work while the operator hears only part of it; then compare with an operator that knows all."""
+    """Change objects while the operator misses events; then compare it with an operator that has complete caches."""
     print(f"seed {seed}")  # noqa: T201
-    work = Workload(place, Random(seed))  # noqa: S311 - the same choices in every run
+    work = Workload(place, Random(seed))  # noqa: S311 - deterministic
     namespaces, routes = [place.namespace], place.routes
-    async with UnreliableWatches(cluster, Random(seed)) as proxy:  # noqa: S311 - the same choices in every run
+    async with UnreliableWatches(cluster, Random(seed)) as proxy:  # noqa: S311 - deterministic
         unreliable = proxy.kubeconfig(kubeconfig, folder / "unreliable")
         async with Operator(unreliable, namespaces, *BUILDERS, connect_to=routes) as operator:
             await operator.wait_idle()
@@ -47,28 +47,28 @@ async def run_with_unreliable_watches(
             proxy.share = 0.0
             proxy.cut()
             await eventually(lambda: is_steady(work), TIMEOUT)
-            for stage in (mix_up, withhold):
+            for stage in (reorder_events, drop_events):
                 await stage(proxy, work)
                 await eventually(lambda: is_steady(work), TIMEOUT)
                 await operator.wait_idle()
                 async with Operator(kubeconfig, namespaces, *BUILDERS, connect_to=routes) as fresh:
                     await fresh.wait_idle()
-                    assert fresh.writes() == 0, "an operator that starts anew finds something to do"
+                    assert fresh.writes() == 0, "a new operator finds changes to make"
                     await eventually(lambda: known(operator) == known(fresh), TIMEOUT)
             await eventually(lambda: tasks() == before, TIMEOUT)
     print(f"{work.done} changes, watches: {dict(proxy.done)}")  # noqa: T201
 
 
-async def mix_up(proxy: UnreliableWatches, work: Workload) -> None:
-    """Tell of the last changes in another order: no list follows, so an older state must not replace a newer one."""
+async def reorder_events(proxy: UnreliableWatches, work: Workload) -> None:
+    """Reorder the events of the last changes: no list follows, so an older state must not replace a newer one."""
     proxy.share, proxy.ways = 1.0, ("swap",)
     await work.change_all(times=2)
     proxy.share = 0.0
-    proxy.cut(lost=False)  # what waits for another event to be swapped with is told by the next watch
+    proxy.cut(lost=False)  # the next watch delivers events that are still held
 
 
-async def withhold(proxy: UnreliableWatches, work: Workload) -> None:
-    """Tell of the last changes not at all: only the list after `Gone` shows them."""
+async def drop_events(proxy: UnreliableWatches, work: Workload) -> None:
+    """Drop the events of the last changes: only the list after `Gone` has them."""
     proxy.share, proxy.ways = 1.0, ("drop",)
     await work.replace_some()
     proxy.share = 0.0
@@ -76,7 +76,7 @@ async def withhold(proxy: UnreliableWatches, work: Workload) -> None:
 
 
 def known(operator: Operator) -> dict[Kind[Any], dict[Key, str]]:
-    """Which version of which object an operator knows; what belongs to no namespace may belong to other tests."""
+    """The versions of the namespaced objects in the caches of an operator; other objects may belong to other tests."""
     return {
         kind: {each.key: each.metadata.resource_version for each in informer}
         for kind, informer in operator.informers.items()
@@ -85,7 +85,7 @@ def known(operator: Operator) -> dict[Kind[Any], dict[Key, str]]:
 
 
 def tasks() -> int:
-    """How many tasks the operator has."""
+    """The number of asyncio tasks of the operator."""
     code = [getattr(task.get_coro(), "cr_code", None) for task in asyncio.all_tasks()]
     return sum(each is not None and PRODUCT in Path(each.co_filename).parents for each in code)
 
@@ -110,12 +110,12 @@ def unreliable_run(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", seeds(3))
-async def test_five_seconds_of_gossip(unreliable_run: UnreliableRun, seed: int) -> None:
+async def test_five_seconds_of_unreliable_watches(unreliable_run: UnreliableRun, seed: int) -> None:
     await unreliable_run(seed, 5)
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", seeds(100, 101, 102))
-async def test_five_minutes_of_gossip(unreliable_run: UnreliableRun, seed: int) -> None:
+async def test_five_minutes_of_unreliable_watches(unreliable_run: UnreliableRun, seed: int) -> None:
     await unreliable_run(seed, 300)

@@ -1,4 +1,4 @@
-"""Nothing piles up in an operator at which everything goes wrong for long."""
+"""An operator with continuous faults of all its servers leaks no resources."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ MEGABYTE = 1 << 20
 
 
 class Sample(NamedTuple):
-    """What an operator takes at a moment."""
+    """The resource usage of an operator."""
 
     memory: float
     """Megabytes of resident memory."""
@@ -49,7 +49,7 @@ async def sample(operator: OperatorProcess) -> Sample:
         try:
             links.append(str(descriptor.readlink()))
         except FileNotFoundError:
-            continue  # closed meanwhile
+            continue  # closed in the meantime
     resident = int((process / "statm").read_text().split()[1]) * PAGE / MEGABYTE
     sockets = sum(link.startswith("socket:") for link in links)
     return Sample(resident, tasks, len(links), sockets, len(list((process / "task").iterdir())))
@@ -60,8 +60,8 @@ async def observe(operator: OperatorProcess, seconds: float) -> list[Sample]:
     while time.monotonic() < end:
         samples.append(await sample(operator))
         for probe in ("/healthz", "/readyz"):
-            status, words = await operator.get("health", probe)
-            assert status == 200, words
+            status, text = await operator.get("health", probe)
+            assert status == 200, text
         await asyncio.sleep(0.5)
     return samples
 
@@ -71,51 +71,51 @@ def middle(samples: list[Sample]) -> Sample:
 
 
 class Span(NamedTuple):
-    """For how many seconds watches and requests fail, other servers have faults, and one of those lasts at most.
+    """Seconds of faults of the API server, of faults of other servers, and of the longest fault.
 
-    A server that did not answer is asked again after 30 s, so the former outlast the faults of servers.
+    The operator retries a server that did not respond after 30 s, so the API server fails for longer than the others.
     """
 
-    storm: float
+    total: float
     faults: float
     longest: float
 
 
-Storm = Callable[[int, Span], Awaitable[None]]
+SoakRun = Callable[[int, Span], Awaitable[None]]
 
 
 async def soak(
     cluster: ClusterAccess, around: FaultyEnvironment, start: Start, kubeconfig: Path, folder: Path, span: Span
 ) -> None:
-    """Work in a storm, and compare what the operator takes in the second quarter with what it takes in the last."""
+    """Run with faults, and compare the resource usage in the second quarter with that in the last."""
     routes = ",".join(f"{at.host}:{at.port}={to.host}:{to.port}" for at, to in around.routes.items())
-    rng = Random(around.rng.random())  # noqa: S311 - the same in every run
-    async with UnreliableServer(cluster, rng, share=0.1) as storm:
+    rng = Random(around.rng.random())  # noqa: S311 - deterministic
+    async with UnreliableServer(cluster, rng, share=0.1) as server:
         flags = ("--no-leader-elect", f"--coderd-connect-to={routes}")
-        operator = start(*flags, kubeconfig=storm.kubeconfig(kubeconfig, folder / "storm"))
+        operator = start(*flags, kubeconfig=server.kubeconfig(kubeconfig, folder / "faulty"))
         await eventually(lambda: is_steady(around), TIMEOUT)
         before = await sample(operator)
-        living = asyncio.create_task(around.live(*span))
-        samples = await observe(operator, span.storm)
-        await living
+        running = asyncio.create_task(around.run(*span))
+        samples = await observe(operator, span.total)
+        await running
         quarter = len(samples) // 4
         early, late = middle(samples[quarter : 2 * quarter]), middle(samples[-quarter:])
-        print(f"{around.work.done} + {around.home.done} changes, {dict(storm.done)}")  # noqa: T201
+        print(f"{around.work.done} + {around.home.done} changes, {dict(server.done)}")  # noqa: T201
         print(f"{dict(around.injected)}, from {early} to {late}")  # noqa: T201
         assert late.memory <= early.memory * 1.05 + 2
         assert late.tasks <= early.tasks + 5
         assert late.descriptors <= early.descriptors + 5
         assert late.sockets <= early.sockets + 5
         assert late.threads <= early.threads
-        storm.share = 0.0
-        storm.cut()
+        server.share = 0.0
+        server.cut()
         await eventually(lambda: is_steady(around), TIMEOUT)
-        await eventually(lambda: is_as(operator, before), TIMEOUT)
+        await eventually(lambda: is_back_to(operator, before), TIMEOUT)
         print(f"steady, from {before} to {await sample(operator)}")  # noqa: T201
         operator.kill()
 
 
-async def is_as(operator: OperatorProcess, before: Sample) -> bool:
+async def is_back_to(operator: OperatorProcess, before: Sample) -> bool:
     now = await sample(operator)
     assert now.tasks == before.tasks
     assert now.descriptors <= before.descriptors + 5
@@ -124,31 +124,31 @@ async def is_as(operator: OperatorProcess, before: Sample) -> bool:
 
 
 @pytest.fixture
-def storm(
+def soak_run(
     cluster: ClusterAccess,
     place: RotationNamespace,
     database: CoderdDatabase,
     start: Start,
     operator_kubeconfig: Path,
     tmp_path: Path,
-) -> Storm:
-    """Runs an operator with faults of all its servers: `storm(seed, span)`."""
+) -> SoakRun:
+    """Runs an operator with faults of all its servers: `soak_run(seed, span)`."""
 
-    async def storm(seed: int, span: Span) -> None:
+    async def soak_run(seed: int, span: Span) -> None:
         async with faulty_environment(place, database, operator_kubeconfig, seed) as around:
             await soak(cluster, around, start, operator_kubeconfig, tmp_path, span)
 
-    return storm
+    return soak_run
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", seeds(6))
-async def test_a_minute_in_a_storm(storm: Storm, seed: int) -> None:
-    await storm(seed, Span(60, 30, 2.5))
+async def test_a_minute_of_faults(soak_run: SoakRun, seed: int) -> None:
+    await soak_run(seed, Span(60, 30, 2.5))
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", seeds(60))
-async def test_half_an_hour_in_a_storm(storm: Storm, seed: int) -> None:
-    await storm(seed, Span(1800, 1770, 20))
+async def test_half_an_hour_of_faults(soak_run: SoakRun, seed: int) -> None:
+    await soak_run(seed, Span(1800, 1770, 20))

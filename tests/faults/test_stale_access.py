@@ -1,4 +1,4 @@
-"""An operator that is shown the past revokes, renews and withdraws nothing that the present still needs."""
+"""An operator with stale caches revokes and replaces no access that is still needed."""
 
 from collections.abc import AsyncIterator
 from functools import partial
@@ -29,15 +29,15 @@ SECRET_NAME = "demo-operator-token"
 
 
 async def reconcile_stale_plane(demo: PlaneNamespace, version: str, stale: Stale, database: CoderdDatabase) -> None:
-    """Let the operator look at the past, then let it catch up; the token must stay in its Secret and in coderd."""
+    """Reconcile with stale state, then catch up; the token must stay in its Secret and in coderd."""
     token = await assert_one_token(demo, database)
     demo.clock.advance(minutes=1)
-    async with stale(version) as (kubeconfig, past):
+    async with stale(version) as (kubeconfig, server):
         demo.kubeconfig = kubeconfig
         async with demo.operator() as operator:
             await eventually(lambda: operator.reconciles() >= 3, TIMEOUT)
             assert token.partition("-")[0] in dict(await operator_tokens(database))
-            past.catch_up()
+            server.catch_up()
             live = await demo.get()
             planes = operator.informers[CONTROL_PLANE]
             await eventually(
@@ -56,7 +56,7 @@ async def with_access(demo: PlaneNamespace, database: CoderdDatabase) -> None:
         await operator.wait_idle()
 
 
-async def test_access_that_was_disabled_once_is_not_revoked(
+async def test_access_that_is_enabled_again_is_not_revoked(
     demo: PlaneNamespace, database: CoderdDatabase, stale: Stale
 ) -> None:
     await with_access(demo, database)
@@ -66,7 +66,7 @@ async def test_access_that_was_disabled_once_is_not_revoked(
     await reconcile_stale_plane(demo, version, stale, database)
 
 
-async def test_a_token_that_was_not_made_yet_is_not_made_again(
+async def test_an_existing_token_is_not_created_again(
     demo: PlaneNamespace, database: CoderdDatabase, stale: Stale
 ) -> None:
     await demo.make(extraEnv=env(database.url))
@@ -78,7 +78,7 @@ async def test_a_token_that_was_not_made_yet_is_not_made_again(
 
 
 @pytest.mark.parametrize("lost", ["with its Secret", "in its Secret"])
-async def test_a_token_that_took_the_place_of_another_stays(
+async def test_a_replaced_token_is_not_replaced_again(
     demo: PlaneNamespace, database: CoderdDatabase, stale: Stale, lost: str
 ) -> None:
     await with_access(demo, database)
@@ -97,7 +97,7 @@ async def is_renewed(demo: PlaneNamespace, old: str) -> bool:
     return await demo.token() not in ("", "garbage", old)
 
 
-async def test_a_namespace_that_agrees_again_keeps_what_it_has(audit: Path, tmp_path: Path) -> None:
+async def test_a_namespace_that_opts_in_again_keeps_its_roles(audit: Path, tmp_path: Path) -> None:
     with own_cluster(audit) as cluster:
         async with administrator(cluster.kubeconfig) as admin:
             home, other = await admin.make_namespace(), await admin.make_namespace()
@@ -110,31 +110,31 @@ async def test_a_namespace_that_agrees_again_keeps_what_it_has(audit: Path, tmp_
             await admin.label_namespace(other, {OPT_IN: None})
             version = await now(admin.client, "")
             await admin.label_namespace(other, {OPT_IN: home})
-            async with StaleView(cluster, version) as past:
-                kubeconfig = past.kubeconfig(operator_of(cluster), tmp_path / "past")
+            async with StaleView(cluster, version) as server:
+                kubeconfig = server.kubeconfig(operator_of(cluster), tmp_path / "stale")
                 async with Operator(kubeconfig, [""], controlplane.build) as operator:
                     namespaces = operator.informers[NAMESPACE_METADATA]
                     await eventually(lambda: operator.reconciles() >= 3, TIMEOUT)
-                    assert not agrees(namespaces, other), "this is not the past"
+                    assert not has_opted_in(namespaces, other), "the cache is not stale"
                     assert await rights(admin, other) == before
-                    past.catch_up()
-                    await eventually(lambda: agrees(namespaces, other), TIMEOUT)
+                    server.catch_up()
+                    await eventually(lambda: has_opted_in(namespaces, other), TIMEOUT)
                     await operator.wait_idle()
             assert await rights(admin, other) == before
 
 
-def agrees(namespaces: Cache[PartialObject], name: str) -> bool:
+def has_opted_in(namespaces: Cache[PartialObject], name: str) -> bool:
     found = namespaces.get(Key("", name))
     return found is not None and OPT_IN in found.metadata.labels
 
 
 async def rights(admin: Administrator, namespace: str) -> set[str]:
-    """The very Roles and RoleBindings of a namespace."""
+    """The UIDs of the Roles and RoleBindings of a namespace."""
     return {child.metadata.uid for kind in (ROLE, ROLE_BINDING) for child in await admin.all(kind, namespace, MANAGED)}
 
 
 class DelayedView(StaleView):
-    """Shows control planes as they were, and all else as it is; it stops right before or right after a deletion."""
+    """Serves control planes as of a version, up to before or after a deletion, and everything else current."""
 
     def __init__(self, cluster: ClusterAccess, version: str, *, before: bool) -> None:
         super().__init__(cluster, version)
@@ -155,11 +155,11 @@ class DelayedView(StaleView):
                 await self._present.wait()
 
 
-@pytest.mark.parametrize("view", ["it goes", "it is gone"])
-async def test_a_control_plane_that_followed_its_namesake_keeps_its_rights_elsewhere(
+@pytest.mark.parametrize("view", ["being deleted", "deleted"])
+async def test_a_recreated_control_plane_keeps_its_roles_in_other_namespaces(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, tmp_path: Path, view: str
 ) -> None:
-    """No uid tells Roles in other namespaces from those of a namesake, and the operator sees them as they are."""
+    """Roles in other namespaces have no owner UID that would distinguish them from those of the deleted object."""
     async with administrator(cluster.kubeconfig) as admin:
         home, other = await admin.make_namespace(), await admin.make_namespace()
         build = partial(controlplane.build, allow_workspace_namespaces=[other])
@@ -178,15 +178,15 @@ async def test_a_control_plane_that_followed_its_namesake_keeps_its_rights_elsew
             await admin.condition(key, "WorkspaceRBACReady", "Applied", TIMEOUT)
             await operator.wait_idle()
         before = await rights(admin, other)
-        async with DelayedView(cluster, version, before=view == "it goes") as past:
-            kubeconfig = past.kubeconfig(operator_kubeconfig, tmp_path / "past")
+        async with DelayedView(cluster, version, before=view == "being deleted") as server:
+            kubeconfig = server.kubeconfig(operator_kubeconfig, tmp_path / "stale")
             async with Operator(kubeconfig, [home, other], build) as operator:
                 planes = operator.informers[CONTROL_PLANE]
-                await eventually(lambda: (planes.get(key) is None) == (view == "it is gone"), TIMEOUT)
+                await eventually(lambda: (planes.get(key) is None) == (view == "deleted"), TIMEOUT)
                 await operator.wait_idle()
                 assert operator.reconciles()
                 assert await rights(admin, other) == before
-                past.catch_up()
+                server.catch_up()
                 live = await admin.plane(key)
                 await eventually(lambda: planes.get(key) == live, TIMEOUT)
                 await operator.wait_idle()

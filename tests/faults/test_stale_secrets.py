@@ -1,4 +1,4 @@
-"""A Secret that was missing and is back: an operator that knows only that it was missing makes no new key."""
+"""An operator whose cache lacks a Secret that was restored creates no new key or token."""
 
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import SECRET
@@ -11,7 +11,7 @@ RESTORED = ("name", "namespace", "labels", "annotations", "ownerReferences")
 
 
 async def restore(client: Client, key: Key) -> str:
-    """Delete a Secret and put it back, as tools for backups do; the version at which it was missing."""
+    """Delete a Secret and restore it, as backup tools do; return the version at which it was missing."""
     kept = await client.get_manifest(SECRET, key)
     await client.delete(SECRET, await client.get(SECRET, key))
     version = await now(client, key.namespace)
@@ -20,12 +20,12 @@ async def restore(client: Client, key: Key) -> str:
     return version
 
 
-async def test_the_token_of_a_workspace_proxy(ready_proxy: ProxyNamespace, stale: Stale) -> None:
+async def test_the_token_of_a_workspace_proxy_is_kept(ready_proxy: ProxyNamespace, stale: Stale) -> None:
     version = await restore(ready_proxy.client, Key(ready_proxy.namespace, f"{NAME}-proxy-token"))
     await reconcile_stale_proxy(ready_proxy, version, stale)
 
 
-async def test_the_key_of_a_provisioner(steady: CrashRun, stale: Stale) -> None:
+async def test_the_key_of_a_provisioner_is_kept(steady: CrashRun, stale: Stale) -> None:
     before = key_ids(steady)
     await steady.operator.kill()
     version = await restore(steady.site.client, Key(steady.site.namespace, f"{steady.site.name}-provisioner-key"))

@@ -1,4 +1,4 @@
-"""An operator that is shown the past deletes and rotates nothing that the present still needs."""
+"""An operator with stale caches deletes and rotates nothing that is still needed."""
 
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,14 @@ EXPOSED: dict[str, Any] = {"expose": {"ingress": {"host": "coder.example.com"}}}
 
 
 async def collect_garbage(client: Client, namespace: str) -> None:
-    """Delete what belonged to an object that is gone."""
+    """Delete the children of a deleted object."""
     for kind in (SECRET, DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING):
         async for page in client.list(kind, namespace, labels=MANAGED):
             for item in page.items:
                 await client.delete(kind, kind.type.decode(item), unchanged=False)
 
 
-async def test_a_child_that_an_older_spec_did_not_want_stays(
+async def test_a_child_that_only_the_current_spec_needs_is_kept(
     admin: Client, namespace: str, operator_kubeconfig: Path, stale: Stale
 ) -> None:
     key = Key(namespace, "demo")
@@ -44,11 +44,14 @@ async def test_a_child_that_an_older_spec_did_not_want_stays(
     await admin.merge(CONTROL_PLANE, key, {"spec": {"expose": None}})
     version = await now(admin, namespace)
     await admin.merge(CONTROL_PLANE, key, {"spec": EXPOSED})
-    async with stale(version) as (kubeconfig, past), Operator(kubeconfig, [namespace], controlplane.build) as operator:
+    async with (
+        stale(version) as (kubeconfig, view),
+        Operator(kubeconfig, [namespace], controlplane.build) as operator,
+    ):
         planes: Cache[CoderControlPlane] = operator.informers[CONTROL_PLANE]
         await eventually(lambda: operator.reconciles() >= 2, TIMEOUT)
-        assert not is_exposed(planes.get(key)), "this is not the past"
-        past.catch_up()
+        assert not is_exposed(planes.get(key)), "the cache is not stale"
+        view.catch_up()
         await eventually(lambda: is_exposed(planes.get(key)), TIMEOUT)
         await operator.wait_idle()
         assert (await admin.get(INGRESS, key)).metadata.uid == before.metadata.uid
@@ -58,7 +61,7 @@ def is_exposed(plane: CoderControlPlane | None) -> bool:
     return plane is not None and plane.spec.expose is not None
 
 
-async def test_a_rotation_that_was_asked_for_once_is_not_done_again(steady: CrashRun, stale: Stale) -> None:
+async def test_a_completed_rotation_request_is_not_repeated(steady: CrashRun, stale: Stale) -> None:
     [old] = key_ids(steady)
     await steady.operator.kill()
     await steady.site.client.merge(PROVISIONER, steady.site.key, {"metadata": {"annotations": {REQUEST: "please"}}})
@@ -70,23 +73,23 @@ async def test_a_rotation_that_was_asked_for_once_is_not_done_again(steady: Cras
     assert key_ids(steady) == rotated
 
 
-async def test_a_key_that_bears_the_name_of_one_that_retired_stays(steady: CrashRun, stale: Stale) -> None:
+async def test_a_key_with_the_name_of_a_retired_key_is_kept(steady: CrashRun, stale: Stale) -> None:
     await change_tags(steady.site, 1)
     assert await steady.operator.wait_idle()
     await steady.operator.kill()
-    while await steady.pods.sync():  # nobody is left who uses the key that retires
+    while await steady.pods.sync():  # until no daemon uses the retiring key
         pass
     version = await now(steady.site.client, steady.site.namespace)
     await steady.restart()
     assert await steady.wait_steady()
     await change_tags(steady.site, 2)
     assert await steady.operator.wait_idle()
-    steady.site.clock.advance(hours=1)  # longer than any grace, also for those who use the key that is to retire now
+    steady.site.clock.advance(hours=1)  # longer than any grace period
     steady.pods.allow_key_loss()
     await reconcile_stale_provisioner(steady, version, stale)
 
 
-async def test_a_provisioner_that_followed_its_namesake_keeps_its_key(steady: CrashRun, stale: Stale) -> None:
+async def test_a_recreated_provisioner_keeps_its_key(steady: CrashRun, stale: Stale) -> None:
     steady.pods.allow_key_loss()
     await steady.operator.kill()
     await steady.site.delete(PROVISIONER, steady.site.name)
@@ -102,9 +105,7 @@ async def test_a_provisioner_that_followed_its_namesake_keeps_its_key(steady: Cr
     assert key_ids(steady) == remade
 
 
-async def test_a_token_is_not_made_anew_for_a_secret_that_was_missing_once(
-    ready_proxy: ProxyNamespace, stale: Stale
-) -> None:
+async def test_a_token_is_not_replaced_when_its_secret_exists_again(ready_proxy: ProxyNamespace, stale: Stale) -> None:
     await ready_proxy.delete(SECRET, f"{NAME}-proxy-token")
     version = await now(ready_proxy.client, ready_proxy.namespace)
     async with ready_proxy.operator() as operator:
@@ -113,7 +114,7 @@ async def test_a_token_is_not_made_anew_for_a_secret_that_was_missing_once(
     await reconcile_stale_proxy(ready_proxy, version, stale)
 
 
-async def test_a_proxy_that_followed_its_namesake_stays_registered(ready_proxy: ProxyNamespace, stale: Stale) -> None:
+async def test_a_recreated_proxy_stays_registered(ready_proxy: ProxyNamespace, stale: Stale) -> None:
     await ready_proxy.delete(WORKSPACE_PROXY, NAME)
     version = await now(ready_proxy.client, ready_proxy.namespace)
     async with ready_proxy.operator() as operator:
@@ -125,9 +126,9 @@ async def test_a_proxy_that_followed_its_namesake_stays_registered(ready_proxy: 
     await reconcile_stale_proxy(ready_proxy, version, stale)
 
 
-async def test_a_proxy_that_is_wanted_again_does_not_retire(ready_proxy: ProxyNamespace, stale: Stale) -> None:
-    """In the past its pods ran with the token of another one, and it was on its way out."""
-    await ready_proxy.put_secret("given", token="somebody:else")
+async def test_a_proxy_that_is_needed_again_does_not_retire(ready_proxy: ProxyNamespace, stale: Stale) -> None:
+    """In the stale state its pods use the token of another proxy, and it is retiring."""
+    await ready_proxy.put_secret("given", token="foreign:token")
     await ready_proxy.change(
         bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL=ready_proxy.coderd.url
     )

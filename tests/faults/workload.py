@@ -12,7 +12,7 @@ from coder_k8s.kube.objects import Key, Kind, Manifest
 from tests.support.rotations import RotationNamespace
 
 NUMBER = 3
-"""How many objects of each kind there may be."""
+"""The maximum number of objects of each kind."""
 
 Choice = Callable[[Random], Any]
 INGRESS = {"ingress": {"host": "coder.example.com"}}
@@ -46,13 +46,13 @@ SPECS: dict[Kind[Any], Manifest] = {
 
 @dataclass
 class Workload:
-    """What is done to a namespace. A seed makes it the same again, as far as the operator lets it."""
+    """Random changes in a namespace; a seed determines the choices."""
 
     site: RotationNamespace
     rng: Random
     done: int = 0
     made: dict[Kind[Any], list[str]] = field(default_factory=lambda: {kind: [] for kind in SPECS})
-    """The names of the objects that are there. None comes back: nobody collects the garbage of the one before."""
+    """The names of the existing objects. Names are not reused, because no garbage collector deletes old children."""
 
     @property
     def client(self) -> Client:
@@ -66,7 +66,7 @@ class Workload:
             await asyncio.sleep(self.rng.uniform(0, pause))
 
     async def act(self) -> None:
-        """Create an object, change one, or now and then delete one."""
+        """Create, change or, rarely, delete an object."""
         kind = self.rng.choice(list(SPECS))
         if len(self.made[kind]) < NUMBER:
             await self.create(kind)
@@ -76,20 +76,20 @@ class Workload:
             await self.change(kind, self.rng.choice(self.made[kind]))
 
     async def create_all(self) -> None:
-        """Create as many objects of each kind as there may be."""
+        """Create the maximum number of objects of each kind."""
         for kind in SPECS:
             for _ in range(NUMBER):
                 await self.create(kind)
 
     async def change_all(self, times: int) -> None:
-        """Change every object some times in a row."""
+        """Change every object several times in a row."""
         for kind, names in self.made.items():
             for name in names:
                 for _ in range(times):
                     await self.change(kind, name)
 
     async def replace_some(self) -> None:
-        """Of every kind, delete an object, change one and create one."""
+        """For every kind, delete an object, change one and create one."""
         for kind in SPECS:
             await self.delete(kind)
             await self.change(kind, self.rng.choice(self.made[kind]))
@@ -115,11 +115,11 @@ class Workload:
         await self.site.delete(kind, name)
 
     async def differences(self) -> list[str]:
-        """What differs from the steady state."""
+        """Every difference from the steady state."""
         found = []
         for kind in SPECS:
             async for page in self.client.list(kind, self.site.namespace):
-                found += [flaw for item in page.items for flaw in self._differences(kind, kind.type.decode(item))]
+                found += [each for item in page.items for each in self._differences(kind, kind.type.decode(item))]
         keys, provisioners = self.site.found(), self.made[PROVISIONER]
         if len(keys) != len(provisioners):
             found.append(f"{len(keys)} keys for {len(provisioners)} provisioners")
@@ -130,18 +130,18 @@ class Workload:
 
     def _differences(self, kind: Kind[Any], live: Any) -> list[str]:
         if live.metadata.name in ("one", "two", "home"):
-            return []  # control planes that are paused, for the others to belong to, or somebody else's concern
+            return []  # control planes that the other objects refer to, and that of LicensedPlane
         if live.metadata.name not in self.made[kind]:
-            return [f"{kind.name} {live.key} is not gone"]
+            return [f"{kind.name} {live.key} is not deleted"]
         if live.status.observed_generation != live.metadata.generation:
-            return [f"{kind.name} {live.key} is not told of"]
+            return [f"{kind.name} {live.key} has a status of an older generation"]
         if live.status.ready_replicas != live.spec.replicas:
-            return [f"{kind.name} {live.key} does not tell of its pods"]
+            return [f"{kind.name} {live.key} has a wrong number of ready replicas"]
         return []
 
 
 class Steady(Protocol):
-    """What has a steady state."""
+    """An object with differences from a steady state."""
 
     async def differences(self) -> list[str]: ...
 
