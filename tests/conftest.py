@@ -22,7 +22,7 @@ from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.dev.processes import free_port
 from tests.observability.documented import DocumentedReasons
 from tests.security.audit import auditing
-from tests.security.deletions import CarefulDeletion
+from tests.security.deletions import DeletionPreconditions
 from tests.security.privileges import LeastPrivilege
 from tests.security.secrecy import RECORDS, Secrecy, record
 from tests.support.databases import postgres
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(folder.cleanup)
     config.stash[SHARED] = ClusterAccess(Path(folder.name), free_port())
     config.pluginmanager.register(LeastPrivilege(audit_folder(config)))
-    config.pluginmanager.register(CarefulDeletion(audit_folder(config)))
+    config.pluginmanager.register(DeletionPreconditions(audit_folder(config)))
     config.pluginmanager.register(DocumentedReasons(audit_folder(config)))
     config.pluginmanager.register(Secrecy(audit_folder(config), Path(folder.name)))
     record(config, Path(folder.name) / f"owner{RECORDS}")

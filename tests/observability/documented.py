@@ -14,7 +14,7 @@ import pytest
 from coder_k8s.api import RESOURCES, CommonCondition
 from coder_k8s.api.events import COMMON_EVENTS
 from coder_k8s.api.reasons import COMMON_REASONS
-from tests.security.audit import entries, is_operators, place, resource
+from tests.security.audit import entries, is_operator, place, resource
 
 STATUS = {f"{each.kind.plural}/status": each for each in RESOURCES}
 
@@ -49,7 +49,7 @@ def undocumented(requests: Iterable[dict[str, Any]]) -> list[str]:
     found = {
         f"{' '.join(each)}, by {place(entry)}"
         for entry in requests
-        if is_operators(entry) and isinstance(entry.get("requestObject"), dict)
+        if is_operator(entry) and isinstance(entry.get("requestObject"), dict)
         for each in _reported(entry)
         if each not in documented
     }
@@ -68,7 +68,7 @@ def unobserved(requests: Iterable[dict[str, Any]]) -> list[str]:
     observed = {
         (condition["reason"], _without_numbers(condition["message"]))
         for entry in requests
-        if is_operators(entry) and isinstance(entry.get("requestObject"), dict)
+        if is_operator(entry) and isinstance(entry.get("requestObject"), dict)
         for condition in _conditions(entry)
     }
     missing = ((reason, text) for reason, text in examples() if (reason, _without_numbers(text)) not in observed)

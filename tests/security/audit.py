@@ -1,4 +1,4 @@
-"""What the API servers of a run write down: for those who judge the whole run at its end."""
+"""Audit logs of the API servers of a run, for checks at the end of the run."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +20,13 @@ RULES = [
     {"level": "Metadata", "users": [OPERATOR]},
     {"level": "None"},
 ]
-"""Every Secret that anybody writes, and all that the operator asks for, with the bodies of its writes and deletions."""
+"""Every write of a Secret, and all requests of the operator, with the bodies of its writes and deletions."""
 LIMIT = 1 << 14
-"""A larger entry is written without its body: Secrets that are there for their size would fill the disk."""
+"""Larger entries have no body, because large Secrets of tests would fill the disk."""
 
 
 def auditing(folder: Path) -> list[str]:
-    """Arguments by which an API server writes this into a file of its own in the folder."""
+    """Arguments of an API server that write its audit log into the folder."""
     folder.mkdir(exist_ok=True)
     name = uuid4().hex
     policy = folder / f"{name}.yaml"
@@ -36,11 +36,11 @@ def auditing(folder: Path) -> list[str]:
     return [f"--audit-policy-file={policy}", f"--audit-log-path={folder / name}.log", *truncation]
 
 
-def entries(folder: Path, holding: bytes = b"") -> Iterator[dict[str, Any]]:
-    """What was written down in lines that hold this; an API server that is killed may leave half a line."""
+def entries(folder: Path, containing: bytes = b"") -> Iterator[dict[str, Any]]:
+    """The entries whose lines contain this. A killed API server can leave an incomplete line."""
     for log in folder.glob("*.log"):
         for line in log.read_bytes().splitlines():
-            if holding not in line:
+            if containing not in line:
                 continue
             try:
                 yield deep_json.decode(msgspec.json.decode, line)
@@ -48,17 +48,17 @@ def entries(folder: Path, holding: bytes = b"") -> Iterator[dict[str, Any]]:
                 continue
 
 
-def is_operators(entry: dict[str, Any]) -> bool:
+def is_operator(entry: dict[str, Any]) -> bool:
     by: str = entry["user"]["username"]
     return by == OPERATOR
 
 
 def resource(reference: dict[str, Any]) -> str:
-    """What a request is about, with its subresource."""
+    """The resource of a request, with its subresource."""
     return "/".join(reference[part] for part in ("resource", "subresource") if reference.get(part))
 
 
 def place(entry: dict[str, Any]) -> str:
-    """What a request did, and to what."""
+    """The verb and the object of a request."""
     of = entry.get("objectRef", {})
     return f"{entry['verb']} {resource(of)} {of.get('namespace', '')}/{of.get('name', '')}"

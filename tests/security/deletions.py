@@ -1,7 +1,7 @@
-"""Whether the operator deleted only what it had seen, as it had seen it: told at the end of every run.
+"""Checks at the end of every run that all deletions of the operator have preconditions.
 
-The API servers of a run write down every deletion that the operator asks of them, with its options. Each must hold for
-one uid at one resourceVersion. There is no exception: Leases and events are never deleted, and collections neither.
+The audit logs of the API servers contain every deletion by the operator, with its options. Each must have a UID and a
+resourceVersion as preconditions. There are no exceptions: the operator never deletes Leases, events or collections.
 """
 
 from collections.abc import Iterable
@@ -11,24 +11,24 @@ from typing import Any
 
 import pytest
 
-from .audit import DELETIONS, entries, is_operators, place
+from .audit import DELETIONS, entries, is_operator, place
 
 NEEDED = ("uid", "resourceVersion")
 CUT = "Connection closed early"
-"""What an API server says, with a status of success, of a request whose sender went before any answer."""
+"""The message of an API server, with a status of success, for a request whose client disconnected early."""
 
 
-def careless(requests: Iterable[dict[str, Any]]) -> list[str]:
-    """The deletions of the operator that could have met something else than what it had seen."""
+def unconditional_deletions(requests: Iterable[dict[str, Any]]) -> list[str]:
+    """The deletions of the operator that lack a precondition."""
     return [
         f"{place(entry)}: without {' and '.join(lacking)}"
         for entry in requests
-        if entry["verb"] in DELETIONS and is_operators(entry) and (lacking := _lacks(entry))
+        if entry["verb"] in DELETIONS and is_operator(entry) and (lacking := _lacks(entry))
     ]
 
 
 def _lacks(entry: dict[str, Any]) -> list[str]:
-    """What a deletion does not say. That of a collection can say nothing about each of its members."""
+    """The preconditions that a deletion lacks. The deletion of a collection cannot have any."""
     if entry["verb"] == "delete" and not _was_read(entry):
         return []
     options = entry.get("requestObject") or {}
@@ -37,25 +37,25 @@ def _lacks(entry: dict[str, Any]) -> list[str]:
 
 
 def _was_read(entry: dict[str, Any]) -> bool:
-    """Whether the API server came to read the options. Of a request that ended before that they are unknown."""
+    """Whether the API server read the options. They are unknown for a request that ended earlier."""
     status = entry["responseStatus"]
     return "requestObject" in entry or (status["code"] < HTTPStatus.BAD_REQUEST and status.get("message") != CUT)
 
 
-class CarefulDeletion:
-    """Fails a run in which the operator deleted without both preconditions."""
+class DeletionPreconditions:
+    """Fails a run in which the operator deleted an object without both preconditions."""
 
     def __init__(self, audit: Path) -> None:
         self._audit = audit
-        self._told: list[str] = []
+        self._findings: list[str] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        self._told = careless(entries(self._audit, b'"verb":"delete'))
-        if self._told:
+        self._findings = unconditional_deletions(entries(self._audit, b'"verb":"delete'))
+        if self._findings:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._told:
+        if self._findings:
             terminalreporter.section("deletions that lack preconditions, see tests/security/deletions.py", red=True)
-            terminalreporter.write_line("\n".join(self._told))
+            terminalreporter.write_line("\n".join(self._findings))

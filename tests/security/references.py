@@ -1,4 +1,4 @@
-"""Every field of our kinds that names a Secret, a ConfigMap or a control plane, found in the published schemas."""
+"""Finds every field in the CRDs that refers to a Secret, a ConfigMap or a control plane."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from tests.support.installation import CONFIG
 
 SUBJECTS = ("secret", "configmap", "controlplaneref")
 NEARBY = "nearby"
-"""What all other references name: there is a Secret and a control plane of that name beside the object."""
+"""The value of all other references: a Secret and a control plane with this name exist in the same namespace."""
 CODER = "coder.example.com"
 DATABASE_URL = "CODER_PG_CONNECTION_URL"
 FILLERS = {"coderURL": f"http://{CODER}", "interval": "1h"}
@@ -20,7 +20,7 @@ Schema = dict[str, Any]
 
 
 class Reference(NamedTuple):
-    """A field by the plural of its kind and its path; `[]` stands for an entry of a list."""
+    """A field: the plural of its kind and its path; `[]` is a list item."""
 
     plural: str
     path: tuple[str, ...]
@@ -29,10 +29,10 @@ class Reference(NamedTuple):
         return f"{self.plural}:{'.'.join(self.path)}"
 
     def spec(self, schema: Schema, value: str) -> Schema:
-        """The least spec that has this value there."""
+        """A minimal spec with this value."""
         made: Schema = _build(schema, self.path, value)
         if self.path[0] == "extraEnv":
-            made["extraEnv"][0]["name"] = DATABASE_URL  # which the operator reads as well
+            made["extraEnv"][0]["name"] = DATABASE_URL  # the operator reads this variable
         if self.plural == PROXIES:
             if self.path[0] not in WAYS:
                 made["controlPlaneRef"] = {"name": NEARBY}

@@ -1,12 +1,12 @@
-"""Whether a secret of a run was seen where none belongs: told at the end of every run, be it of one test or of all.
+"""Checks at the end of every run that no secret value appears outside of Secrets.
 
-What is secret: every value that anybody wrote into a Secret during the run, by the audit logs of its API servers. Of a
-URL only the password is. A value is known by its words, which are runs of letters, digits, `-` and `_` of 16 characters
-or more, and by those of its base64 form. Shorter ones could be anybody's, and a UUID is a name.
+Secret are all values that were written into Secrets during the run, from the audit logs of the API servers; of a URL,
+only the password. A value is detected by its words, which are sequences of letters, digits, `-` and `_` of 16 or more
+characters, and by those of its base64 form. Shorter words are ambiguous, and a UUID is a name.
 
-Where it is looked for: in all that the operator wrote to an API server (status, conditions, events, children, URLs; of
-Secrets, everything but their data), in the logs of operators that ran as processes and in their metrics, and in the log
-records of controllers that ran inside of tests. They log at debug level, but for the operator of the documentation.
+The check searches everything that the operator wrote to an API server (status, conditions, events, children, URLs; of
+Secrets, everything except their data), the logs and metrics of operator processes, and the log records of controllers
+in tests. All of them log at debug level, except the operator of the documentation tests.
 """
 
 import base64
@@ -24,29 +24,29 @@ import pytest
 
 from coder_k8s.logs import JsonFormatter
 
-from .audit import entries, is_operators, place
+from .audit import entries, is_operator, place
 
 SHORTEST = 16
 WORD = re.compile(rb"\\[bfnrt]|[A-Za-z0-9][A-Za-z0-9_-]{%d,}" % (SHORTEST - 1))
-"""An escaped character is none of the word that it stands before."""
+"""An escape sequence is not part of the word that follows it."""
 UUID = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-OURS = re.compile(rb'\{"ts":|\d{4}-\d\d-\d\dT\S+Z [A-Z]+ ')
-"""How the log of an operator begins, in either format."""
+OPERATOR_LOG = re.compile(rb'\{"ts":|\d{4}-\d\d-\d\dT\S+Z [A-Z]+ ')
+"""The start of an operator's log, in both formats."""
 LOGGER = "coder_k8s"
 RECORDS = ".records"
-"""How the names of files end in which workers write down what the operator's code logs in them."""
+"""The suffix of the files with the log records of the operator's code in tests."""
 SECRET_DATA = ("data", "stringData")
 
 
 def words(text: bytes) -> set[bytes]:
-    """By what a text can be known: its words, and their parts that are long enough."""
+    """The words of a text, and their parts, that are long enough."""
     whole = set(WORD.findall(text))
     parts = {part for word in whole for part in re.split(b"[-_]", word)}
     return {word for word in whole | parts if len(word) >= SHORTEST and not UUID.fullmatch(word)}
 
 
-def given_away_by(value: bytes) -> set[bytes]:
-    """The words of which none may be seen, for the value of a Secret."""
+def secret_words(value: bytes) -> set[bytes]:
+    """The words of a Secret's value that must not appear."""
     encoded = (base64.b64encode(value), base64.urlsafe_b64encode(value))
     return set().union(*map(words, (*_secret_parts(value), *encoded)))
 
@@ -62,7 +62,7 @@ def _secret_parts(value: bytes) -> tuple[bytes, ...]:
 
 
 def values(entry: dict[str, Any]) -> Iterator[bytes]:
-    """What a request wrote into a Secret, whether it was accepted or not."""
+    """The values that a request wrote into a Secret, accepted or not."""
     body = entry.get("requestObject")
     if entry.get("objectRef", {}).get("resource") != "secrets" or not isinstance(body, dict):
         return
@@ -72,8 +72,8 @@ def values(entry: dict[str, Any]) -> Iterator[bytes]:
             yield base64.b64decode(str(value), validate=True)
 
 
-def shown(entry: dict[str, Any]) -> bytes:
-    """What a request of the operator shows to others than readers of Secrets."""
+def visible_part(entry: dict[str, Any]) -> bytes:
+    """The part of a request that is visible without access to Secrets."""
     body = entry.get("requestObject")
     if entry.get("objectRef", {}).get("resource") == "secrets" and isinstance(body, dict):
         body = {name: part for name, part in body.items() if name not in SECRET_DATA}
@@ -81,10 +81,10 @@ def shown(entry: dict[str, Any]) -> bytes:
 
 
 def findings(audit: Iterable[dict[str, Any]], files: Iterable[Path]) -> list[str]:
-    """Where a secret was seen, without a word of it."""
+    """Where a secret appears, without its value."""
     known = list(audit)
-    secrets = set().union(*map(given_away_by, {value for entry in known for value in values(entry)}))
-    requests = [(shown(entry), entry) for entry in known if is_operators(entry)]
+    secrets = set().union(*map(secret_words, {value for entry in known for value in values(entry)}))
+    requests = [(visible_part(entry), entry) for entry in known if is_operator(entry)]
     places = [place(requests[number][1]) for number in _seen([text for text, _ in requests], secrets)]
     for file in files:
         lines = file.read_bytes().splitlines()
@@ -94,19 +94,19 @@ def findings(audit: Iterable[dict[str, Any]], files: Iterable[Path]) -> list[str
 
 
 def _seen(texts: list[bytes], secrets: set[bytes]) -> list[int]:
-    """Which of the texts show a secret. Almost never one does, and to look at all of them at once is much cheaper."""
+    """The indexes of the texts that contain a secret. Usually none does, and one check of all texts is cheap."""
     if not words(b"\n".join(texts)) & secrets:
         return []
     return [number for number, text in enumerate(texts) if words(text) & secrets]
 
 
 def _test(line: bytes) -> str:
-    """The test that a record belongs to, by which its line begins."""
+    """The test of a log record, which is the start of its line."""
     return line.partition(b" {")[0].decode() if line.startswith(b"tests/") else ""
 
 
 class Records(logging.FileHandler):
-    """Writes down all that the operator's code logs within tests, each line with its test; parameters may be secret."""
+    """Writes all log records of the operator's code in tests, with the test but without its parameters."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, delay=True)
@@ -118,7 +118,7 @@ class Records(logging.FileHandler):
 
 
 def record(config: pytest.Config, path: Path) -> None:
-    """Write records there, at every level, until the run ends."""
+    """Write log records of every level to this file until the run ends."""
     handler, logger = Records(path), logging.getLogger(LOGGER)
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
@@ -126,34 +126,34 @@ def record(config: pytest.Config, path: Path) -> None:
 
 
 def logs(folder: Path) -> Iterator[Path]:
-    """The logs and metrics of operators that ran as processes of their own."""
+    """The logs and metrics of operator processes."""
     for path in folder.rglob("*"):
-        if path.suffix == ".metrics" or (path.suffix == ".log" and _is_ours(path)):
+        if path.suffix == ".metrics" or (path.suffix == ".log" and _is_operator_log(path)):
             yield path
 
 
-def _is_ours(path: Path) -> bool:
+def _is_operator_log(path: Path) -> bool:
     with path.open("rb") as file:
-        return OURS.match(file.read(64)) is not None
+        return OPERATOR_LOG.match(file.read(64)) is not None
 
 
 class Secrecy:
-    """Fails a run in which a secret was seen where none belongs."""
+    """Fails a run in which a secret appears outside of Secrets."""
 
     def __init__(self, audit: Path, records: Path) -> None:
         self._audit = audit
         self._records = records
-        self._told: list[str] = []
+        self._findings: list[str] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         scratch: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
         files = [*self._records.glob(f"*{RECORDS}"), *logs(scratch.getbasetemp())]
-        self._told = findings(entries(self._audit), files)
-        if self._told:
+        self._findings = findings(entries(self._audit), files)
+        if self._findings:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if self._told:
-            terminalreporter.section("where a secret was seen, see tests/security/secrecy.py", red=True)
-            terminalreporter.write_line("\n".join(self._told))
+        if self._findings:
+            terminalreporter.section("secrets outside of Secrets, see tests/security/secrecy.py", red=True)
+            terminalreporter.write_line("\n".join(self._findings))

@@ -1,4 +1,4 @@
-"""A value of every secret, planted, and then looked for everywhere while things go well and wrong."""
+"""Known values in every Secret do not appear anywhere else, with and without errors."""
 
 import asyncio
 import base64
@@ -27,7 +27,7 @@ from tests.console.manifests import put as put_manifest
 from tests.console.reports import read
 from tests.e2e import planes
 from tests.e2e.operator_process import OperatorProcess, Start
-from tests.security.people import post
+from tests.security.users import post
 from tests.support import eventually
 from tests.support.databases import CoderdDatabase, create_database
 from tests.support.objects import EVENT
@@ -39,18 +39,18 @@ OWN = (*(resource.kind for resource in RESOURCES), DEPLOYMENT, SERVICE, EVENT)
 GENERATED = ("demo-operator-token", "build-provisioner-key", "near-proxy-token")
 
 
-class Gossip:
-    """A coderd in between that repeats what it was told, in an error, when asked to."""
+class EchoServer:
+    """Middleware of coderd that, while enabled, responds with errors that contain the request and its token."""
 
     def __init__(self) -> None:
-        self.talking = False
-        self.heard: set[str] = set()
+        self.enabled = False
+        self.tokens: set[str] = set()
 
     @web.middleware
-    async def repeat(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         parts = [request.headers.get("Coder-Session-Token", ""), request.path, (await request.read()).decode()]
-        if self.talking:
-            self.heard.add(parts[0])
+        if self.enabled:
+            self.tokens.add(parts[0])
             return web.json_response({"message": " ".join(parts), "detail": parts[0]}, status=500)
         return await handler(request)
 
@@ -61,14 +61,14 @@ async def database(postgres: Postgres) -> CoderdDatabase:
 
 
 @pytest.fixture
-def gossip() -> Gossip:
-    return Gossip()
+def echo() -> EchoServer:
+    return EchoServer()
 
 
 @pytest.fixture
-async def coderd(database: CoderdDatabase, gossip: Gossip) -> AsyncIterator[CoderdServer]:
+async def coderd(database: CoderdDatabase, echo: EchoServer) -> AsyncIterator[CoderdServer]:
     server = CoderdServer("2.36.1", now=lambda: datetime.now(UTC), database_url=database.url)
-    server._runner.app.middlewares.insert(0, gossip.repeat)
+    server._runner.app.middlewares.insert(0, echo.handle)
     async with server:
         yield server
 
@@ -83,13 +83,13 @@ async def put(admin: Client, namespace: str, name: str, **values: str) -> None:
 
 
 async def make(admin: Client, kind: Kind[Any], namespace: str, name: str, **spec: Any) -> None:
-    """An object that belongs to the control plane."""
+    """Create an object that refers to the control plane."""
     spec["controlPlaneRef"] = {"name": "demo"}
     await admin.create(kind, {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
 
 
-async def planted(admin: Client, namespace: str, name: str) -> str:
-    """The value that the operator keeps in a Secret of its own, once it is there."""
+async def generated_value(admin: Client, namespace: str, name: str) -> str:
+    """Wait for a Secret of the operator, and return its value."""
 
     async def check() -> str:
         try:
@@ -101,8 +101,8 @@ async def planted(admin: Client, namespace: str, name: str) -> str:
     return await eventually(check, 60)
 
 
-async def shown(admin: Client, namespace: str, operator: OperatorProcess) -> str:
-    """Everything that anybody but a reader of Secrets can see."""
+async def visible_text(admin: Client, namespace: str, operator: OperatorProcess) -> str:
+    """Everything that is visible without access to Secrets."""
     pages = [page for kind in OWN async for page in admin.list(kind, namespace)]
     seen = [str(msgspec.json.decode(item)) for page in pages for item in page.items]
     secrets = [msgspec.json.decode(item) async for page in admin.list(SECRET, namespace) for item in page.items]
@@ -113,7 +113,7 @@ async def shown(admin: Client, namespace: str, operator: OperatorProcess) -> str
 
 
 async def bundle(cluster: ClusterAccess, namespace: str, operator: OperatorProcess, folder: Path) -> str:
-    """All that is in a support bundle, for which the operator is a pod with the log that it has."""
+    """The content of a support bundle, with a simulated pod that has the operator's log."""
     state = {"name": "coder-k8s", "image": "i", "imageID": "", "ready": True, "restartCount": 0}
     manifest = pod("coder-k8s-0", {"containerStatuses": [state]}, {"app.kubernetes.io/name": "coder-k8s"})
     manifest["spec"] = {"nodeName": namespace, "containers": [{"name": "coder-k8s", "image": "i"}]}
@@ -127,14 +127,14 @@ async def bundle(cluster: ClusterAccess, namespace: str, operator: OperatorProce
     return "\n".join((done.output, *read(path).values()))
 
 
-async def test_canaries_are_seen_nowhere(
+async def test_secret_values_appear_nowhere(
     cluster: ClusterAccess,
     start: Start,
     admin: Client,
     namespace: str,
     database: CoderdDatabase,
     coderd: CoderdServer,
-    gossip: Gossip,
+    echo: EchoServer,
     tmp_path: Path,
 ) -> None:
     bootstrap, license = coderd.state.add_token(coderd.state.owner), make_license(datetime.now(UTC))
@@ -151,27 +151,33 @@ async def test_canaries_are_seen_nowhere(
     given = {"bootstrap": {"credentialsSecretRef": {"name": "given"}}}
     await make(admin, PROVISIONER, namespace, "build", **given)
     await make(admin, WORKSPACE_PROXY, namespace, "near")
-    secrets = [await planted(admin, namespace, name) for name in GENERATED]
-    gossip.talking = True
+    secrets = [await generated_value(admin, namespace, name) for name in GENERATED]
+    echo.enabled = True
     await put(admin, namespace, "license", license=license + "x")
     await put(admin, namespace, "given", token=bootstrap + "x")
-    await eventually(lambda: {bootstrap + "x", secrets[0]} <= gossip.heard, 60)
-    gossip.talking = False
+    await eventually(lambda: {bootstrap + "x", secrets[0]} <= echo.tokens, 60)
+    echo.enabled = False
     await put(admin, namespace, "database", url=database.server.url(database.name, "coder", WRONG))
     await admin.delete(SECRET, await admin.get(SECRET, Key(namespace, GENERATED[0])), unchanged=False)
     await planes.condition(admin, key, "OperatorAccessReady", "DatabaseUnreachable")
-    seen = await eventually(lambda: told_all(admin, namespace, operator), 30)
+    seen = await eventually(lambda: complete_text(admin, namespace, operator), 30)
     packed = await bundle(cluster, namespace, operator, tmp_path)
-    assert [voice for voice in ("OperatorAccessFailed", "DatabaseUnreachable", "leading") if voice not in packed] == []
+    assert [each for each in ("OperatorAccessFailed", "DatabaseUnreachable", "leading") if each not in packed] == []
     for secret in (PASSWORD, WRONG, bootstrap, license, *secrets):
         for part in {secret, *(part for part in secret.replace(":", "-").split("-") if len(part) > 15)}:
             assert part not in seen
             assert part not in packed
 
 
-async def told_all(admin: Client, namespace: str, operator: OperatorProcess) -> str:
-    """What can be seen, once every voice has spoken: events, conditions, metrics, the log and the command line."""
-    seen = await shown(admin, namespace, operator)
-    voices = ("OperatorAccessFailed", "DatabaseUnreachable", "coder_k8s_license_tier", '"msg":"leading"', "--log-level")
-    assert [voice for voice in voices if voice not in seen] == []
+async def complete_text(admin: Client, namespace: str, operator: OperatorProcess) -> str:
+    """Everything that is visible; fails if events, conditions, metrics, log or command line are missing."""
+    seen = await visible_text(admin, namespace, operator)
+    sources = (
+        "OperatorAccessFailed",
+        "DatabaseUnreachable",
+        "coder_k8s_license_tier",
+        '"msg":"leading"',
+        "--log-level",
+    )
+    assert [each for each in sources if each not in seen] == []
     return seen

@@ -1,4 +1,4 @@
-"""Whatever coderd answers, and whatever a spec calls its URL: an error with a name, and no token astray."""
+"""Any response of coderd, and any URL in a spec, is handled with a typed error and leaks no token."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,7 +17,7 @@ from coder_k8s.coderd.connections import Connections, Endpoint, Limits, Response
 from coder_k8s.coderd.types import Entitlements, ProvisionerDaemon, ProvisionerKey, Regions, User
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors as kube_errors
-from tests.security.people import client_of
+from tests.security.users import client_of
 
 TOKEN = "AAAAAAAAAA-hostile0hostile0hostile0"
 JSON = st.recursive(
@@ -35,13 +35,13 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @asynccontextmanager
 async def server(serve: Serve) -> AsyncIterator[str]:
-    """A coderd of the worst kind, at a URL."""
+    """Run a hostile server, and yield its URL."""
 
     async def guarded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await serve(reader, writer)
         except OSError:
-            pass  # they hung up, as they should
+            pass  # the client closed the connection, as expected
         finally:
             writer.close()
 
@@ -50,22 +50,22 @@ async def server(serve: Serve) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
 
 
-def refusal(expected: type[Exception], call: Callable[[], object]) -> str:
-    """What a call says that it fails with, or how its result shows itself."""
+def result_or_error(expected: type[Exception], call: Callable[[], object]) -> str:
+    """The text of the expected error of a call, or of its result."""
     try:
         return repr(call())
-    except expected as refused:
-        return str(refused)
+    except expected as error:
+        return str(error)
 
 
 @given(st.sampled_from(ANSWERS), JSON | OBJECTS)
-def test_any_json_is_an_answer_or_unreadable(kind: Any, answer: Any) -> None:
-    said = refusal(errors.Unavailable, lambda: _decode(kind, "/route", msgspec.json.encode(answer)))
-    assert "\n" not in said
+def test_any_json_is_decoded_or_rejected(kind: Any, answer: Any) -> None:
+    text = result_or_error(errors.Unavailable, lambda: _decode(kind, "/route", msgspec.json.encode(answer)))
+    assert "\n" not in text
 
 
 @given(st.binary())
-def test_any_bytes_are_an_answer_or_unreadable(answer: bytes) -> None:
+def test_any_bytes_are_decoded_or_rejected(answer: bytes) -> None:
     for read in (lambda: _decode(User, "/route", answer), lambda: _error_response(Response(500, {}, answer))):
         try:
             read()
@@ -74,7 +74,7 @@ def test_any_bytes_are_an_answer_or_unreadable(answer: bytes) -> None:
 
 
 @pytest.mark.parametrize("answer", DEEP.values(), ids=DEEP)
-def test_a_deep_answer_is_unreadable(answer: bytes) -> None:
+def test_a_deep_response_is_rejected(answer: bytes) -> None:
     with pytest.raises(errors.Unavailable):
         _error_response(Response(500, {}, answer))
     for kind in ANSWERS:
@@ -83,7 +83,7 @@ def test_a_deep_answer_is_unreadable(answer: bytes) -> None:
 
 
 @given(st.text(), st.text())
-def test_what_is_shown_of_an_answer_is_short_and_one_line(message: str, detail: str) -> None:
+def test_the_text_of_an_error_is_one_short_line(message: str, detail: str) -> None:
     problem = errors.ErrorResponse(message + TOKEN, detail)
     for status in (400, 401, 403, 404, 409, 429, 500):
         shown = str(errors.from_response(status, None, problem, (TOKEN,)))
@@ -92,7 +92,7 @@ def test_what_is_shown_of_an_answer_is_short_and_one_line(message: str, detail: 
         assert len(shown) < 400
 
 
-async def test_an_answer_without_end_is_cut_off() -> None:
+async def test_an_endless_response_is_rejected() -> None:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         while True:
@@ -105,7 +105,7 @@ async def test_an_answer_without_end_is_cut_off() -> None:
 
 
 @pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"])
-async def test_a_slow_drip_is_given_up(start: bytes) -> None:
+async def test_a_slow_response_times_out(start: bytes) -> None:
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(start)
         while True:
@@ -119,17 +119,17 @@ async def test_a_slow_drip_is_given_up(start: bytes) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_takes_no_token_elsewhere(status: int) -> None:
-    heard: list[bytes] = []
+async def test_a_redirect_does_not_send_the_token_to_another_server(status: int) -> None:
+    received: list[bytes] = []
 
-    async def listen(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-        heard.append(await reader.readuntil(b"\r\n\r\n"))
+    async def record(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        received.append(await reader.readuntil(b"\r\n\r\n"))
 
-    async with server(listen) as elsewhere, Connections() as connections:
+    async with server(record) as other, Connections() as connections:
 
         async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.readuntil(b"\r\n\r\n")
-            head = f"HTTP/1.1 {status} Moved\r\nLocation: {elsewhere}/api/v2/users/me\r\n"
+            head = f"HTTP/1.1 {status} Moved\r\nLocation: {other}/api/v2/users/me\r\n"
             writer.write(f"{head}Connection: close\r\nContent-Length: 0\r\n\r\n".encode())
             await writer.drain()
 
@@ -138,22 +138,22 @@ async def test_a_redirect_takes_no_token_elsewhere(status: int) -> None:
                 await Client(connections, url, TOKEN).me()
             with pytest.raises(errors.Unavailable, match="redirect"):
                 await Client(connections, url, TOKEN).add_license("license")
-    assert heard == []
+    assert received == []
 
 
 @pytest.mark.parametrize("tail", ["/a\r\nX-Injected: 1", "/a b", "/a\nb", "/\0", "/é", "#x", "?a=b", "/a\tb"])
-async def test_nothing_of_a_url_becomes_a_header(tail: str) -> None:
-    heard: list[bytes] = []
+async def test_a_url_cannot_inject_a_header(tail: str) -> None:
+    received: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await reader.readuntil(b"\r\n\r\n"))
+        received.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
         await writer.drain()
 
     async with server(serve) as url, Connections() as connections:
         with pytest.raises(errors.Unavailable):
             await Client(connections, url + tail, TOKEN).me()
-    for request in heard:
+    for request in received:
         line, *headers = request.split(b"\r\n")
         assert line.count(b" ") == 2
         assert b"\n" not in line
@@ -161,18 +161,18 @@ async def test_nothing_of_a_url_becomes_a_header(tail: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["file", "ftp", "unix", "data", "javascript", "gopher"])
-async def test_only_http_is_spoken(scheme: str) -> None:
+async def test_only_http_urls_are_supported(scheme: str) -> None:
     async with Connections() as connections:
         with pytest.raises(errors.Unavailable):
             await Client(connections, f"{scheme}:///etc/passwd", TOKEN).me()
 
 
-async def test_a_detour_is_for_one_host_alone() -> None:
-    """What stands in for the Service of one control plane is shown to nobody who asks for another name or port."""
-    asked = []
+async def test_a_route_applies_to_one_host_and_port() -> None:
+    """A replacement endpoint for the Service of one control plane is not used for another name or port."""
+    received = []
 
     async def serve(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        received.append(await reader.readuntil(b"\r\n\r\n"))
 
     async with server(serve) as url:
         port = int(url.rpartition(":")[2])
@@ -185,7 +185,7 @@ async def test_a_detour_is_for_one_host_alone() -> None:
             ):
                 with pytest.raises(errors.Unavailable):
                     await Client(connections, other, TOKEN).me()
-    assert asked == []
+    assert received == []
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ async def test_a_detour_is_for_one_host_alone() -> None:
         "javascript:1",
     ],
 )
-async def test_a_url_that_is_none_is_refused_at_admission(
+async def test_an_invalid_url_is_rejected_at_admission(
     cluster: ClusterAccess, crds: None, namespace: str, url: str
 ) -> None:
     spec = {"bootstrap": {"coderURL": url, "credentialsSecretRef": {"name": "given"}}}
@@ -211,6 +211,6 @@ async def test_a_url_that_is_none_is_refused_at_admission(
 
 
 @given(st.text())
-def test_any_text_is_a_database_url_or_is_refused_without_a_word_of_it(text: str) -> None:
+def test_errors_of_database_urls_omit_the_password(text: str) -> None:
     url = f"postgres://user:hunter2hunter2@{text}"
-    assert "hunter2" not in refusal(ValueError, lambda: database_url.parse(url))
+    assert "hunter2" not in result_or_error(ValueError, lambda: database_url.parse(url))

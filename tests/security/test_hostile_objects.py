@@ -1,4 +1,4 @@
-"""Whatever an object says anywhere in it: it is read, or refused by an error with a name."""
+"""Any content in any field of an object is decoded, or rejected with a typed error."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -29,7 +29,7 @@ DEEP = b"[" * 5000 + b"]" * 5000
 
 
 def sample(of: inspect.Type) -> Any:
-    """A value of a type with every field in it."""
+    """A value of a type with all its fields."""
     match of:
         case inspect.StructType(fields=fields):
             return {field.encode_name: sample(field.type) for field in fields}
@@ -52,7 +52,7 @@ def sample(of: inspect.Type) -> Any:
 
 @cache
 def complete(kind: Kind[Any]) -> bytes:
-    """An object of a kind that says all that can be said in it, and is readable."""
+    """A valid object of a kind with all its fields."""
     found = sample(inspect.type_info(kind.type)) | {"metadata": sample(inspect.type_info(ObjectMeta))}
     return msgspec.json.encode(found)
 
@@ -80,29 +80,29 @@ def put(manifest: Manifest, path: Path, value: Any) -> Any:
 
 
 def read(kind: Kind[Any], body: bytes) -> str:
-    """How an object shows itself, or what is said instead."""
+    """The text of a decoded object, or of the error."""
     try:
         return repr(_decode(kind, body))
-    except ServerError as refused:
-        return str(refused)
+    except ServerError as error:
+        return str(error)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_an_object_with_every_field_is_readable(kind: Kind[Any]) -> None:
+def test_an_object_with_every_field_is_decoded(kind: Kind[Any]) -> None:
     assert _decode(kind, complete(kind)).key.name == "a"
     assert len(paths_of(kind)) > 20
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @given(st.data(), ANYTHING)
-def test_anything_anywhere(kind: Kind[Any], data: st.DataObject, value: Any) -> None:
+def test_any_value_in_any_field(kind: Kind[Any], data: st.DataObject, value: Any) -> None:
     path = data.draw(st.sampled_from(paths_of(kind)))
     changed = put(msgspec.json.decode(complete(kind)), path, value)
     assert "\n" not in read(kind, msgspec.json.encode(changed))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_something_deep_anywhere(kind: Kind[Any]) -> None:
+def test_a_deep_value_in_any_field(kind: Kind[Any]) -> None:
     for path in paths_of(kind):
         changed = put(msgspec.json.decode(complete(kind)), path, msgspec.Raw(DEEP))
         assert "\n" not in read(kind, msgspec.json.encode(changed))

@@ -1,4 +1,4 @@
-"""Nobody gets by a control plane what they do not hold: asked of a real API server, by real users."""
+"""Users cannot grant permissions that they lack through a control plane, on a real API server."""
 
 import json
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from coder_k8s.kube.objects import Key
 from coder_k8s.manifests.policy import CHECKS, LIMIT, POLICIES
 from tests.conftest import one_worker_at_a_time
 from tests.controllers.controlplane.planes import plane
-from tests.security.people import client_of, introduce, post, rule
+from tests.security.users import client_of, create_user, post, rule
 from tests.support import eventually
 from tests.support.installation import CONFIG
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BINDING = rule("rolebindings", "create", "rbac.authorization.k8s.io")
 WORKSPACES: list[dict[str, Any]] = role(plane(), "somewhere")["rules"]
-"""What the operator grants in a workspace namespace, as it writes it."""
+"""The rules that the operator grants in a workspace namespace."""
 HELD = [
     rule("configmaps", "get list"),
     rule("pods/exec", "create"),
@@ -37,33 +37,33 @@ HELD = [
 ]
 
 
-class People(NamedTuple):
-    """Two authors in the same namespace, one with rights and one without, and the administrator."""
+class Users(NamedTuple):
+    """Two authors in the same namespace, one with more permissions, and the administrator."""
 
     namespace: str
     other: str
-    """A namespace in which the first author may bind Roles, run workspaces, and holds the same rights."""
+    """A namespace in which the first author can bind Roles and run workspaces, and has the same permissions."""
     foreign: str
-    """One in which the first may bind Roles and run workspaces, and holds none of the rights."""
+    """A namespace in which the first author can only bind Roles and run workspaces."""
     bare: str
-    """One in which the first may bind Roles, and nothing else."""
+    """A namespace in which the first author can only bind Roles."""
     holder: Client
-    stranger: Client
+    limited: Client
     admin: Client
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def people(cluster: ClusterAccess, crds: None) -> AsyncIterator[People]:
+async def users(cluster: ClusterAccess, crds: None) -> AsyncIterator[Users]:
     with one_worker_at_a_time(cluster):
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "--kustomize", CONFIG / "policy")
     places = own, other, foreign, bare = [make_namespace(cluster, part) for part in ("own", "other", "foreign", "bare")]
     workspaces = [BINDING, *WORKSPACES]
     rights = dict(zip(places, [HELD, [*workspaces, *HELD], workspaces, [BINDING]], strict=True))
-    holder, stranger = introduce(cluster, "holder", own, rights), introduce(cluster, "stranger", own, {})
-    async with client_of(holder) as first, client_of(stranger) as second, client_of(cluster.kubeconfig) as admin:
-        made = People(own, other, foreign, bare, first, second, admin)
+    holder, limited = create_user(cluster, "holder", own, rights), create_user(cluster, "limited", own, {})
+    async with client_of(holder) as first, client_of(limited) as second, client_of(cluster.kubeconfig) as admin:
+        made = Users(own, other, foreign, bare, first, second, admin)
         for part in range(POLICIES):
-            await eventually(partial(_asked_at, made, part * CHECKS * 2), 30)
+            await eventually(partial(_checked_at, made, part * CHECKS * 2), 30)
         yield made
 
 
@@ -73,36 +73,36 @@ def make_namespace(cluster: ClusterAccess, part: str) -> str:
     return name
 
 
-async def _asked_at(people: People, at: int) -> bool:
-    """Whether the right at this place of the list is asked for."""
+async def _checked_at(users: Users, at: int) -> bool:
+    """Whether the policy checks the permission at this index of the list."""
     names = tuple(f"name-{each}" for each in range(at))
     held = [rule("configmaps", "get", names=names)] if names else []
-    return "you lack" in await refusal(people.holder, people, extraRules=[*held, rule("secrets", "get")])
+    return "you lack" in await rejection(users.holder, users, extraRules=[*held, rule("secrets", "get")])
 
 
-async def make(client: Client, people: People, **rbac: Any) -> str:
+async def make(client: Client, users: Users, **rbac: Any) -> str:
     name = f"plane-{uuid4().hex[:12]}"
     await client.create(
-        CONTROL_PLANE, {"metadata": {"namespace": people.namespace, "name": name}, "spec": {"rbac": rbac}}
+        CONTROL_PLANE, {"metadata": {"namespace": users.namespace, "name": name}, "spec": {"rbac": rbac}}
     )
     return name
 
 
-async def refusal(client: Client, people: People, **rbac: Any) -> str:
-    """What the author is told; nothing when the control plane is accepted."""
+async def rejection(client: Client, users: Users, **rbac: Any) -> str:
+    """The message of the policy; empty if the control plane is accepted."""
     try:
-        await make(client, people, **rbac)
+        await make(client, users, **rbac)
     except errors.Invalid as refused:
         return refused.message
     return ""
 
 
-async def accepted(client: Client, people: People, **rbac: Any) -> str:
-    """The name of a control plane whose author has just been given rights, which the API server has yet to notice."""
+async def accepted(client: Client, users: Users, **rbac: Any) -> str:
+    """Create a control plane; retries until the API server has observed new permissions of the author."""
 
     async def check() -> str:
         try:
-            return await make(client, people, **rbac)
+            return await make(client, users, **rbac)
         except errors.Invalid as refused:
             raise AssertionError(refused.message) from refused
 
@@ -110,9 +110,9 @@ async def accepted(client: Client, people: People, **rbac: Any) -> str:
 
 
 @pytest.mark.parametrize("asked", HELD, ids=str)
-async def test_what_one_holds_can_be_passed_on(people: People, asked: dict[str, Any]) -> None:
-    assert await refusal(people.holder, people, extraRules=[asked]) == ""
-    assert "you lack" in await refusal(people.stranger, people, extraRules=[asked])
+async def test_held_permissions_can_be_granted(users: Users, asked: dict[str, Any]) -> None:
+    assert await rejection(users.holder, users, extraRules=[asked]) == ""
+    assert "you lack" in await rejection(users.limited, users, extraRules=[asked])
 
 
 @pytest.mark.parametrize(
@@ -140,43 +140,41 @@ async def test_what_one_holds_can_be_passed_on(people: People, asked: dict[str, 
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_what_one_lacks_cannot(people: People, asked: dict[str, Any], expected: str) -> None:
-    assert expected in await refusal(people.holder, people, extraRules=[HELD[0], asked])
-    assert expected in await refusal(people.holder, people, extraRules=[asked], workspacePerms=False)
+async def test_missing_permissions_cannot_be_granted(users: Users, asked: dict[str, Any], expected: str) -> None:
+    assert expected in await rejection(users.holder, users, extraRules=[HELD[0], asked])
+    assert expected in await rejection(users.holder, users, extraRules=[asked], workspacePerms=False)
 
 
-async def test_every_right_of_a_long_list_is_asked_for(people: People) -> None:
+async def test_every_permission_of_a_long_list_is_checked(users: Users) -> None:
     ends = [at for first in range(0, LIMIT, CHECKS * 2) for at in (first, first + CHECKS * 2 - 1)]
     for at in (*ends, 1, 2):
-        assert await _asked_at(people, at), at
+        assert await _checked_at(users, at), at
 
 
-async def test_a_longer_list_is_added_in_steps(people: People) -> None:
+async def test_a_longer_list_is_added_in_steps(users: Users) -> None:
     asked = [rule("configmaps", "get list", names=(f"{each}",)) for each in range(LIMIT // 2 + 1)]
-    assert f"would add {LIMIT + 2} permissions" in await refusal(people.holder, people, extraRules=asked)
-    name = await make(people.holder, people, extraRules=asked[:-1])
-    await change(people.holder, people, name, extraRules=asked)
+    assert f"would add {LIMIT + 2} permissions" in await rejection(users.holder, users, extraRules=asked)
+    name = await make(users.holder, users, extraRules=asked[:-1])
+    await change(users.holder, users, name, extraRules=asked)
     with pytest.raises(errors.Invalid, match="would add"):
-        await change(people.holder, people, name, extraRules=asked[:-1], workspaceNamespaces=[people.other])
+        await change(users.holder, users, name, extraRules=asked[:-1], workspaceNamespaces=[users.other])
 
 
-async def test_namespaces(people: People) -> None:
-    assert await refusal(people.holder, people, workspaceNamespaces=[people.other, people.foreign]) == ""
-    assert await refusal(people.holder, people, workspaceNamespaces=[people.other], extraRules=HELD) == ""
-    assert await refusal(people.stranger, people, workspaceNamespaces=[people.namespace]) == ""
-    expected = f"create rolebindings.rbac.authorization.k8s.io in namespace {people.other}"
-    assert expected in await refusal(people.stranger, people, workspaceNamespaces=[people.other])
-    expected = f"get configmaps in namespace {people.foreign}"
-    assert expected in await refusal(people.holder, people, workspaceNamespaces=[people.foreign], extraRules=HELD[:1])
-    expected = f"get pods in namespace {people.bare}"
-    assert expected in await refusal(people.holder, people, workspaceNamespaces=[people.bare])
-    assert expected in await refusal(people.holder, people, workspaceNamespaces=[people.bare], workspacePerms=False)
+async def test_namespaces(users: Users) -> None:
+    assert await rejection(users.holder, users, workspaceNamespaces=[users.other, users.foreign]) == ""
+    assert await rejection(users.holder, users, workspaceNamespaces=[users.other], extraRules=HELD) == ""
+    assert await rejection(users.limited, users, workspaceNamespaces=[users.namespace]) == ""
+    expected = f"create rolebindings.rbac.authorization.k8s.io in namespace {users.other}"
+    assert expected in await rejection(users.limited, users, workspaceNamespaces=[users.other])
+    expected = f"get configmaps in namespace {users.foreign}"
+    assert expected in await rejection(users.holder, users, workspaceNamespaces=[users.foreign], extraRules=HELD[:1])
+    expected = f"get pods in namespace {users.bare}"
+    assert expected in await rejection(users.holder, users, workspaceNamespaces=[users.bare])
+    assert expected in await rejection(users.holder, users, workspaceNamespaces=[users.bare], workspacePerms=False)
 
 
-async def test_whoever_names_a_namespace_holds_there_all_that_the_operator_grants(
-    people: People, cluster: ClusterAccess
-) -> None:
-    """In each of some namespaces the author lacks one of the rights."""
+async def test_authors_need_all_permissions_in_a_workspace_namespace(users: Users, cluster: ClusterAccess) -> None:
+    """In each of several namespaces the author lacks one permission."""
     held = [
         rule(resource, verb, *granted["apiGroups"])
         for granted in [BINDING, *WORKSPACES]
@@ -185,89 +183,89 @@ async def test_whoever_names_a_namespace_holds_there_all_that_the_operator_grant
     ]
     places = [make_namespace(cluster, f"without-{at}") for at in range(len(held))]
     rights = {place: [each for each in held if each != lacking] for place, lacking in zip(places, held, strict=True)}
-    author = introduce(cluster, f"author-{uuid4().hex[:8]}", people.namespace, rights)
+    author = create_user(cluster, f"author-{uuid4().hex[:8]}", users.namespace, rights)
     async with client_of(author) as client:
         for place, lacking in zip(places, held, strict=True):
 
-            async def is_refused(place: str = place, lacking: dict[str, Any] = lacking) -> bool:
+            async def is_rejected(place: str = place, lacking: dict[str, Any] = lacking) -> bool:
                 [group], [resource], [verb] = lacking["apiGroups"], lacking["resources"], lacking["verbs"]
-                words = f"{verb} {resource}{group and '.'}{group} in namespace {place}"
-                return words in await refusal(client, people, workspaceNamespaces=[place])
+                expected = f"{verb} {resource}{group and '.'}{group} in namespace {place}"
+                return expected in await rejection(client, users, workspaceNamespaces=[place])
 
-            await eventually(is_refused, 30)
+            await eventually(is_rejected, 30)
 
 
-async def test_deployments(people: People, cluster: ClusterAccess) -> None:
-    """Rights on Deployments are asked for where they are granted, and when they are."""
+async def test_deployments(users: Users, cluster: ClusterAccess) -> None:
+    """Permissions for Deployments are checked only if they are granted."""
     place = make_namespace(cluster, "few")
     rights = {place: [BINDING, *(granted for granted in WORKSPACES if granted["apiGroups"] == [""])]}
-    author = introduce(cluster, f"author-{uuid4().hex[:8]}", people.namespace, rights)
+    author = create_user(cluster, f"author-{uuid4().hex[:8]}", users.namespace, rights)
     async with client_of(author) as client:
-        name = await accepted(client, people, workspaceNamespaces=[place], enableDeployments=False)
+        name = await accepted(client, users, workspaceNamespaces=[place], enableDeployments=False)
         for asked in ({"enableDeployments": True}, {"enableDeployments": None}):
             with pytest.raises(errors.Invalid, match=f"get deployments.apps in namespace {place}"):
-                await change(client, people, name, **asked)
-        await change(people.admin, people, name, enableDeployments=True)
-        await change(client, people, name, workspaceNamespaces=[people.namespace, place])
-        assert "deployments.apps" in await refusal(client, people, workspaceNamespaces=[place])
+                await change(client, users, name, **asked)
+        await change(users.admin, users, name, enableDeployments=True)
+        await change(client, users, name, workspaceNamespaces=[users.namespace, place])
+        assert "deployments.apps" in await rejection(client, users, workspaceNamespaces=[place])
 
 
-async def test_several_namespaces_at_once(people: People, cluster: ClusterAccess) -> None:
-    """As many as a person would name in one step, who is `admin` in all of them."""
+async def test_several_namespaces_at_once(users: Users, cluster: ClusterAccess) -> None:
+    """An author with the role `admin` in all of them."""
     places = [make_namespace(cluster, "several") for _ in range(9)]
     rights = dict.fromkeys(places, rules_of_admins(cluster))
-    author = introduce(cluster, f"author-{uuid4().hex[:8]}", people.namespace, rights)
+    author = create_user(cluster, f"author-{uuid4().hex[:8]}", users.namespace, rights)
     async with client_of(author) as client:
-        name = await accepted(client, people, workspaceNamespaces=places[:8])
-        assert "would add 225 permissions" in await refusal(client, people, workspaceNamespaces=places)
-        await change(client, people, name, workspaceNamespaces=places)
+        name = await accepted(client, users, workspaceNamespaces=places[:8])
+        assert "would add 225 permissions" in await rejection(client, users, workspaceNamespaces=places)
+        await change(client, users, name, workspaceNamespaces=places)
 
 
 def rules_of_admins(cluster: ClusterAccess) -> list[dict[str, Any]]:
-    """What the ClusterRole `admin` is made of; nothing aggregates it here."""
+    """The rules of the ClusterRole `admin`, which no controller aggregates in this cluster."""
     parts = [f"clusterroles/system:aggregate-to-{role}" for role in ("admin", "edit", "view")]
     answers = [cluster.request("GET", f"/apis/rbac.authorization.k8s.io/v1/{part}")[1] for part in parts]
     return [found for answer in answers for found in json.loads(answer)["rules"]]
 
 
-async def test_a_namespace_that_is_added_gets_only_rights_that_one_holds_there(people: People) -> None:
-    name = await make(people.holder, people, extraRules=HELD)
-    await change(people.holder, people, name, workspaceNamespaces=[people.other])
-    with pytest.raises(errors.Invalid, match=f"in namespace {people.foreign}"):
-        await change(people.holder, people, name, workspaceNamespaces=[people.other, people.foreign])
+async def test_an_added_namespace_gets_only_permissions_that_the_author_has_in_it(users: Users) -> None:
+    name = await make(users.holder, users, extraRules=HELD)
+    await change(users.holder, users, name, workspaceNamespaces=[users.other])
+    with pytest.raises(errors.Invalid, match=f"in namespace {users.foreign}"):
+        await change(users.holder, users, name, workspaceNamespaces=[users.other, users.foreign])
 
 
-async def test_a_rule_that_is_added_must_be_held_in_every_namespace(people: People) -> None:
-    name = await make(people.holder, people, workspaceNamespaces=[people.foreign])
-    with pytest.raises(errors.Invalid, match=f"get configmaps in namespace {people.foreign}"):
-        await change(people.holder, people, name, extraRules=HELD[:1])
+async def test_an_added_rule_must_be_held_in_every_namespace(users: Users) -> None:
+    name = await make(users.holder, users, workspaceNamespaces=[users.foreign])
+    with pytest.raises(errors.Invalid, match=f"get configmaps in namespace {users.foreign}"):
+        await change(users.holder, users, name, extraRules=HELD[:1])
 
 
-async def test_what_was_there_before_is_nobodys_fault(people: People) -> None:
-    """Whoever writes other fields, takes rights away or adds what they hold need not hold what others added."""
+async def test_existing_permissions_are_not_checked(users: Users) -> None:
+    """Authors who change other fields, remove permissions or add their own need not hold existing permissions."""
     everything = rule("*", "*", "*")
-    name = await make(people.admin, people, extraRules=[everything, HELD[0]], workspaceNamespaces=[people.other])
-    key = Key(people.namespace, name)
+    name = await make(users.admin, users, extraRules=[everything, HELD[0]], workspaceNamespaces=[users.other])
+    key = Key(users.namespace, name)
     held = {"metadata": {"finalizers": ["example.com/wait"], "labels": {"some": "label"}}, "spec": {"replicas": 3}}
-    assert (await people.stranger.merge(CONTROL_PLANE, key, held)).spec.replicas == 3
-    await people.stranger.merge(CONTROL_PLANE, key, {"metadata": {"finalizers": None}})
-    await change(people.holder, people, name, extraRules=[HELD[1], everything])
-    await change(people.stranger, people, name, extraRules=[everything], workspaceNamespaces=[])
-    await change(people.stranger, people, name, extraRules=[])
+    assert (await users.limited.merge(CONTROL_PLANE, key, held)).spec.replicas == 3
+    await users.limited.merge(CONTROL_PLANE, key, {"metadata": {"finalizers": None}})
+    await change(users.holder, users, name, extraRules=[HELD[1], everything])
+    await change(users.limited, users, name, extraRules=[everything], workspaceNamespaces=[])
+    await change(users.limited, users, name, extraRules=[])
     with pytest.raises(errors.Invalid, match="you lack"):
-        await change(people.stranger, people, name, extraRules=[everything])
+        await change(users.limited, users, name, extraRules=[everything])
 
 
-async def test_whoever_may_write_any_role_is_not_asked(people: People) -> None:
+async def test_users_who_can_write_any_role_are_not_checked(users: Users) -> None:
     many = [rule("*", "*", "*"), *(rule("secrets", "get", names=(f"{each}",)) for each in range(200))]
-    assert await refusal(people.admin, people, extraRules=many, workspaceNamespaces=[f"n{i}" for i in range(500)]) == ""
+    assert await rejection(users.admin, users, extraRules=many, workspaceNamespaces=[f"n{i}" for i in range(500)]) == ""
 
 
-async def test_a_list_beyond_measure_is_refused_and_not_waved_through(people: People) -> None:
+async def test_a_too_long_list_is_rejected(users: Users) -> None:
     names = tuple(f"name-{each}" for each in range(5000))
-    message = await refusal(people.stranger, people, extraRules=[rule("secrets", "get list", names=names)])
+    message = await rejection(users.limited, users, extraRules=[rule("secrets", "get list", names=names)])
     assert "would add 10000 permissions" in message
 
 
-async def change(client: Client, people: People, name: str, **rbac: Any) -> None:
-    await client.merge(CONTROL_PLANE, Key(people.namespace, name), {"spec": {"rbac": rbac}})
+async def change(client: Client, users: Users, name: str, **rbac: Any) -> None:
+    await client.merge(CONTROL_PLANE, Key(users.namespace, name), {"spec": {"rbac": rbac}})

@@ -1,4 +1,4 @@
-"""How needless rights are found, and the uses of rights that are too rare for other tests to rely on."""
+"""Tests of the check for unused permissions, and uses of permissions that are rare in other tests."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,8 +18,8 @@ from coder_k8s.kube.kinds import SERVICE_ACCOUNT
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind
 from tests.security.audit import OPERATOR, auditing, entries
-from tests.security.people import client_of, introduce, rule
-from tests.security.privileges import ROLES, Right, needless, of_role, used
+from tests.security.privileges import ROLES, Right, rights_of_role, unused, used
+from tests.security.users import client_of, create_user, rule
 from tests.support import eventually
 from tests.support.installation import install_crds
 
@@ -39,7 +39,7 @@ def entry(
     return {**known, "objectRef": reference} if reference else known
 
 
-def test_what_counts_as_used() -> None:
+def test_used_permissions() -> None:
     requests = [
         entry("get", resource="secrets"),
         entry("patch", apiGroup="coder.com", resource="codercontrolplanes", subresource="status"),
@@ -51,28 +51,28 @@ def test_what_counts_as_used() -> None:
     assert used(requests) == {GET, Right("patch", "coder.com", "codercontrolplanes/status")}
 
 
-def test_what_is_needless() -> None:
+def test_unused_permissions() -> None:
     owner = Right("update", "coder.com", "codercontrolplanes/finalizers")
-    passed_on = Right("deletecollection", "", "pods")
-    unused = Right("update", "", "secrets")
-    assert needless({GET, WATCH, owner, passed_on, unused}, {GET}) == {unused}
+    granted = Right("deletecollection", "", "pods")
+    secrets = Right("update", "", "secrets")
+    assert unused({GET, WATCH, owner, granted, secrets}, {GET}) == {secrets}
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_role_without_any_use_would_be_noticed(role: str) -> None:
-    assert len(needless(of_role(role), set())) > 3
+def test_an_unused_role_is_reported(role: str) -> None:
+    assert len(unused(rights_of_role(role), set())) > 3
 
 
 @pytest.mark.parametrize("kind", [resource.kind for resource in RESOURCES], ids=lambda kind: kind.name)
-async def test_a_status_that_somebody_changed_is_read_again(
+async def test_a_concurrently_changed_status_is_read_again(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str, audit: Path, kind: Kind[Any]
 ) -> None:
-    """By `get` of the very kind: the cache has yet to hear of the change."""
+    """With a `get` of the kind, because the cache does not have the change yet."""
     key = Key(namespace, "demo")
     async with client_of(cluster.kubeconfig) as admin, client_of(operator_kubeconfig) as operator:
         await admin.create(kind, {"metadata": {"namespace": namespace, "name": "demo"}, "spec": SPECS[kind.name]})
         seen = await admin.get(kind, key)
-        await admin.merge(kind, key, {"metadata": {"labels": {"changed": "meanwhile"}}})
+        await admin.merge(kind, key, {"metadata": {"labels": {"changed": "true"}}})
         recorder = Recorder(operator, "coder-k8s", "test", Metrics())
         writer = StatusWriter(operator, kind, Cache(), recorder, "test", lambda: datetime.now(UTC), Metrics())
         await writer.write(seen, Report(), frozenset())
@@ -81,15 +81,15 @@ async def test_a_status_that_somebody_changed_is_read_again(
     )
 
 
-async def test_who_may_not_set_finalizers_can_own_nothing_that_blocks(audit: Path, tmp_path: Path) -> None:
-    """Where that is enforced; so the operator needs the right, although no request of its own shows it."""
+async def test_blocking_owner_references_need_the_finalizers_permission(audit: Path, tmp_path: Path) -> None:
+    """The operator needs this permission where it is enforced, although none of its requests shows it."""
     arguments = [*auditing(audit), "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]
     with Cluster(tmp_path / "cluster", arguments) as cluster:
         install_crds(cluster)
         accounts = rule("serviceaccounts", "create")
         finalizers = rule("codercontrolplanes/finalizers", "update", "coder.com")
-        without = introduce(cluster, "without", "default", {"default": [accounts]})
-        holder = introduce(cluster, "holder", "default", {"default": [accounts, finalizers]})
+        without = create_user(cluster, "without", "default", {"default": [accounts]})
+        holder = create_user(cluster, "holder", "default", {"default": [accounts, finalizers]})
         async with client_of(without) as first, client_of(holder) as second:
             metadata = {"namespace": "default", "name": "demo"}
             plane = await first.create(CONTROL_PLANE, {"metadata": metadata, "spec": {}})
@@ -97,7 +97,7 @@ async def test_who_may_not_set_finalizers_can_own_nothing_that_blocks(audit: Pat
             owned = {"metadata": {**metadata, "ownerReferences": [owner]}}
 
             async def known() -> bool:
-                """Whether the API server knows the kind of the owner by now, which it looks up now and then."""
+                """Whether the API server knows the kind of the owner, which it discovers periodically."""
                 try:
                     await second.create(SERVICE_ACCOUNT, owned)
                 except errors.Forbidden:

@@ -1,4 +1,4 @@
-"""An operator of some namespaces needs Roles there, and nothing in the cluster: in every part of its work."""
+"""An operator that watches some namespaces needs only Roles in them, for all its functions."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ async def test_the_license_of_a_control_plane(cluster: ClusterAccess, confined: 
             await place.condition("LicenseApplied", "Applied", "True", within=30)
             await place.condition("Ready", "AllReady", "True", within=30)
             await operator.wait_idle()
-            assert refusals(operator) == 0
+            assert forbidden_requests(operator) == 0
     assert len(place.coderd.state.licenses) == 1
 
 
@@ -54,11 +54,11 @@ async def test_the_rotation_of_a_provisioner_key(cluster: ClusterAccess, confine
             await place.delete(PROVISIONER, "build")
             await eventually(lambda: not place.keys, 30)
             await operator.wait_idle()
-            assert refusals(operator) == 0
+            assert forbidden_requests(operator) == 0
         assert await place.find(PROVISIONER, "build") is None
 
 
-async def test_the_life_of_a_workspace_proxy(cluster: ClusterAccess, confined: Path, namespace: str) -> None:
+async def test_the_lifecycle_of_a_workspace_proxy(cluster: ClusterAccess, confined: Path, namespace: str) -> None:
     async with proxy_namespace(cluster.kubeconfig, confined, namespace) as place:
         await place.make_plane()
         async with place.operator() as operator:
@@ -73,12 +73,12 @@ async def test_the_life_of_a_workspace_proxy(cluster: ClusterAccess, confined: P
             await place.delete(WORKSPACE_PROXY, NAME)
             await place.gone(WORKSPACE_PROXY, NAME, within=30)
             await operator.wait_idle()
-            assert refusals(operator) == 0
+            assert forbidden_requests(operator) == 0
     assert place.proxies == {}
 
 
-def refusals(operator: Operator) -> float:
-    """How often the API server said that the operator may not."""
+def forbidden_requests(operator: Operator) -> float:
+    """The number of requests that the API server rejected as forbidden."""
     families = operator.runtime.metrics.requests.collect()
     samples = [sample for family in families for sample in family.samples if sample.name.endswith("_total")]
     assert samples

@@ -1,4 +1,4 @@
-"""How secrets are found where none belongs, and that the API servers of a run write down what this needs."""
+"""Tests of the check for secrets outside of Secrets, and of the audit logs that it needs."""
 
 import base64
 import json
@@ -13,9 +13,9 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key
 from coder_k8s.logs import JsonFormatter
-from tests.security.audit import OPERATOR, entries, is_operators
-from tests.security.people import client_of, post
-from tests.security.secrecy import Records, findings, given_away_by, logs, shown, values, words
+from tests.security.audit import OPERATOR, entries, is_operator
+from tests.security.secrecy import Records, findings, logs, secret_words, values, visible_part, words
+from tests.security.users import client_of, post
 
 TOKEN = "Ab3dEf6hIj-Kl3nOp6rStUvWx9zAb3dEf"
 PASSWORD = "correct-horse-battery"
@@ -50,8 +50,8 @@ PLANTED = entry("secrets", {"data": {"token": encoded(TOKEN)}}, "admin")
         (f"first line\n{PASSWORD}\n", f"login by {PASSWORD}"),
     ],
 )
-def test_a_value_is_known_by_its_words(value: str, text: str) -> None:
-    assert given_away_by(value.encode()) & words(text.encode())
+def test_a_value_is_detected_by_its_words(value: str, text: str) -> None:
+    assert secret_words(value.encode()) & words(text.encode())
 
 
 @pytest.mark.parametrize(
@@ -64,8 +64,8 @@ def test_a_value_is_known_by_its_words(value: str, text: str) -> None:
         ("provisioner-key", "the Secret provisioner-key"),
     ],
 )
-def test_names_and_short_words_are_no_secrets(value: str, text: str) -> None:
-    assert not given_away_by(value.encode()) & words(text.encode())
+def test_names_and_short_words_are_not_secret(value: str, text: str) -> None:
+    assert not secret_words(value.encode()) & words(text.encode())
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_names_and_short_words_are_no_secrets(value: str, text: str) -> None:
         {"data": {"broken": "?", "missing": None, "a": encoded(TOKEN)}, "stringData": None},
     ],
 )
-def test_what_was_written_into_a_secret(body: Any) -> None:
+def test_values_written_into_a_secret(body: Any) -> None:
     assert TOKEN.encode() in set(values(entry("secrets", body)))
     assert not list(values(entry("configmaps", body)))
 
@@ -90,7 +90,7 @@ def test_what_was_written_into_a_secret(body: Any) -> None:
         entry("secrets", None, path=f"/api/v1/namespaces/place/secrets/{TOKEN}"),
     ],
 )
-def test_a_request_that_shows_a_secret_is_told_without_it(seen: dict[str, Any]) -> None:
+def test_a_request_with_a_secret_is_reported_without_it(seen: dict[str, Any]) -> None:
     [finding] = findings([PLANTED, seen], [])
     assert finding == f"patch {seen['objectRef']['resource']} place/demo"
 
@@ -102,11 +102,11 @@ def test_a_request_that_shows_a_secret_is_told_without_it(seen: dict[str, Any]) 
         entry("codercontrolplanes", {"spec": {"image": TOKEN}}, "admin"),
     ],
 )
-def test_a_secret_may_be_in_a_secret_and_people_may_do_as_they_like(seen: dict[str, Any]) -> None:
+def test_secrets_and_requests_of_users_are_not_reported(seen: dict[str, Any]) -> None:
     assert findings([PLANTED, seen], []) == []
 
 
-def test_a_line_that_shows_a_secret_is_told_without_it(tmp_path: Path) -> None:
+def test_a_log_line_with_a_secret_is_reported_without_it(tmp_path: Path) -> None:
     place = tmp_path / "test_something0"
     place.mkdir()
     (place / "operator-0.log").write_text(f'{{"ts":"1","msg":"a"}}\n{{"ts":"2","msg":"got {TOKEN}"}}\n')
@@ -122,25 +122,25 @@ def test_a_line_that_shows_a_secret_is_told_without_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [TOKEN])
-def test_a_record_is_told_with_its_test(tmp_path: Path, value: str) -> None:
-    """But without the parameters of the test, which may be secret, and are seen by nobody else."""
+def test_a_log_record_is_reported_with_its_test(tmp_path: Path, value: str) -> None:
+    """The report omits the parameters of the test, which can be secret."""
     handler = Records(tmp_path / "worker.records")
     for message in ("got nothing", f"got {value}"):
         handler.emit(logging.makeLogRecord({"msg": message, "levelno": logging.DEBUG}))
     handler.close()
     found = findings([PLANTED], [tmp_path / "worker.records"])
-    place = "tests/security/test_secrecy.py::test_a_record_is_told_with_its_test"
+    place = "tests/security/test_secrecy.py::test_a_log_record_is_reported_with_its_test"
     assert found == [f"{tmp_path.name}/worker.records:2: {place}"]
 
 
-def test_whatever_our_code_logs_is_recorded() -> None:
+def test_all_log_records_are_written() -> None:
     logger = logging.getLogger("coder_k8s")
     assert logger.level == logging.DEBUG
     assert any(isinstance(handler, Records) for handler in logger.handlers)
     assert any(isinstance(handler.formatter, JsonFormatter) for handler in logger.handlers)
 
 
-async def test_api_servers_write_down_every_secret_and_all_that_the_operator_writes(
+async def test_audit_logs_contain_every_secret_and_all_writes_of_the_operator(
     cluster: ClusterAccess, operator_kubeconfig: Path, namespace: str, audit: Path
 ) -> None:
     created, merged, applied, typed = (uuid4().hex for _ in range(4))
@@ -157,5 +157,5 @@ async def test_api_servers_write_down_every_secret_and_all_that_the_operator_wri
     written = {value.decode() for each in here for value in values(each)}
     assert {created, merged, applied, typed} <= written
     [account] = [each for each in here if each["objectRef"]["resource"] == "serviceaccounts"]
-    assert is_operators(account)
-    assert b"a-marker" in shown(account)
+    assert is_operator(account)
+    assert b"a-marker" in visible_part(account)

@@ -1,4 +1,4 @@
-"""Nothing in an object of one namespace makes the operator read a Secret of another one."""
+"""No object makes the operator read a Secret in another namespace."""
 
 import re
 from collections.abc import AsyncIterator
@@ -24,20 +24,20 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Kind, Unstructured, timestamp
-from tests.security.people import client_of, post
 from tests.security.references import CODER, DATABASE_URL, NEARBY, references, schema
+from tests.security.users import client_of, post
 from tests.support import eventually
 from tests.support.operators import Operator
 from tests.support.proxy import Proxy
 
-CANARY = "canary-of-somebody-else"
+CANARY = "canary-of-another-tenant"
 BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build)
 KINDS: dict[str, Kind[Any]] = {resource.kind.plural: resource.kind for resource in RESOURCES}
 SCHEMAS = {plural: schema(plural) for plural in KINDS}
 REFERENCES = [reference for plural, found in SCHEMAS.items() for reference in references(plural, found)]
 FORMS = NAME, PATH = ("{name}", "../../{victim}/secrets/{name}")
 OF_KUBERNETES = {"envFrom", "extraEnv", "imagePullSecrets", "volumes"}
-"""Fields of a type of Kubernetes itself, which checks names only where a pod uses them."""
+"""Fields with a type of Kubernetes, which validates names only in pods."""
 READ = {
     "codercontrolplanes:envFrom.[].secretRef.name",
     "codercontrolplanes:extraEnv.[].valueFrom.secretKeyRef.name",
@@ -47,13 +47,13 @@ READ = {
     "coderworkspaceproxies:bootstrap.credentialsSecretRef.name",
     "coderworkspaceproxies:proxySessionTokenSecretRef.name",
 }
-"""Secrets that the operator itself reads."""
+"""References to Secrets that the operator reads."""
 WRITTEN = {"coderprovisioners:key.secretName", "coderworkspaceproxies:bootstrap.generatedTokenSecretName"}
-"""Secrets that it makes."""
+"""References to Secrets that the operator creates."""
 
 
 class Tenant(NamedTuple):
-    """A namespace, and the Coder of all control planes in it."""
+    """A namespace, and the coderd of all its control planes."""
 
     namespace: str
     coderd: CoderdServer
@@ -64,7 +64,7 @@ class Tenant(NamedTuple):
         await admin.create(SECRET, {"metadata": metadata, "data": content})
 
     async def make_plane(self, admin: Client, name: str) -> None:
-        """A control plane that is ready and stays so; the operator has access to it by a token of its own."""
+        """Create a paused control plane that is ready and has an operator token."""
         await self.put_secret(admin, f"{name}-operator-token", self.coderd.state.token)
         metadata = {"namespace": self.namespace, "name": name, "annotations": {PAUSED: "true"}}
         made = await admin.create(CONTROL_PLANE, {"metadata": metadata, "spec": {"image": "coder:v2.36.1"}})
@@ -100,7 +100,7 @@ async def admin(cluster: ClusterAccess, crds: None) -> AsyncIterator[Client]:
 
 @pytest.fixture
 async def author(admin: Client, namespace: str) -> AsyncIterator[Tenant]:
-    """A namespace in which all works that does not name a canary."""
+    """A namespace in which all references resolve, except those to a canary."""
     async with tenant(namespace) as made:
         await made.put_secret(admin, NEARBY, made.coderd.state.token)
         await made.make_plane(admin, NEARBY)
@@ -109,7 +109,7 @@ async def author(admin: Client, namespace: str) -> AsyncIterator[Tenant]:
 
 @pytest.fixture
 async def victim(admin: Client, cluster: ClusterAccess, namespace: str) -> AsyncIterator[Tenant]:
-    """A namespace with a Secret and a control plane for every name that a reference has; nowhere else are such."""
+    """A namespace that contains a Secret and a control plane for every canary name."""
     name = f"{namespace}-victim"
     post(cluster, "/api/v1/namespaces", {"metadata": {"name": name}})
     async with tenant(name) as made:
@@ -126,7 +126,7 @@ async def proxy(operator_kubeconfig: Path) -> AsyncIterator[Proxy]:
         yield proxy
 
 
-def test_the_fields_are_found() -> None:
+def test_references_are_found() -> None:
     found = {str(reference) for reference in REFERENCES}
     assert {
         "codercontrolplanes:licenseSecretRef.name",
@@ -145,7 +145,7 @@ def test_the_fields_are_found() -> None:
     } <= found
 
 
-async def test_no_reference_leads_into_another_namespace(
+async def test_no_reference_reaches_another_namespace(
     admin: Client, operator_kubeconfig: Path, proxy: Proxy, author: Tenant, victim: Tenant, tmp_path: Path
 ) -> None:
     by_proxy = proxy.kubeconfig(operator_kubeconfig, tmp_path / "kubeconfig")
@@ -160,16 +160,16 @@ async def test_no_reference_leads_into_another_namespace(
     routes = author.routes(CODER, author.service(NEARBY))
     routes |= victim.routes(*(victim.service(canary(number)) for number in range(len(REFERENCES))))
     async with Operator(by_proxy, [author.namespace, victim.namespace], *BUILDERS, connect_to=routes) as operator:
-        await eventually(lambda: all_told(operator), 90)
+        await eventually(lambda: all_observed(operator), 90)
         await operator.wait_idle()
-        assert strange(proxy, victim) == []
+        assert unexpected_requests(proxy, victim) == []
         assert await written(admin, author) == WRITTEN
         for number, reference in enumerate(REFERENCES):
             if str(reference) in READ:
                 await author.put_secret(admin, canary(number), author.coderd.state.token)
         await eventually(lambda: read(proxy, author) == READ, 60)
         await operator.wait_idle()
-    assert strange(proxy, victim) == []
+    assert unexpected_requests(proxy, victim) == []
     assert victim.coderd.state.presented == set()
     state = author.coderd.state
     assert state.presented - {key.secret for key in state.keys.values()} == {state.token}
@@ -178,12 +178,12 @@ async def test_no_reference_leads_into_another_namespace(
 
 
 def canary(number: int) -> str:
-    """The name by which a reference means a Secret or a control plane of somebody else."""
+    """The name of a Secret or a control plane of the victim."""
     return f"canary-{number}"
 
 
 def read(proxy: Proxy, author: Tenant) -> set[str]:
-    """Which references led the operator to a Secret of the author's own."""
+    """The references for which the operator read a Secret of the author."""
     return {
         str(reference)
         for number, reference in enumerate(REFERENCES)
@@ -192,14 +192,14 @@ def read(proxy: Proxy, author: Tenant) -> set[str]:
 
 
 async def written(admin: Client, author: Tenant) -> set[str]:
-    """Under which of these names the operator has made a Secret for the author."""
+    """The references for which the operator created a Secret in the author's namespace."""
     pages = admin.list(SECRET, author.namespace)
     names = {Unstructured.decode(item).metadata.name async for page in pages for item in page.items}
     return {str(reference) for number, reference in enumerate(REFERENCES) if canary(number) in names}
 
 
 async def make(admin: Client, namespace: str, number: int, form: str, victim: str) -> bool:
-    """Whether the API server takes an object with such a reference."""
+    """Create an object with such a reference; return whether the API server accepts it."""
     reference = REFERENCES[number]
     value = form.format(name=canary(number), victim=victim)
     manifest = {
@@ -213,15 +213,15 @@ async def make(admin: Client, namespace: str, number: int, form: str, victim: st
     return True
 
 
-def all_told(operator: Operator) -> bool:
-    """Whether the operator has come to a verdict on every object that it cares for."""
+def all_observed(operator: Operator) -> bool:
+    """Whether the operator has written a status for every object that is not paused."""
     items = [item for kind in KINDS.values() for item in operator.informers[kind] if not paused(item)]
     return all(item.status.observed_generation for item in items)
 
 
-def strange(proxy: Proxy, victim: Tenant) -> list[str]:
-    """Requests about more in the other namespace than the lists that are watched, and the status of its own planes."""
+def unexpected_requests(proxy: Proxy, victim: Tenant) -> list[str]:
+    """Requests for the victim's namespace other than lists, watches and status of its control planes."""
     place = rf"\S+/namespaces/{victim.namespace}"
-    usual = rf"GET {place}/[a-z]+\?\S+|PATCH {place}/codercontrolplanes/[a-z0-9-]+/status\?\S+"
+    expected = rf"GET {place}/[a-z]+\?\S+|PATCH {place}/codercontrolplanes/[a-z0-9-]+/status\?\S+"
     about = [request for request in proxy.requests if victim.namespace in request]
-    return [request for request in about if not re.fullmatch(usual, request)]
+    return [request for request in about if not re.fullmatch(expected, request)]

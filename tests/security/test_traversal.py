@@ -1,4 +1,4 @@
-"""A name in a spec is a name, and never a path that leads into another namespace."""
+"""A name in a spec cannot be a path into another namespace."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from coder_k8s.dev.postgres import Postgres
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key
-from tests.security.people import post
+from tests.security.users import post
 from tests.support.api import Api, reply
 from tests.support.controlplanes import PlaneNamespace, operator_tokens, plane_namespace
 from tests.support.databases import CoderdDatabase, create_database
@@ -24,13 +24,13 @@ from tests.support.databases import CoderdDatabase, create_database
 
 @pytest.fixture
 async def database(postgres: Postgres) -> CoderdDatabase:
-    """The database of somebody else."""
+    """The database of another tenant."""
     return await create_database(postgres, "2.36.1")
 
 
 @pytest.fixture
 def victim(cluster: ClusterAccess, namespace: str, database: CoderdDatabase) -> str:
-    """The namespace of somebody else, whose Secret says where that database is."""
+    """The namespace of another tenant, with a Secret that contains the URL of that database."""
     name = f"{namespace}-victim"
     post(cluster, "/api/v1/namespaces", {"metadata": {"name": name}})
     secret = {
@@ -51,14 +51,14 @@ async def attacker(
 
 @pytest.mark.parametrize("form", ["../../{}/secrets/database", "..%2F..%2F{}%2Fsecrets%2Fdatabase"])
 @pytest.mark.parametrize("field", ["extraEnv", "envFrom"])
-async def test_a_name_is_no_path(
+async def test_a_name_is_not_used_as_a_path(
     attacker: PlaneNamespace, victim: str, database: CoderdDatabase, field: str, form: str
 ) -> None:
     name = form.format(victim)
     entry = {"name": "CODER_PG_CONNECTION_URL", "valueFrom": {"secretKeyRef": {"name": name, "key": "url"}}}
     spec = {"extraEnv": [entry]} if field == "extraEnv" else {"envFrom": [{"secretRef": {"name": name}}]}
     async with attacker.operator() as operator:
-        await attacker.make()  # a control plane without a Deployment gets no token anyway
+        await attacker.make()  # without a Deployment, the operator would not create a token
         await attacker.roll_out()
         await attacker.change(**spec)
         await attacker.condition("OperatorAccessReady", "DatabaseURLMissing", "False", within=8)
@@ -74,21 +74,21 @@ NAMES = st.lists(PIECES, min_size=1, max_size=6).map("".join) | st.text(min_size
 @given(NAMES)
 def test_the_path_of_any_name_stays_in_its_namespace(name: str) -> None:
     try:
-        path = SECRET.path(Key("mine", name))
+        path = SECRET.path(Key("own", name))
     except errors.NotFound:
         return
     url = URL("https://kubernetes" + path)
-    assert url.parts[:-1] == ("/", "api", "v1", "namespaces", "mine", "secrets")
+    assert url.parts[:-1] == ("/", "api", "v1", "namespaces", "own", "secrets")
     assert (url.name, url.query_string, url.fragment) == (name, "", "")
 
 
 @pytest.mark.parametrize("namespace", ["..", "a/../b", "a%2Fb"])
-def test_a_namespace_is_no_path(namespace: str) -> None:
+def test_a_namespace_is_not_used_as_a_path(namespace: str) -> None:
     with pytest.raises(errors.NotFound):
         SECRET.path(Key(namespace, "name"))
 
 
-async def test_names_at_coderd_are_no_paths() -> None:
+async def test_names_in_coderd_are_not_used_as_paths() -> None:
     async with Api(reply([])) as api, Connections() as connections:
         coderd = Coderd(connections, f"http://127.0.0.1:{api.port}", "token")
         for name in ("", ".", ".."):

@@ -1,4 +1,4 @@
-"""People of a cluster: real users with rights of their own."""
+"""Users of a cluster with limited permissions."""
 
 import json
 from collections.abc import AsyncIterator
@@ -26,8 +26,8 @@ def rule(resources: str, verbs: str, group: str = "", names: tuple[str, ...] = (
     return made | ({"resourceNames": list(names)} if names else {})
 
 
-def introduce(cluster: ClusterAccess, name: str, namespace: str, rights: dict[str, list[dict[str, Any]]]) -> Path:
-    """A kubeconfig of somebody who may write control planes in a namespace, and what `rights` say by namespace."""
+def create_user(cluster: ClusterAccess, name: str, namespace: str, rights: dict[str, list[dict[str, Any]]]) -> Path:
+    """A kubeconfig of a user who can write control planes in a namespace, with more rules by namespace."""
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     post(cluster, account, {"metadata": {"name": name}})
     for place, rules in {namespace: [], **rights}.items():
@@ -37,7 +37,7 @@ def introduce(cluster: ClusterAccess, name: str, namespace: str, rights: dict[st
 
 
 def post(cluster: ClusterAccess, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """What the API server made of it."""
+    """Create an object and return it."""
     status, answer = cluster.request("POST", path, body)
     assert status == HTTPStatus.CREATED, answer
     made: dict[str, Any] = json.loads(answer)
@@ -56,4 +56,4 @@ def _grant(cluster: ClusterAccess, place: str, subject: dict[str, str], rules: l
 @asynccontextmanager
 async def client_of(kubeconfig: Path) -> AsyncIterator[Client]:
     async with Http(load(kubeconfig), "test", Metrics()) as http:
-        yield Client(http, "somebody")
+        yield Client(http, "test")
