@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from bench.cluster import say
+from bench.cluster import print_progress
 from bench.report import Section, page
 from bench.scenarios import coderd, converge, idle, noise, repair, restart, startup, storm
 
@@ -65,7 +65,7 @@ def measure(name: str, runs: Sequence[Callable[[], Awaitable[Any]]], results: Pa
     """Run a scenario, and save the results after each run."""
     found: list[Any] = []
     for number, run in enumerate(runs, 1):
-        say(f"{name}, {number} of {len(runs)}")
+        print_progress(f"{name}, {number} of {len(runs)}")
         found.append(asyncio.run(run()))  # type: ignore[arg-type]
         result = {"measured": f"{datetime.now(UTC):%Y-%m-%d}", "machine": machine(), "runs": found}
         (results / f"{name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")

@@ -59,7 +59,7 @@ class BenchCluster:
         finally:
             operator.kill()
         if operator.defects:
-            raise RuntimeError(f"the operator stumbled: {operator.defects[0]}")
+            raise RuntimeError(f"the operator logged a defect: {operator.defects[0]}")
 
     @asynccontextmanager
     async def informer(self, kind: Kind[T], labels: str = "") -> AsyncIterator[Informer[T]]:
@@ -162,9 +162,9 @@ async def writes(operator: OperatorProcess) -> int:
     return int(sum([await operator.count("rest_client_requests_total", method=method) for method in methods]))
 
 
-def say(words: str) -> None:
+def print_progress(text: str) -> None:
     """Print progress."""
-    sys.stderr.write(f"bench: {words}\n")
+    sys.stderr.write(f"bench: {text}\n")
 
 
 async def _reported(cache: Informer[CoderControlPlane], names: Iterable[str]) -> None:

@@ -1,7 +1,7 @@
 """A minimal baseline: `python -m bench.floor KUBECONFIG WORKERS STATUS`.
 
 For each control plane that a watch shows, it writes the objects that the operator would write, and the status of the
-file. It has the client and the concurrency of the operator, and decides nothing.
+file. It has the client and the concurrency of the operator, but no logic.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""The measurements, one module each: a `run` that yields figures."""
+"""The measurements, one module each: a `run` that returns figures."""

@@ -36,15 +36,15 @@ class Figures(msgspec.Struct, kw_only=True):
     """Seconds until every provisioner was ready."""
     rest: float
     """Seconds of steady state."""
-    asked: dict[str, int]
+    requests: dict[str, int]
     """Requests to all coderds in that time, by method and route."""
     rotated: float
     """Seconds until all keys were rotated and all old keys deleted."""
-    asked_to_rotate: int
+    rotation_requests: int
 
     @property
     def per_minute(self) -> float:
-        return sum(self.asked.values()) * 60 / self.rest / self.planes
+        return sum(self.requests.values()) * 60 / self.rest / self.planes
 
 
 async def run(planes: int = PLANES, provisioners: int = PROVISIONERS, rest: float = REST) -> Figures:
@@ -73,10 +73,10 @@ async def measure(
     await here.make(PROVISIONER, wanted)
     await eventually(lambda: len(seen) == number and all(map(_is_ready, seen)), TIMEOUT)
     made = time.monotonic() - began
-    before = _asked(coderds)
+    before = _requests(coderds)
     await asyncio.sleep(rest)
-    asked = _asked(coderds) - before
-    before, began = _asked(coderds), time.monotonic()
+    requests = _requests(coderds) - before
+    before, began = _requests(coderds), time.monotonic()
     annotation = {"metadata": {"annotations": {"coder.com/rotate-key": "now"}}}
     old = {each.key: each.status.provisioner_key_id for each in seen}
     await each(list(seen), lambda one: here.admin.merge(PROVISIONER, one.key, annotation))
@@ -88,9 +88,9 @@ async def measure(
         provisioners=number,
         made=made,
         rest=rest,
-        asked=dict(asked),
+        requests=dict(requests),
         rotated=time.monotonic() - began,
-        asked_to_rotate=(_asked(coderds) - before).total(),
+        rotation_requests=(_requests(coderds) - before).total(),
     )
 
 
@@ -150,7 +150,7 @@ def _is_ready(provisioner: CoderProvisioner) -> bool:
     )
 
 
-def _asked(coderds: Coderds) -> Counter[str]:
+def _requests(coderds: Coderds) -> Counter[str]:
     total: Counter[str] = Counter()
     for coderd in coderds.values():
         for (method, route), count in coderd.state.requests.items():
@@ -162,13 +162,13 @@ def section(runs: Sequence[Figures]) -> Section:
     [run] = runs
     rows = [
         (f"`{name}`", f"{count * 60 / run.rest / run.planes:.2f}")
-        for name, count in sorted(run.asked.items(), key=lambda item: -item[1])
+        for name, count in sorted(run.requests.items(), key=lambda item: -item[1])
     ]
     text = "\n\n".join(
         (
             f"{run.provisioners} provisioners on {run.planes} control planes, each with a simulator of coderd, and "
             f"pods that are ready immediately. All were ready after {run.made:.0f} s. Rotating all keys took "
-            f"{run.rotated:.0f} s and {run.asked_to_rotate / run.provisioners:.1f} requests per key; old keys are "
+            f"{run.rotated:.0f} s and {run.rotation_requests / run.provisioners:.1f} requests per key; old keys are "
             "deleted when coderd reports no daemon for them, which is checked every 10 seconds.",
             f"Requests per minute to one coderd in steady state, measured for {run.rest:.0f} s:",
             table(["request", "per minute"], rows),

@@ -77,19 +77,19 @@ async def run(number: int) -> Figures:
 async def measure(here: BenchCluster, writer: Process, wanted: list[Manifest]) -> Spent:
     """Measure the cost of a process until new control planes are in steady state."""
     server = here.cluster.apiserver.pid
-    asked, before, server_before = samples.requests(here.cluster), samples.usage(writer.pid), samples.usage(server)
+    requests, before, server_before = samples.requests(here.cluster), samples.usage(writer.pid), samples.usage(server)
     began = time.monotonic()
     await here.converge(wanted)
     wall = time.monotonic() - began
     after, server_after = samples.usage(writer.pid), samples.usage(server)
-    asked = samples.requests(here.cluster) - asked
-    asked[f"POST {CONTROL_PLANE.plural}"] -= len(wanted)  # the user's
+    requests = samples.requests(here.cluster) - requests
+    requests[f"POST {CONTROL_PLANE.plural}"] -= len(wanted)  # created by the user
     await here.check_children(len(wanted))
     return Spent(
         wall=wall,
         cpu=after.cpu - before.cpu,
         server_cpu=server_after.cpu - server_before.cpu,
-        requests=dict(+asked),
+        requests=dict(+requests),
         idle=before.resident,
         peak=after.peak,
     )
@@ -150,14 +150,14 @@ def section(runs: Sequence[Figures]) -> Section:
         for run in runs
     ]
     most = runs[-1]
-    asked = ", ".join(f"{name} {count / most.number:.2f}" for name, count in sorted(most.operator.requests.items()))
+    requests = ", ".join(f"{name} {count / most.number:.2f}" for name, count in sorted(most.operator.requests.items()))
     text = "\n\n".join(
         (
             "Creates this number of control planes, 16 at a time, and waits until each has its ServiceAccount, Role, "
             "RoleBinding, Deployment and Service, and its status. The baseline is a loop with the same client and "
             f"number of workers ({WORKERS}) that only writes the same objects.",
             table(header, rows),
-            f"Requests per control plane with {most.number}, as counted by the API server: {asked}.",
+            f"Requests per control plane with {most.number}, as counted by the API server: {requests}.",
         )
     )
     return Section(title="Converge", text=text, verdicts=_verdicts(runs), plots=_plots(runs))

@@ -1,4 +1,4 @@
-"""Idle: an operator that has nothing to do."""
+"""Idle: an operator in steady state."""
 
 import asyncio
 from collections.abc import Sequence
@@ -34,9 +34,9 @@ async def run(number: int, seconds: float) -> Figures:
 
 
 async def measure(here: BenchCluster, operator: OperatorProcess, number: int, seconds: float) -> Figures:
-    """What is done in so many seconds."""
-    await asyncio.sleep(SETTLING)  # echoes and bookmarks of what went before
-    asked, before = samples.requests(here.cluster), samples.usage(operator.pid)
+    """Measure the requests and the resource usage during some seconds."""
+    await asyncio.sleep(SETTLING)  # events and bookmarks of earlier changes
+    requests, before = samples.requests(here.cluster), samples.usage(operator.pid)
     wrote, renewed = await writes(operator), await _leases(operator)
     await asyncio.sleep(seconds)
     after = samples.usage(operator.pid)
@@ -45,7 +45,7 @@ async def measure(here: BenchCluster, operator: OperatorProcess, number: int, se
         seconds=seconds,
         writes=await writes(operator) - wrote,
         leases=await _leases(operator) - renewed,
-        requests=dict(samples.requests(here.cluster) - asked),
+        requests=dict(samples.requests(here.cluster) - requests),
         cpu=after.cpu - before.cpu,
         resident=after.resident,
     )

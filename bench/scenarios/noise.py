@@ -1,4 +1,4 @@
-"""Noise: thousands of unrelated Secrets and ConfigMaps that change all the time."""
+"""Noise: thousands of unrelated Secrets and ConfigMaps that change continuously."""
 
 import asyncio
 import base64
@@ -25,7 +25,7 @@ LIMIT = 1.10
 
 class Cost(msgspec.Struct, kw_only=True):
     cpu: float
-    """Seconds from exec until all were made."""
+    """Seconds from exec until all control planes were created."""
     rest_cpu: float
     """Milliseconds per minute afterwards."""
     resident: float
@@ -33,7 +33,7 @@ class Cost(msgspec.Struct, kw_only=True):
 
 class Figures(msgspec.Struct, kw_only=True):
     number: int
-    strangers: int
+    unrelated: int
     quiet: Cost
     noisy: Cost
 
@@ -50,7 +50,7 @@ async def run(number: int, each: int = EACH, rest: float = REST) -> Figures:
     async with bench_cluster() as here:
         quiet = await measure(here, number, rest)
     async with bench_cluster() as here, noise(here, each):
-        return Figures(number=number, strangers=2 * each, quiet=quiet, noisy=await measure(here, number, rest))
+        return Figures(number=number, unrelated=2 * each, quiet=quiet, noisy=await measure(here, number, rest))
 
 
 async def measure(here: BenchCluster, number: int, rest: float) -> Cost:
@@ -104,14 +104,14 @@ def section(runs: Sequence[Figures]) -> Section:
     rows = [
         (run.number, name, f"{cost.cpu:.2f}", f"{cost.rest_cpu:.0f}", f"{cost.resident:.1f}")
         for run in runs
-        for name, cost in (("alone", run.quiet), (f"with {run.strangers} unrelated objects", run.noisy))
+        for name, cost in (("alone", run.quiet), (f"with {run.unrelated} unrelated objects", run.noisy))
     ]
     memory, cpu = max(runs, key=lambda run: run.memory), max(runs, key=lambda run: run.cpu)
     text = (
         f"Half of the unrelated objects are Secrets of {SIZE // 1000} KB, half are ConfigMaps, and {CHURN:g} of them "
         "change per second. The operator watches the metadata of all of them, as a control plane can reference any.\n\n"
     )
-    each = (memory.noisy.resident - memory.quiet.resident) * 1e6 / memory.strangers
+    each = (memory.noisy.resident - memory.quiet.resident) * 1e6 / memory.unrelated
     verdicts = [
         Verdict(
             name="memory with unrelated objects, relative to without",

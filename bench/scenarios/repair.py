@@ -24,7 +24,7 @@ from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 
 TIMES = 200
 LOAD = 20.0
-"""Status changes per second of Deployments, meanwhile."""
+"""Status changes of Deployments per second during the measurement."""
 LIMIT = 50.0
 TIMEOUT = 30.0
 RENAMED: Manifest = {"metadata": {"labels": {"app.kubernetes.io/name": "edited"}}}
@@ -41,15 +41,15 @@ Caches = dict[Kind[Unstructured], Informer[Unstructured]]
 
 
 class Repair(msgspec.Struct, kw_only=True):
-    """Milliseconds each."""
+    """The repair of one child; times in milliseconds."""
 
     kind: str
     edited: bool
-    """Else it was deleted."""
+    """False if the child was deleted."""
     took: float
-    """From the event of the harm to that of the repair."""
+    """From the watch event of the change to that of the repair."""
     round_trip: float
-    """How long the API server takes to judge a create of the same kind by the operator, just afterwards."""
+    """Duration of a dry-run create of the same kind by the operator, after the repair."""
 
 
 class Figures(msgspec.Struct, kw_only=True):
@@ -57,12 +57,12 @@ class Figures(msgspec.Struct, kw_only=True):
     repairs: list[Repair]
 
     @property
-    def beyond(self) -> float:
+    def excess(self) -> float:
         """The 99th percentile of all repairs, without two round trips of the kind."""
-        usual = {kind: self.usual(kind) for kind in {repair.kind for repair in self.repairs}}
-        return samples.percentile([repair.took - 2 * usual[repair.kind] for repair in self.repairs], 99)
+        medians = {kind: self.median_round_trip(kind) for kind in {repair.kind for repair in self.repairs}}
+        return samples.percentile([repair.took - 2 * medians[repair.kind] for repair in self.repairs], 99)
 
-    def usual(self, kind: str) -> float:
+    def median_round_trip(self, kind: str) -> float:
         return samples.percentile([repair.round_trip for repair in self.repairs if repair.kind == kind], 50)
 
 
@@ -84,13 +84,13 @@ class Watcher:
         self._kind, self._wanted = kind, key
         self._events = asyncio.Queue()
 
-    async def until(self, harmed: bool, edit: Manifest | None) -> float:
-        """When the object was first seen harmed, or whole again."""
+    async def until(self, changed: bool, edit: Manifest | None) -> float:
+        """The time of the first event with the change, or of the first event without it."""
         async with asyncio.timeout(TIMEOUT):
             while True:
                 when, seen = await self._events.get()
-                is_harmed = seen is None or (edit is not None and contains(seen.manifest, edit))
-                if is_harmed == harmed:
+                is_changed = seen is None or (edit is not None and contains(seen.manifest, edit))
+                if is_changed == changed:
                     return when
 
 
@@ -102,15 +102,15 @@ async def run(number: int, times: int = TIMES, seed: int = 1) -> Figures:
             await steady_state(operator, number)
             caches = {kind: await stack.enter_async_context(here.informer(kind, MANAGED)) for kind in CHILDREN}
             http = await stack.enter_async_context(Http(load(here.kubeconfig), "bench", Metrics()))
-            harm = Harm(here.admin, http, Watcher(caches))
-            return Figures(number=number, repairs=await measure(harm, caches, times, Random(seed)))  # noqa: S311
+            children = ChildChanger(here.admin, http, Watcher(caches))
+            return Figures(number=number, repairs=await measure(children, caches, times, Random(seed)))  # noqa: S311
 
 
-async def measure(harm: "Harm", caches: Caches, times: int, rng: Random) -> list[Repair]:
+async def measure(children: "ChildChanger", caches: Caches, times: int, rng: Random) -> list[Repair]:
     async def disturb() -> None:
         chosen = rng.choice(list(caches[DEPLOYMENT]))
         counts = dict.fromkeys(("replicas", "readyReplicas"), rng.randrange(3))
-        await harm.admin.merge(DEPLOYMENT, chosen.key, {"status": counts}, "status")
+        await children.admin.merge(DEPLOYMENT, chosen.key, {"status": counts}, "status")
 
     disturbance = asyncio.create_task(at_rate(LOAD, disturb))
     repairs = []
@@ -118,7 +118,7 @@ async def measure(harm: "Harm", caches: Caches, times: int, rng: Random) -> list
         for count in range(times):
             kind = rng.choice([kind for kind in CHILDREN if count % 2 or kind is not DEPLOYMENT])
             chosen = rng.choice(list(caches[kind]))
-            repairs.append(await harm.do(kind, chosen, EDITS[kind] if count % 2 else None))
+            repairs.append(await children.change(kind, chosen, EDITS[kind] if count % 2 else None))
     finally:
         disturbance.cancel()
         await asyncio.wait([disturbance])
@@ -127,26 +127,28 @@ async def measure(harm: "Harm", caches: Caches, times: int, rng: Random) -> list
     return repairs
 
 
-class Harm:
-    """Deletes and edits children, and sees how long it takes until they are whole again."""
+class ChildChanger:
+    """Deletes and edits children, and measures the time until they are repaired."""
 
     def __init__(self, admin: Client, operator: Http, watcher: Watcher) -> None:
         self.admin = admin
         self._operator = operator
         self._watcher = watcher
 
-    async def do(self, kind: Kind[Unstructured], chosen: Unstructured, edit: Manifest | None) -> Repair:
+    async def change(self, kind: Kind[Unstructured], chosen: Unstructured, edit: Manifest | None) -> Repair:
         self._watcher.begin(kind, chosen.key)
         if edit is None:
             await self.admin.delete(kind, chosen, unchanged=False)
         else:
             await self.admin.merge(kind, chosen.key, edit)
-        harmed = await self._watcher.until(True, edit)
-        took = (await self._watcher.until(False, edit) - harmed) * 1000
-        return Repair(kind=kind.name, edited=edit is not None, took=took, round_trip=await self._try(kind, chosen))
+        changed = await self._watcher.until(True, edit)
+        took = (await self._watcher.until(False, edit) - changed) * 1000
+        return Repair(
+            kind=kind.name, edited=edit is not None, took=took, round_trip=await self._round_trip(kind, chosen)
+        )
 
-    async def _try(self, kind: Kind[Unstructured], like: Unstructured) -> float:
-        """Ask for another such object, in the operator's name, without making it."""
+    async def _round_trip(self, kind: Kind[Unstructured], like: Unstructured) -> float:
+        """Measure a dry-run create of a similar object by the operator."""
         names = {"namespace": MANY, "name": f"{like.metadata.name}-again"}
         wanted = {name: value for name, value in like.manifest.items() if name not in ("spec", "status", "metadata")}
         if "spec" in like.manifest:
@@ -166,7 +168,7 @@ def section(runs: Sequence[Figures]) -> Section:
         for run in runs
         for kinds in (PLAIN, RIGHTS)
     ]
-    worst = max(runs, key=lambda run: run.beyond)
+    worst = max(runs, key=lambda run: run.excess)
     text = (
         f"Repeatedly deletes or edits a random child while Deployments report {LOAD:g} status changes per second. "
         "Times are milliseconds from the watch event of the change to the watch event of the repair. The round trip "
@@ -178,8 +180,8 @@ def section(runs: Sequence[Figures]) -> Section:
     verdict = Verdict(
         name="repair of a child, p99 without two round trips",
         target=f"< {LIMIT:g} ms",
-        found=f"{worst.beyond:.0f} ms (N = {worst.number})",
-        met=worst.beyond < LIMIT,
+        found=f"{worst.excess:.0f} ms (N = {worst.number})",
+        met=worst.excess < LIMIT,
         limit="the first edit of an object takes two round trips, and the API server is under load.",
     )
     return Section(title="Repair", text=text + table(header, rows), verdicts=[verdict])

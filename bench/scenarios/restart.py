@@ -1,4 +1,4 @@
-"""Restart: an operator that finds everything as it should be."""
+"""Restart: an operator that starts in a cluster in steady state."""
 
 import time
 from collections.abc import Sequence
@@ -11,19 +11,19 @@ from bench.report import Section, Verdict, table
 from tests.support import eventually
 
 DRY_RUNS = 1
-"""The request by which a process tries the fields of the status once, for the one kind that is there."""
+"""Each process checks the fields of the status with one dry run per kind; here, one kind has objects."""
 
 
 class Figures(msgspec.Struct, kw_only=True):
     number: int
     ready: float
-    """Seconds from exec until `/readyz` says so."""
+    """Seconds from exec until `/readyz` succeeds."""
     rest: float
-    """Seconds from exec until each was reconciled."""
+    """Seconds from exec until all were reconciled."""
     cpu: float
-    """Seconds until then."""
+    """CPU seconds until all were reconciled."""
     writes: int
-    """Requests that could have changed something, but for the Lease."""
+    """Write requests, except for the Lease."""
     requests: dict[str, int]
     resident: float
 
@@ -37,8 +37,8 @@ async def run(number: int) -> Figures:
 
 
 async def measure(here: BenchCluster, number: int) -> Figures:
-    """What an operator does that starts with so many present."""
-    asked = samples.requests(here.cluster)
+    """Start an operator with this number of control planes present, and measure it."""
+    requests = samples.requests(here.cluster)
     began = time.monotonic()
     with here.operator() as operator:
         await eventually(operator.is_ready, 60)
@@ -52,7 +52,7 @@ async def measure(here: BenchCluster, number: int) -> Figures:
             rest=rest,
             cpu=used.cpu,
             writes=await writes(operator) - DRY_RUNS,
-            requests=dict(samples.requests(here.cluster) - asked),
+            requests=dict(samples.requests(here.cluster) - requests),
             resident=used.resident,
         )
 

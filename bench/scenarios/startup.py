@@ -1,4 +1,4 @@
-"""Start-up: how long one waits for the command line and for the operator."""
+"""Start-up: the time until the command line and the operator are ready."""
 
 import statistics
 import subprocess
@@ -18,21 +18,21 @@ LOOP = "for count in range(10**7): text = str(count)"
 
 
 class Figures(msgspec.Struct, kw_only=True):
-    """Seconds, each the median of several times."""
+    """Medians of several runs, in seconds."""
 
     python: float
-    """Python itself, doing nothing."""
+    """Python with an empty program."""
     loop: float
-    """Python, doing the same ten million times: what its build and the processor make of it."""
+    """Python with a loop of ten million iterations, which shows the speed of its build and the processor."""
     version: float
     """`coder-k8s version`."""
     imports: float
-    """All that the operator imports, Python included."""
+    """Python with the imports of the operator."""
     ready: float
-    """`coder-k8s controller` from exec to ready, with nothing in the cluster."""
+    """`coder-k8s controller` from exec to ready, in a cluster without Coder resources."""
     leading: float
     resident: float
-    """Megabytes then."""
+    """Megabytes of memory after the start."""
 
 
 async def run(times: int = TIMES) -> Figures:

@@ -1,4 +1,4 @@
-"""Storm: every Secret changes, every Deployment reports all the time, and a user still wants to be served."""
+"""Storm: all Secrets change, all Deployments report continuously, and a user changes control planes."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ from tests.e2e.operator_process import OperatorProcess
 
 SECONDS = 30.0
 RATE = 20.0
-"""Status changes per second that each Deployment would report, if the API server took so many."""
+"""Target of status changes per second of each Deployment; the API server may accept fewer."""
 WRITERS = 8
 PAUSE = 0.1
 LIMIT = 1000.0
@@ -33,9 +33,9 @@ class Figures(msgspec.Struct, kw_only=True):
     reports: int
     """Status changes of Deployments."""
     secrets: int
-    passes: int
+    reconciles: int
     deepest: int
-    """The most keys that waited at a time."""
+    """The maximum number of keys in the queue."""
     user: list[float]
     """Milliseconds from a user's change of a control plane until its Deployment has it."""
     round_trips: list[float]
@@ -43,13 +43,13 @@ class Figures(msgspec.Struct, kw_only=True):
 
     @property
     def deduplication(self) -> float:
-        """Passes per change."""
-        return self.passes / (self.reports + self.secrets + len(self.user))
+        """Reconciles per change."""
+        return self.reconciles / (self.reports + self.secrets + len(self.user))
 
 
 async def run(number: int, seconds: float = SECONDS, seed: int = 1) -> Figures:
     async with bench_cluster() as here:
-        await here.make(SECRET, [_secret(count, "calm") for count in range(number)])
+        await here.make(SECRET, [_secret(count, "before") for count in range(number)])
         with here.operator() as operator:
             await leads(operator)
             wanted = [
@@ -60,11 +60,11 @@ async def run(number: int, seconds: float = SECONDS, seed: int = 1) -> Figures:
             await steady_state(operator, number)
             async with here.informer(DEPLOYMENT, MANAGED) as deployments:
                 storm = Storm(here, operator, deployments, number, Random(seed))  # noqa: S311 - no secret
-                return await storm.blow(seconds)
+                return await storm.run(seconds)
 
 
 class Storm:
-    """All at once, for a while."""
+    """Runs all changes concurrently."""
 
     def __init__(
         self,
@@ -81,12 +81,12 @@ class Storm:
         self._rng = rng
         self._served: dict[str, asyncio.Event] = {}
         self._found = Figures(
-            number=number, seconds=0, reports=0, secrets=number, passes=0, deepest=0, user=[], round_trips=[]
+            number=number, seconds=0, reports=0, secrets=number, reconciles=0, deepest=0, user=[], round_trips=[]
         )
         deployments.listen(self._on_change)
 
-    async def blow(self, seconds: float) -> Figures:
-        passes = await self._passes()
+    async def run(self, seconds: float) -> Figures:
+        reconciles = await self._reconciles()
         began = time.monotonic()
         tasks = [asyncio.create_task(self._report()) for _ in range(WRITERS)]
         tasks += [asyncio.create_task(self._measure_depth()), asyncio.create_task(self._use())]
@@ -98,15 +98,15 @@ class Storm:
             task.cancel()
         await asyncio.wait(tasks)
         self._found.seconds = time.monotonic() - began
-        self._found.passes = await self._passes() - passes
+        self._found.reconciles = await self._reconciles() - reconciles
         return self._found
 
     async def _change_secret(self, count: int) -> None:
-        content = _secret(count, "storm")
+        content = _secret(count, "after")
         await self._here.admin.merge(SECRET, Key(MANY, f"settings-{count}"), {"data": content["data"]})
 
     async def _report(self) -> None:
-        """One of those that report, as fast as the API server allows but no faster than the stated rate."""
+        """Report status changes at the target rate, or as fast as the API server allows."""
         pause = WRITERS / (RATE * self._number)
         while True:
             began = time.monotonic()
@@ -123,7 +123,7 @@ class Storm:
             await asyncio.sleep(0.5)
 
     async def _use(self) -> None:
-        """A user who changes one control plane after the other, and measures how long it takes."""
+        """Change one control plane after the other as a user, and measure the latency."""
         while True:
             await asyncio.sleep(PAUSE)
             key, image = Key(MANY, f"plane-{self._rng.randrange(self._number)}"), f"coder:{self._rng.randrange(10**9)}"
@@ -141,12 +141,12 @@ class Storm:
             if (served := self._served.pop(container["image"], None)) is not None:
                 served.set()
 
-    async def _passes(self) -> int:
+    async def _reconciles(self) -> int:
         return int(await self._operator.metric("controller_runtime_reconcile_total", controller="codercontrolplane"))
 
 
-def _secret(count: int, word: str) -> Manifest:
-    value = base64.b64encode(word.encode()).decode()
+def _secret(count: int, text: str) -> Manifest:
+    value = base64.b64encode(text.encode()).decode()
     return {"metadata": {"namespace": MANY, "name": f"settings-{count}"}, "data": {"CODER_WORD": value}}
 
 

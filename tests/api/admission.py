@@ -1,4 +1,4 @@
-"""Objects sent to the API server, and what it makes of them."""
+"""Submits objects to the API server."""
 
 import json
 from copy import deepcopy
@@ -35,7 +35,7 @@ EMBEDDED: list[tuple[Kind[Object], str, str | list[str]]] = [
 
 
 def minimal(kind: Kind[Object], name: str = "minimal") -> Manifest:
-    """The least that a user can write."""
+    """A minimal valid object."""
     return {
         "apiVersion": kind.api_version,
         "kind": kind.name,
@@ -45,7 +45,7 @@ def minimal(kind: Kind[Object], name: str = "minimal") -> Manifest:
 
 
 def altered(manifest: Manifest, path: str, value: Any) -> Manifest:
-    """The same object with one field set, or removed where the value is `None`."""
+    """The same object with one field set, or removed if the value is `None`."""
     changed = deepcopy(manifest)
     *parents, last = path.split(".")
     inner = changed
@@ -59,7 +59,7 @@ def altered(manifest: Manifest, path: str, value: Any) -> Manifest:
 
 
 def submit(cluster: ClusterAccess, namespace: str, manifest: Manifest, *, keep: bool = True) -> tuple[int, Any]:
-    """The status and the body with which the API server answers; an unknown field is an error."""
+    """Create an object; return the status and body of the response. An unknown field is an error."""
     path = KINDS[manifest["kind"]].path(Key(namespace, ""))
     dry_run = "" if keep else "&dryRun=All"
     status, body = cluster.request("POST", f"{path}?fieldValidation=Strict{dry_run}", manifest)

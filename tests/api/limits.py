@@ -1,11 +1,11 @@
-"""Everything that a schema forbids, with a value that breaks it and what the API server has to say to that."""
+"""Finds every limit and rule of a schema, with a value that violates it and the expected error of the API server."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 Schema = Mapping[str, Any]
 Wrap = Callable[[Any], Any]
-"""Puts a value into its place in an object."""
+"""Puts a value into an object at a fixed path."""
 
 NO_NAME = "Not a name!"
 A_SECRET = {"name": "x"}
@@ -34,7 +34,7 @@ RULES: dict[str, Any] = {
     "must not contain a user or password": "https://user:password@coder.example.com",
     "primary is reserved for the Coder deployment itself": "primary",
 }
-"""How the message of each rule begins, and what breaks the rule."""
+"""The start of the message of each rule, and a value that violates it."""
 
 FORMATS: dict[str, Any] = {"int32": 2**31, "int64": 2.0**64, "date-time": "yesterday", "byte": "not base64!"}
 NO_LIMITS = {
@@ -45,41 +45,41 @@ NO_LIMITS = {
 
 
 FORMATS_SINCE = 36
-"""Of the versions that were tried, 1.30 does not check `format: int32`, names fields of a status without `status`,
-and has other words for a length."""
+"""The minor version since which the API server checks `format: int32`, names status fields with `status`, and has the
+current message for lengths. Tested: 1.30 does not."""
 
 ROOT = "<nil>"
-"""How the API server calls the object as a whole."""
+"""The name of the whole object in errors of the API server."""
 
 
-class Breach(NamedTuple):
-    """An object that breaks one limit, the field at which the API server must say so, and the words."""
+class Violation(NamedTuple):
+    """An object that violates one limit, and the field and message of the expected error."""
 
     field: str
-    words: str
+    message: str
     content: Any
 
 
-def breaches(schema: Schema, field: str = "", wrap: Wrap = lambda value: value) -> Iterator[Breach]:
-    """One for each limit and rule, however deep."""
+def violations(schema: Schema, field: str = "", wrap: Wrap = lambda value: value) -> Iterator[Violation]:
+    """A violation of each limit and rule, at all levels."""
     for keyword in schema.keys() - NO_LIMITS:
-        assert keyword in BREAKS, f"nobody knows how to break {keyword} of {field}"
-        for below, words, value in BREAKS[keyword](schema, schema[keyword]):
-            yield Breach((field + below).lstrip(".") or ROOT, words, wrap(value))
+        assert keyword in VIOLATIONS, f"unknown keyword {keyword} of {field}"
+        for below, words, value in VIOLATIONS[keyword](schema, schema[keyword]):
+            yield Violation((field + below).lstrip(".") or ROOT, words, wrap(value))
     for name, inner in schema.get("properties", {}).items():
-        yield from breaches(inner, f"{field}.{name}", _in_object(schema, name, wrap))
+        yield from violations(inner, f"{field}.{name}", _in_object(schema, name, wrap))
     if "items" in schema:
-        yield from breaches(schema["items"], f"{field}[0]", lambda value: wrap([value]))
+        yield from violations(schema["items"], f"{field}[0]", lambda value: wrap([value]))
     if isinstance(schema.get("additionalProperties"), dict):
-        yield from breaches(schema["additionalProperties"], f"{field}.key", lambda value: wrap({"key": value}))
+        yield from violations(schema["additionalProperties"], f"{field}.key", lambda value: wrap({"key": value}))
 
 
 def _in_object(schema: Schema, name: str, wrap: Wrap) -> Wrap:
-    return lambda value: wrap({**_least(schema), name: value})
+    return lambda value: wrap({**_minimal(schema), name: value})
 
 
-def _least(schema: Schema) -> Any:
-    """The least that breaks no limit; it may break a rule."""
+def _minimal(schema: Schema) -> Any:
+    """A minimal value that violates no limit; it may violate a rule."""
     if "enum" in schema:
         return schema["enum"][0]
     match schema.get("type", "integer"):
@@ -90,43 +90,43 @@ def _least(schema: Schema) -> Any:
         case "boolean":
             return True
         case "array":
-            return [_least(schema["items"])] * schema.get("minItems", 0)
-    return {name: _least(schema["properties"][name]) for name in schema.get("required", ())}
+            return [_minimal(schema["items"])] * schema.get("minItems", 0)
+    return {name: _minimal(schema["properties"][name]) for name in schema.get("required", ())}
 
 
-Broken = Iterator[tuple[str, str, Any]]
-"""What follows the field where the API server names one below, words, a value."""
+Violating = Iterator[tuple[str, str, Any]]
+"""The suffix of the field in the error, the message, and the value."""
 
 
-def _rules(schema: Schema, rules: list[dict[str, Any]]) -> Broken:
+def _rules(schema: Schema, rules: list[dict[str, Any]]) -> Violating:
     for rule in rules:
         about, _, entry_words = rule["message"].partition("each entry: ")
         words = entry_words or rule["message"]
         found = [value for beginning, value in RULES.items() if words.startswith(beginning)]
         assert len(found) == 1, f"RULES has {len(found)} bad values for {words!r}"
         [bad] = found
-        if entry_words:  # a rule about the entries of a list stands at the list
+        if entry_words:  # rules about the items of a list are at the list
             inner = schema["items"]
-            bad = [_least(inner) | {about.removesuffix(" of "): bad} if about else _with(inner, bad)]
+            bad = [_minimal(inner) | {about.removesuffix(" of "): bad} if about else _with(inner, bad)]
         yield "", rule["message"], _with(schema, bad)
 
 
 def _with(schema: Schema, bad: Any) -> Any:
-    return _least(schema) | bad if isinstance(bad, dict) else bad
+    return _minimal(schema) | bad if isinstance(bad, dict) else bad
 
 
-def _required(schema: Schema, names: list[str]) -> Broken:
-    least = _least(schema)
+def _required(schema: Schema, names: list[str]) -> Violating:
+    minimal = _minimal(schema)
     for name in names:
-        yield f".{name}", "Required value", {each: value for each, value in least.items() if each != name}
+        yield f".{name}", "Required value", {each: value for each, value in minimal.items() if each != name}
 
 
-def _unique(schema: Schema, kind: str) -> Broken:
+def _unique(schema: Schema, kind: str) -> Violating:
     if kind != "atomic":
-        yield "[1]", "Duplicate value", [_least(schema["items"])] * 2
+        yield "[1]", "Duplicate value", [_minimal(schema["items"])] * 2
 
 
-BREAKS: dict[str, Callable[[Schema, Any], Broken]] = {
+VIOLATIONS: dict[str, Callable[[Schema, Any], Violating]] = {
     "x-kubernetes-validations": _rules,
     "x-kubernetes-list-type": _unique,
     "required": _required,
@@ -143,5 +143,5 @@ BREAKS: dict[str, Callable[[Schema, Any], Broken]] = {
 
 
 def _many(items: Schema, number: int) -> list[Any]:
-    """So many, and different ones where that is simple: a list may be a set."""
-    return [f"x{count}" if items["type"] == "string" else _least(items) for count in range(number)]
+    """This number of items; strings are unique, because the list may be a set."""
+    return [f"x{count}" if items["type"] == "string" else _minimal(items) for count in range(number)]

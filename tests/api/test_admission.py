@@ -1,4 +1,4 @@
-"""What the real API server accepts, completes and refuses."""
+"""Which objects the API server accepts, defaults and rejects."""
 
 import json
 from pathlib import Path
@@ -191,9 +191,7 @@ ACCEPTED: list[tuple[Kind[Object], str, Any]] = [
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=str)
-def test_a_minimal_object_comes_back_with_every_default(
-    cluster: ClusterAccess, namespace: str, kind: Kind[Object]
-) -> None:
+def test_a_minimal_object_gets_every_default(cluster: ClusterAccess, namespace: str, kind: Kind[Object]) -> None:
     written = minimal(kind)
     status, stored = submit(cluster, namespace, written)
     assert status == 201, stored
@@ -214,24 +212,24 @@ def test_a_secret_reference_has_a_default_key(cluster: ClusterAccess, namespace:
 
 
 @pytest.mark.parametrize(("kind", "path", "value", "message"), REJECTED)
-def test_a_bad_object_is_refused_with_a_hint(
+def test_an_invalid_object_is_rejected_with_a_hint(
     cluster: ClusterAccess, kind: Kind[Object], path: str, value: Any, message: str
 ) -> None:
     status, answer = submit(cluster, "default", altered(minimal(kind), path, value), keep=False)
     assert status in (400, 422), answer
     if message == "int32" and minor(cluster) < FORMATS_SINCE:
-        message = "less than or equal to 2147483647"  # of `replicas` alone, because of /scale
+        message = "less than or equal to 2147483647"  # only for `replicas`, because of /scale
     assert message in answer["message"]
 
 
 @pytest.mark.parametrize(("kind", "path", "value"), ACCEPTED)
-def test_a_sensible_object_is_accepted(cluster: ClusterAccess, kind: Kind[Object], path: str, value: Any) -> None:
+def test_a_valid_object_is_accepted(cluster: ClusterAccess, kind: Kind[Object], path: str, value: Any) -> None:
     status, answer = submit(cluster, "default", altered(minimal(kind), path, value), keep=False)
     assert status == 201, answer
 
 
-async def test_an_object_from_before_a_rule_can_still_be_changed(cluster: ClusterAccess, namespace: str) -> None:
-    """But for the very field that breaks the rule: the API server asks about a value when it changes."""
+async def test_an_object_older_than_a_rule_can_be_changed(cluster: ClusterAccess, namespace: str) -> None:
+    """Except for the field that violates the rule: the API server validates values that change."""
     group = f"{namespace}.example.com"
     definition = yaml.safe_load((CONFIG / "crd" / f"{WORKSPACE_PROXY.plural}.yaml").read_text())
     definition["metadata"]["name"] = f"{WORKSPACE_PROXY.plural}.{group}"
@@ -262,7 +260,7 @@ async def test_an_object_from_before_a_rule_can_still_be_changed(cluster: Cluste
 
 
 @pytest.mark.parametrize("recorded", RECORDED, ids=lambda item: item["metadata"]["name"])
-def test_what_the_go_operator_left_comes_back_unchanged_but_for_defaults(
+def test_recorded_objects_are_stored_unchanged_except_for_defaults(
     cluster: ClusterAccess, namespace: str, recorded: Manifest
 ) -> None:
     status, stored = submit(cluster, namespace, {name: part for name, part in recorded.items() if name != "status"})
@@ -285,7 +283,7 @@ def defaults_of(recorded: Manifest) -> Manifest:
 
 
 def with_defaults(written: Manifest, defaults: Manifest) -> Manifest:
-    """What an object must look like once defaults are filled in; one for a missing reference does not count."""
+    """The expected object after defaulting; defaults inside of missing references do not apply."""
     missing = {name: value for name, value in defaults.items() if name not in written and not _is_reference(name)}
     present = {
         name: with_defaults(value, defaults[name]) if isinstance(value, dict) and name in defaults else value

@@ -1,4 +1,4 @@
-"""The API types as the operator reads them."""
+"""How the operator decodes the API types."""
 
 import json
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ def decode(manifest: Manifest) -> Any:
 
 
 def whole(struct: Any) -> Any:
-    """A struct as JSON with its defaults, under the names of the wire."""
+    """A struct as JSON with its defaults and wire names."""
     if isinstance(struct, msgspec.Struct):
         fields = zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True)
         return {wire: whole(getattr(struct, name)) for wire, name in fields}
@@ -32,7 +32,7 @@ def whole(struct: Any) -> Any:
 
 
 def schema_defaults(schema: Manifest) -> Manifest:
-    """What the API server fills in for an empty object of a schema."""
+    """The defaults that the API server sets in an empty object."""
     filled = {}
     for name, inner in schema["properties"].items():
         if inner.get("default") == {}:
@@ -44,7 +44,7 @@ def schema_defaults(schema: Manifest) -> Manifest:
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=str)
 def test_defaults_are_those_of_the_schema(kind: Kind[Object]) -> None:
-    """An object stored before a default existed is read as if it had it."""
+    """An object that was stored before a default existed gets the default when it is decoded."""
     schema = Generator(load()).root(kind.type)["properties"]["spec"]
     spec = whole(decode(minimal(kind)).spec)
     defaults = schema_defaults(schema)
@@ -62,7 +62,7 @@ def assert_contains(whole: Manifest, part: Manifest) -> None:
 
 
 def assert_unset(whole: Manifest, defaults: Manifest, except_for: set[str]) -> None:
-    """Whatever the schema has no default for is empty."""
+    """Assert that all fields without a default in the schema are empty."""
     for name, value in whole.items():
         if isinstance(value, dict) and name in defaults:
             assert_unset(value, defaults[name], set())

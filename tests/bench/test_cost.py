@@ -1,4 +1,4 @@
-"""What the operator costs, in figures that do not depend on the machine: the short version of `make bench`."""
+"""Limits for the resource usage of the operator that do not depend on the machine: a short version of `make bench`."""
 
 import sys
 
@@ -14,7 +14,7 @@ SECONDS = 10.0
 
 
 @pytest.mark.timeout(400)
-async def test_what_it_costs(capfd: pytest.CaptureFixture[str]) -> None:
+async def test_resource_usage(capfd: pytest.CaptureFixture[str]) -> None:
     async with bench_cluster() as here:
         with here.operator() as operator:
             await leads(operator)
@@ -44,5 +44,5 @@ async def test_what_it_costs(capfd: pytest.CaptureFixture[str]) -> None:
         assert converge.writes(spent) < (len(CHILDREN) + 1) * number * 1.02
     assert growth < GROWTH
     assert rest.writes == 0
-    assert rest.leases > 0, "the count of writes is alive"
+    assert rest.leases > 0, "writes are counted"
     assert again.writes == 0

@@ -1,4 +1,4 @@
-"""Every call of the client, against the fake server, with and without a license, on each version."""
+"""Every call of the client, with the coderd simulator, with and without a license, for each version."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta

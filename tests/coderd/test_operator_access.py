@@ -18,7 +18,7 @@ NAME = token_name("team", "coder")
 
 @pytest.fixture
 async def coderd(database: CoderdDatabase, version: str) -> AsyncIterator[CoderdServer]:
-    """A fake server on that database."""
+    """The coderd simulator on that database."""
     async with CoderdServer(version, database_url=database.url) as server:
         yield server
 

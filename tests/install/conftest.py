@@ -11,7 +11,7 @@ from tests.security.audit import auditing
 
 __all__ = ["launch"]
 
-OUTSIDE_OF_NAMESPACES = (
+CLUSTER_SCOPED = (
     "crd",
     "clusterrole",
     "clusterrolebinding",
@@ -34,7 +34,7 @@ def own_cluster(audit: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def bare_cluster(own_cluster: Cluster) -> Iterator[Cluster]:
-    """A cluster without anything of ours outside of namespaces, so that a test can install it."""
+    """A cluster without cluster-scoped objects of the operator, so that a test can install it."""
     yield own_cluster
-    ours = "--selector=app.kubernetes.io/name=coder-k8s"
-    own_cluster.kubectl("delete", ",".join(OUTSIDE_OF_NAMESPACES), ours, "--timeout=60s")
+    selector = "--selector=app.kubernetes.io/name=coder-k8s"
+    own_cluster.kubectl("delete", ",".join(CLUSTER_SCOPED), selector, "--timeout=60s")

@@ -1,4 +1,4 @@
-"""A Dockerfile without a container engine: what it says, and its build stage carried out in plain folders."""
+"""Parses a Dockerfile, and runs its build stage in plain folders, without a container engine."""
 
 import os
 import re
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 Step = tuple[str, str]
-"""An instruction and what follows it."""
+"""An instruction and its arguments."""
 
 
 class StepFailed(Exception):
-    """A step of the build failed; the message is what it said."""
+    """A build step failed; the message is its output."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ def read(path: Path) -> list[Stage]:
 
 
 def build(stage: Stage, context: Path, work: Path, python: Path, arguments: dict[str, str]) -> None:
-    """Carry out a stage: `work` is its working directory, `python` the folder of its base's programs."""
+    """Run a stage: `work` is its working directory, `python` the folder with the programs of its base image."""
     environment = os.environ | {"PATH": f"{python}:{os.defpath}", "HOME": str(work)}
     work.mkdir()
     for instruction, text in stage.steps:

@@ -1,4 +1,4 @@
-"""What each way of installing renders to."""
+"""Renders the objects of each installation method."""
 
 import os
 import subprocess
@@ -19,24 +19,24 @@ OF_HELM = ("app.kubernetes.io/managed-by", "helm.sh/chart", "helm.sh/resource-po
 Manifest = dict[str, Any]
 DEFAULTS: Manifest = yaml.safe_load((CHART / "values.yaml").read_text())
 SMALL: Manifest = {"crds": {"install": False}, "admissionPolicy": {"enabled": False}}
-"""What takes long to render and is not looked at."""
+"""Disables objects that are slow to render and not needed."""
 Objects = dict[tuple[str, str], Manifest]
 """Objects by kind and `namespace/name`."""
 
 
 class HelmFailed(Exception):
-    """Helm ended with an error; the message is what it said."""
+    """Helm failed; the message is its error output."""
 
 
 class Helm:
-    """Helm with files of its own, on a cluster if there is one."""
+    """Runs Helm with separate configuration files, optionally on a cluster."""
 
     def __init__(self, folder: Path, kubeconfig: Path = Path("/nowhere")) -> None:
         homes = {f"HELM_{home}_HOME": str(folder / home.lower()) for home in ("CACHE", "CONFIG", "DATA")}
         self.environment = os.environ | homes | {"KUBECONFIG": str(kubeconfig)}
 
     def run(self, *args: str | Path, values: Mapping[str, Any] | None = None) -> str:
-        """What Helm prints."""
+        """Run Helm and return its output."""
         given = () if values is None else ("--values=-",)
         done = subprocess.run(
             [program("helm"), *args, *given],
@@ -68,7 +68,7 @@ def kustomized(folder: Path) -> Objects:
 def objects(text: str) -> Objects:
     found = [item for item in yaml.load_all(text, Loader=yaml.CSafeLoader) if item]
     named = {identity(item): item for item in found}
-    assert len(named) == len(found), "an object is there twice"
+    assert len(named) == len(found), "an object is rendered twice"
     return named
 
 
@@ -77,8 +77,8 @@ def identity(item: Manifest) -> tuple[str, str]:
     return item["kind"], f"{metadata['namespace']}/{metadata['name']}" if "namespace" in metadata else metadata["name"]
 
 
-def without_helms_own(found: Objects) -> Objects:
-    """The same objects without the labels and the annotation by which Helm knows them."""
+def without_helm_metadata(found: Objects) -> Objects:
+    """The same objects without the labels and annotation of Helm."""
     for item in found.values():
         for part in ("labels", "annotations"):
             kept = {name: value for name, value in item["metadata"].pop(part, {}).items() if name not in OF_HELM}

@@ -1,4 +1,4 @@
-"""Every way of installing, on a real API server."""
+"""All installation methods, on a real API server."""
 
 import shutil
 from pathlib import Path
@@ -20,13 +20,13 @@ CONTROL_PLANES = "crd/codercontrolplanes.coder.com"
 
 
 @pytest.fixture
-def helm_there(bare_cluster: Cluster, tmp_path: Path) -> Helm:
+def cluster_helm(bare_cluster: Cluster, tmp_path: Path) -> Helm:
     """Helm as administrator of the cluster."""
     return Helm(tmp_path, bare_cluster.kubeconfig)
 
 
 def start_installed(cluster: Cluster, installed: Objects, folder: Path, launch: Start) -> OperatorProcess:
-    """The operator as its Deployment describes it: by its flags, in its namespace, with its ServiceAccount's rights."""
+    """Start the operator with the flags, namespace and ServiceAccount of its Deployment."""
     deployment = next(item for (kind, _), item in installed.items() if kind == "Deployment")
     namespace, spec = deployment["metadata"]["namespace"], deployment["spec"]["template"]["spec"]
     (container,) = spec["containers"]
@@ -38,17 +38,17 @@ def start_installed(cluster: Cluster, installed: Objects, folder: Path, launch: 
     return launch(kubeconfig, *flags)
 
 
-async def works(operator: OperatorProcess, installed: Objects) -> None:
-    """It gets ready by the probes of its Deployment, and leads."""
+async def becomes_leader(operator: OperatorProcess, installed: Objects) -> None:
+    """Wait until the probes of the Deployment succeed and the operator is leader."""
     deployment = next(item for (kind, _), item in installed.items() if kind == "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     for probe in ("livenessProbe", "readinessProbe"):
         path = container[probe]["httpGet"]["path"]
 
-        async def answers(path: str = path) -> bool:
+        async def succeeds(path: str = path) -> bool:
             return (await operator.get("health", path))[0] == 200
 
-        await eventually(answers, timeout=30)
+        await eventually(succeeds, timeout=30)
     await eventually(operator.leads, timeout=30)
 
 
@@ -63,74 +63,74 @@ async def test_kubectl(bare_cluster: Cluster, tmp_path: Path, launch: Start, mon
 
     installed = objects((ROOT / "install.yaml").read_text())
     monkeypatch.setenv("POD_NAMESPACE", NAMESPACE)
-    await works(start_installed(bare_cluster, installed, tmp_path, launch), installed)
+    await becomes_leader(start_installed(bare_cluster, installed, tmp_path, launch), installed)
     assert lease_holders(bare_cluster, NAMESPACE)
 
 
 async def test_helm_installs_upgrades_and_uninstalls(
-    bare_cluster: Cluster, helm_there: Helm, tmp_path: Path, launch: Start, monkeypatch: pytest.MonkeyPatch
+    bare_cluster: Cluster, cluster_helm: Helm, tmp_path: Path, launch: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = ("--namespace", "by-helm")
-    helm_there.run("install", RELEASE, older_chart(tmp_path), *place, "--create-namespace", values=NO_POLICY)
+    cluster_helm.run("install", RELEASE, older_chart(tmp_path), *place, "--create-namespace", values=NO_POLICY)
     before = bare_cluster.kubectl("get", CONTROL_PLANES, "--output=yaml")
     assert "licenseSecretRef" not in before
 
-    said = helm_there.run("upgrade", RELEASE, CHART, *place, "--reset-values")
-    assert "rollout status deployment/coder-k8s" in said
+    output = cluster_helm.run("upgrade", RELEASE, CHART, *place, "--reset-values")
+    assert "rollout status deployment/coder-k8s" in output
     assert "licenseSecretRef" in bare_cluster.kubectl("get", CONTROL_PLANES, "--output=yaml")
-    installed = objects(helm_there.run("get", "manifest", RELEASE, *place))
+    installed = objects(cluster_helm.run("get", "manifest", RELEASE, *place))
     monkeypatch.setenv("POD_NAMESPACE", "by-helm")
     operator = start_installed(bare_cluster, installed, tmp_path, launch)
-    await works(operator, installed)
+    await becomes_leader(operator, installed)
     operator.kill()
 
     bare_cluster.kubectl("create", "--filename=-", input=yaml.safe_dump(control_plane("by-helm")))
-    helm_there.run("uninstall", RELEASE, *place)
+    cluster_helm.run("uninstall", RELEASE, *place)
     assert bare_cluster.kubectl("get", "all,roles,serviceaccounts,pdb", *place, "--output=name") == ""
     assert bare_cluster.kubectl("get", "codercontrolplanes", *place, "--output=name").strip().endswith("/coder")
-    helm_there.run("install", RELEASE, CHART, *place, values=NO_POLICY)
+    cluster_helm.run("install", RELEASE, CHART, *place, values=NO_POLICY)
 
 
-def test_helm_takes_the_crds_along_if_they_are_not_to_be_kept(bare_cluster: Cluster, helm_there: Helm) -> None:
+def test_helm_deletes_crds_that_are_not_kept(bare_cluster: Cluster, cluster_helm: Helm) -> None:
     place = ("--namespace", "not-kept")
     values = {"crds": {"keep": False}} | NO_POLICY
-    helm_there.run("install", RELEASE, CHART, *place, "--create-namespace", values=values)
-    helm_there.run("uninstall", RELEASE, *place)
+    cluster_helm.run("install", RELEASE, CHART, *place, "--create-namespace", values=values)
+    cluster_helm.run("uninstall", RELEASE, *place)
     bare_cluster.kubectl("wait", "--for=delete", CONTROL_PLANES, "--timeout=60s")
 
 
-async def test_an_operator_of_some_namespaces_has_no_rights_elsewhere(
-    bare_cluster: Cluster, helm_there: Helm, tmp_path: Path, launch: Start, monkeypatch: pytest.MonkeyPatch
+async def test_a_namespaced_installation_has_no_permissions_in_other_namespaces(
+    bare_cluster: Cluster, cluster_helm: Helm, tmp_path: Path, launch: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("team-a", "team-b", "team-c"):
         bare_cluster.kubectl("create", "namespace", name)
     place = ("--namespace", "confined")
     values = {"watchNamespaces": ["team-a", "team-b"], "allowWorkspaceNamespaces": ["team-*"]} | NO_POLICY
-    helm_there.run("install", RELEASE, CHART, *place, "--create-namespace", values=values)
-    installed = objects(helm_there.run("get", "manifest", RELEASE, *place))
+    cluster_helm.run("install", RELEASE, CHART, *place, "--create-namespace", values=values)
+    installed = objects(cluster_helm.run("get", "manifest", RELEASE, *place))
     assert not {"ClusterRole", "ClusterRoleBinding"} & {kind for kind, _ in installed}
 
     monkeypatch.setenv("POD_NAMESPACE", "confined")
     operator = start_installed(bare_cluster, installed, tmp_path, launch)
-    await works(operator, installed)
-    assert may(bare_cluster, "create", "deployments", "team-b")
-    assert not may(bare_cluster, "get", "secrets", "team-c")
-    assert not may(bare_cluster, "get", "secrets", "confined")
+    await becomes_leader(operator, installed)
+    assert can(bare_cluster, "create", "deployments", "team-b")
+    assert not can(bare_cluster, "get", "secrets", "team-c")
+    assert not can(bare_cluster, "get", "secrets", "confined")
 
 
-def test_helm_applies_strictly(bare_cluster: Cluster, helm_there: Helm, tmp_path: Path) -> None:
-    """A field that no API server knows must not be lost in silence."""
+def test_helm_rejects_unknown_fields(bare_cluster: Cluster, cluster_helm: Helm, tmp_path: Path) -> None:
+    """Helm reports unknown fields instead of dropping them."""
     chart = shutil.copytree(CHART, tmp_path / "misspelt")
     deployment = chart / "templates" / "deployment.yaml"
     deployment.write_text(deployment.read_text().replace("enableServiceLinks", "enableServiceLink"))
     values = {"crds": {"install": False}} | NO_POLICY
     with pytest.raises(HelmFailed, match=r"spec\.template\.spec\.enableServiceLink"):
-        helm_there.run("install", RELEASE, chart, "--namespace=misspelt", "--create-namespace", values=values)
+        cluster_helm.run("install", RELEASE, chart, "--namespace=misspelt", "--create-namespace", values=values)
 
 
-def test_helm_says_which_namespace_is_missing(bare_cluster: Cluster, helm_there: Helm) -> None:
+def test_helm_reports_a_missing_namespace(bare_cluster: Cluster, cluster_helm: Helm) -> None:
     with pytest.raises(HelmFailed, match='namespaces "nowhere" not found'):
-        helm_there.run(
+        cluster_helm.run(
             "install",
             "other",
             CHART,
@@ -141,7 +141,7 @@ def test_helm_says_which_namespace_is_missing(bare_cluster: Cluster, helm_there:
 
 
 def older_chart(folder: Path) -> Path:
-    """The chart as it may have been before a field was added."""
+    """The chart without a field of a CRD, like an older version."""
     chart = shutil.copytree(CHART, folder / "older")
     path = chart / "files" / "crd" / "codercontrolplanes.yaml"
     crd = yaml.safe_load(path.read_text())
@@ -163,7 +163,7 @@ def lease_holders(cluster: Cluster, namespace: str) -> Any:
     )
 
 
-def may(cluster: Cluster, verb: str, resource: str, namespace: str) -> bool:
+def can(cluster: Cluster, verb: str, resource: str, namespace: str) -> bool:
     account = "--as=system:serviceaccount:confined:coder-k8s"
     try:
         return cluster.kubectl("auth", "can-i", verb, resource, "--namespace", namespace, account).strip() == "yes"

@@ -1,4 +1,4 @@
-"""The image, by what can be shown of it without a container engine."""
+"""Tests of the image that need no container engine."""
 
 import hashlib
 import json
@@ -26,11 +26,11 @@ def stages() -> list[dockerfile.Stage]:
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    """A folder with a Python that has pip and nothing else, as the base has it, and with what the image is made of."""
+    """A folder with a plain Python and pip, like the base image, and with the build context."""
     venv.create(tmp_path / "python", with_pip=True)
     context = tmp_path / "context"
     context.mkdir()
-    for path in (ROOT / name for name in let_in()):
+    for path in (ROOT / name for name in build_context()):
         if path.is_dir():
             shutil.copytree(path, context / path.name)
         else:
@@ -39,7 +39,7 @@ def base(tmp_path: Path) -> Path:
 
 
 def build(stages: list[dockerfile.Stage], base: Path) -> Path:
-    """The application as the build stage leaves it, always in the same place."""
+    """Run the build stage; return the folder of the application, which is always the same."""
     app, work = base / "app", base / "src"
     subprocess.run(["rm", "-rf", app, work], check=True)
     arguments = {"APP": str(app), "SOURCE_DATE_EPOCH": "0"}
@@ -47,8 +47,8 @@ def build(stages: list[dockerfile.Stage], base: Path) -> Path:
     return app
 
 
-def let_in() -> set[str]:
-    """What `.dockerignore` lets into a build."""
+def build_context() -> set[str]:
+    """The files that `.dockerignore` includes in a build."""
     return {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
 
 
@@ -67,11 +67,11 @@ def _digest(path: Path) -> str:
 
 
 def run(app: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """A command of the image with nothing around it, by someone who can write nothing."""
+    """Run a command of the image without other files, as a user without write access."""
     subprocess.run(["chmod", "-R", "a-w", app], check=True)
-    powerless = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.getuid() == 0 else []
+    without_capabilities = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.getuid() == 0 else []
     return subprocess.run(
-        [*powerless, app / "bin" / command[0], *command[1:]],
+        [*without_capabilities, app / "bin" / command[0], *command[1:]],
         env={"PATH": f"{app / 'bin'}:{os.defpath}", "HOME": "/nowhere", "PYTHONDONTWRITEBYTECODE": "1"},
         cwd="/",
         capture_output=True,
@@ -80,13 +80,13 @@ def run(app: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_hadolint_finds_nothing() -> None:
+def test_hadolint() -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     done = subprocess.run([hadolint, "--no-color", DOCKERFILE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_it_runs_as_its_deployment_says(stages: list[dockerfile.Stage]) -> None:
+def test_user_ports_and_command_match_the_deployment(stages: list[dockerfile.Stage]) -> None:
     last = stages[-1]
     plain = objects((ROOT / "install.yaml").read_text())
     spec = plain["Deployment", "coder-system/coder-k8s"]["spec"]["template"]["spec"]
@@ -98,7 +98,7 @@ def test_it_runs_as_its_deployment_says(stages: list[dockerfile.Stage]) -> None:
     assert [json.loads(text) for text in last.all("CMD")] == [container["args"][:1]]
 
 
-def test_what_is_built_with_is_not_in_it(stages: list[dockerfile.Stage]) -> None:
+def test_the_image_contains_no_build_tools(stages: list[dockerfile.Stage]) -> None:
     build_stage, last = stages
     assert build_stage.base == last.base == "python:${PYTHON}"
     assert re.search(r"^ARG PYTHON=3\.13\.\d+-slim-trixie$", DOCKERFILE.read_text(), re.MULTILINE)
@@ -107,13 +107,13 @@ def test_what_is_built_with_is_not_in_it(stages: list[dockerfile.Stage]) -> None
     assert command.startswith("pip uninstall --yes pip")
 
 
-def test_all_that_is_copied_is_in_the_context(stages: list[dockerfile.Stage]) -> None:
-    """What `.dockerignore` leaves out cannot be copied, and what it lets in is copied."""
+def test_copied_files_match_the_build_context(stages: list[dockerfile.Stage]) -> None:
+    """Files that `.dockerignore` excludes cannot be copied, and all others are copied."""
     copied = {name.partition("/")[0] for text in stages[0].all("COPY") for name in text.split()[:-1]}
-    assert copied == let_in()
+    assert copied == build_context()
 
 
-def test_every_program_that_is_installed_is_locked(stages: list[dockerfile.Stage]) -> None:
+def test_every_installed_package_is_locked(stages: list[dockerfile.Stage]) -> None:
     installs = [part for text in stages[0].all("RUN") for part in text.split("&&") if " install " in part]
     assert len(installs) == 3
     assert all("--require-hashes" in part or "--no-index" in part for part in installs)
@@ -121,9 +121,7 @@ def test_every_program_that_is_installed_is_locked(stages: list[dockerfile.Stage
 
 @pytest.mark.campaign
 @pytest.mark.timeout(600)
-def test_the_build_is_reproducible_and_what_it_builds_runs_read_only(
-    stages: list[dockerfile.Stage], base: Path
-) -> None:
+def test_the_build_is_reproducible_and_runs_read_only(stages: list[dockerfile.Stage], base: Path) -> None:
     before = contents(build(stages, base))
     app = build(stages, base)
     assert contents(app) == before
@@ -134,8 +132,8 @@ def test_the_build_is_reproducible_and_what_it_builds_runs_read_only(
     assert not [path for path in app.rglob("*") if path.name in ("pip", "setuptools", "hatchling")]
 
     assert run(app, "python", "-c", f"open({str(app / 'new')!r}, 'w')").stderr.count("PermissionError") == 1
-    said = run(app, "coder-k8s", "version")
-    assert said.stdout.splitlines()[0] == f"coder-k8s {metadata.version('coder-k8s')}", said.stderr
+    version = run(app, "coder-k8s", "version")
+    assert version.stdout.splitlines()[0] == f"coder-k8s {metadata.version('coder-k8s')}", version.stderr
     where = run(app, "python", "-c", "import coder_k8s.app, aiohttp; print(coder_k8s.__file__, aiohttp.__file__)")
     assert all(path.startswith(f"{app}/") for path in where.stdout.split())
     alone = run(app, "coder-k8s", "controller", "--kubeconfig=/nowhere/config")

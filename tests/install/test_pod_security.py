@@ -1,4 +1,4 @@
-"""The operator's pod passes the strictest level of Pod Security, and not by luck."""
+"""The operator's pod complies with the restricted Pod Security Standard."""
 
 import copy
 import json
@@ -35,7 +35,7 @@ def template() -> Manifest:
 
 @pytest.fixture
 def restricted(cluster: ClusterAccess, namespace: str, template: Manifest) -> str:
-    """A namespace as the operator's: restricted, and with its ServiceAccount."""
+    """A namespace like the operator's: restricted, and with its ServiceAccount."""
     plain = objects((ROOT / "install.yaml").read_text())
     labels = plain["Namespace", "coder-system"]["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
@@ -53,15 +53,15 @@ def create(cluster: ClusterAccess, namespace: str, template: Manifest) -> tuple[
 
 def test_restricted(cluster: ClusterAccess, restricted: str, template: Manifest) -> None:
     assert create(cluster, restricted, template) == (201, "")
-    for words, weaken in WEAKENED.items():
+    for expected, weaken in WEAKENED.items():
         weak = copy.deepcopy(template)
         weaken(weak["spec"], weak["spec"]["containers"][0])
         status, message = create(cluster, restricted, weak)
-        assert (status, words in message) == (403, True), f"{words}: {status} {message}"
+        assert (status, expected in message) == (403, True), f"{expected}: {status} {message}"
 
 
 def test_beyond_restricted(template: Manifest) -> None:
-    """What no level of Pod Security asks for."""
+    """Settings that no Pod Security Standard requires."""
     spec = template["spec"]
     (container,) = spec["containers"]
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
@@ -69,4 +69,4 @@ def test_beyond_restricted(template: Manifest) -> None:
     assert spec["securityContext"]["runAsUser"] > 1000
     assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
     assert "memory" in container["resources"]["limits"]
-    assert spec["terminationGracePeriodSeconds"] > 32, "what a shutdown takes at worst"
+    assert spec["terminationGracePeriodSeconds"] > 32, "longer than the longest shutdown"

@@ -1,15 +1,15 @@
-"""However it is installed, the same objects come of it."""
+"""All installation methods create the same objects."""
 
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.install.rendering import NAMESPACE, ROOT, Helm, Objects, kustomized, objects, without_helms_own
+from tests.install.rendering import NAMESPACE, ROOT, Helm, Objects, kustomized, objects, without_helm_metadata
 
 CONFIG = ROOT / "config"
 NAMESPACE_ITSELF = ("Namespace", NAMESPACE)
-OUR_IMAGE = {"name": "coder-k8s", "newName": "registry.example.com/coder-k8s", "newTag": "1.2.3"}
+IMAGE = {"name": "coder-k8s", "newName": "registry.example.com/coder-k8s", "newTag": "1.2.3"}
 MONITORED = {"metrics": {"serviceMonitor": {"enabled": True}}, "prometheusRule": {"enabled": True}}
 
 
@@ -23,17 +23,17 @@ def test_kustomize_and_the_plain_file(plain: Objects) -> None:
 
 
 def test_the_chart_and_the_plain_file(helm: Helm, plain: Objects) -> None:
-    """Helm makes the namespace itself, with `--create-namespace`, as its release is kept there."""
-    assert without_helms_own(helm.template()) | {NAMESPACE_ITSELF: plain[NAMESPACE_ITSELF]} == plain
+    """Helm creates the namespace itself, with `--create-namespace`."""
+    assert without_helm_metadata(helm.template()) | {NAMESPACE_ITSELF: plain[NAMESPACE_ITSELF]} == plain
 
 
 def test_monitoring(helm: Helm) -> None:
     with_and_without = helm.template(MONITORED), helm.template()
     added = {name: item for name, item in with_and_without[0].items() if name not in with_and_without[1]}
-    assert without_helms_own(added) == kustomized(CONFIG / "monitoring")
+    assert without_helm_metadata(added) == kustomized(CONFIG / "monitoring")
 
 
-def test_the_objects_are_those_that_one_expects(plain: Objects) -> None:
+def test_the_number_of_objects_of_each_kind(plain: Objects) -> None:
     kinds = [kind for kind, _ in plain]
     assert {kind: kinds.count(kind) for kind in kinds} == {
         "Namespace": 1,
@@ -51,10 +51,10 @@ def test_the_objects_are_those_that_one_expects(plain: Objects) -> None:
     }
 
 
-def test_an_overlay_moves_all_of_it_to_another_namespace(tmp_path: Path, plain: Objects) -> None:
-    """Kustomize also renames the subjects of bindings, or the operator would have no rights there."""
+def test_an_overlay_changes_the_namespace_of_all_objects(tmp_path: Path, plain: Objects) -> None:
+    """Kustomize also changes the subjects of bindings."""
     (tmp_path / "install.yaml").write_text((ROOT / "install.yaml").read_text())
-    overlay = {"resources": ["install.yaml"], "namespace": "elsewhere", "images": [OUR_IMAGE]}
+    overlay = {"resources": ["install.yaml"], "namespace": "elsewhere", "images": [IMAGE]}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     moved = kustomized(tmp_path)
     assert len(moved) == len(plain)
@@ -63,6 +63,6 @@ def test_an_overlay_moves_all_of_it_to_another_namespace(tmp_path: Path, plain: 
     assert container["image"] == "registry.example.com/coder-k8s:1.2.3"
 
 
-def test_helm_finds_nothing_to_say_against_the_chart(helm: Helm) -> None:
-    said = helm.run("lint", "--strict", ROOT / "charts" / "coder-k8s")
-    assert "0 chart(s) failed" in said
+def test_helm_lint(helm: Helm) -> None:
+    output = helm.run("lint", "--strict", ROOT / "charts" / "coder-k8s")
+    assert "0 chart(s) failed" in output

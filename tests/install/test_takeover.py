@@ -1,4 +1,4 @@
-"""Helm takes over what others installed, by the commands of the documentation."""
+"""Helm takes over an existing installation with the commands of the documentation."""
 
 import os
 import subprocess
@@ -26,12 +26,12 @@ GO_OPERATOR = (
     ("clusterrole", "coder-k8s", "--verb=get", "--resource=pods"),
     ("clusterrolebinding", "coder-k8s", "--clusterrole=coder-k8s", f"--serviceaccount={NAMESPACE}:coder-k8s"),
 )
-"""Objects with the names of a release; the Deployment has a selector of its own."""
+"""Objects with the names of a release; the Deployment has another selector."""
 
 
 @pytest.fixture
 def place(fresh_cluster: Cluster) -> Cluster:
-    """A cluster with a control plane, and definitions that Helm does not know."""
+    """A cluster with a control plane, and CRDs that Helm did not install."""
     fresh_cluster.kubectl("apply", "--server-side", "--kustomize", ROOT / "config" / "crd")
     fresh_cluster.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=60s")
     fresh_cluster.kubectl("create", "namespace", NAMESPACE)
@@ -40,7 +40,7 @@ def place(fresh_cluster: Cluster) -> Cluster:
 
 
 @pytest.fixture
-def helm_there(place: Cluster, tmp_path: Path) -> Helm:
+def cluster_helm(place: Cluster, tmp_path: Path) -> Helm:
     return Helm(tmp_path, place.kubeconfig)
 
 
@@ -69,20 +69,20 @@ def uid(cluster: Cluster, *what: str) -> str:
 
 
 def owners(cluster: Cluster) -> set[str]:
-    """The releases that own the definitions."""
+    """The releases that own the CRDs."""
     jsonpath = r"{.items[*].metadata.annotations.meta\.helm\.sh/release-name}"
-    ours = "--selector=app.kubernetes.io/name=coder-k8s"
-    return set(cluster.kubectl("get", "crd", ours, f"--output=jsonpath={jsonpath}").split())
+    selector = "--selector=app.kubernetes.io/name=coder-k8s"
+    return set(cluster.kubectl("get", "crd", selector, f"--output=jsonpath={jsonpath}").split())
 
 
-def test_an_installation_of_the_go_operator(place: Cluster, helm_there: Helm) -> None:
+def test_helm_takes_over_an_installation_of_the_go_operator(place: Cluster, cluster_helm: Helm) -> None:
     for each in GO_OPERATOR:
         place.kubectl("create", *each)
     before = uid(place, "codercontrolplane", "coder")
     with pytest.raises(HelmFailed, match=HELM_REFUSES):
-        helm_there.run("install", RELEASE, CHART, "--namespace", NAMESPACE)
+        cluster_helm.run("install", RELEASE, CHART, "--namespace", NAMESPACE)
     for block in excused(DOCS / "how-to" / "migrate-from-go-operator.md"):
-        run(helm_there, block)
+        run(cluster_helm, block)
     assert uid(place, "codercontrolplane", "coder") == before
     assert owners(place) == {RELEASE}
     deployment = yaml.safe_load(place.kubectl("get", "deployment", RELEASE, "--namespace", NAMESPACE, "--output=yaml"))
@@ -91,18 +91,18 @@ def test_an_installation_of_the_go_operator(place: Cluster, helm_there: Helm) ->
     ]
     role = yaml.safe_load(place.kubectl("get", "clusterrole", RELEASE, "--output=yaml"))
     assert role["rules"] == yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["cluster"]
-    helm_there.run("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--reset-then-reuse-values")
+    cluster_helm.run("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--reset-then-reuse-values")
 
 
-def test_another_release_over_definitions_that_were_kept(place: Cluster, helm_there: Helm) -> None:
+def test_another_release_takes_over_kept_crds(place: Cluster, cluster_helm: Helm) -> None:
     before = uid(place, "codercontrolplane", "coder")
     there = ("--namespace", NAMESPACE)
-    helm_there.run("install", RELEASE, CHART, *there, "--take-ownership", "--force-conflicts")
-    helm_there.run("uninstall", RELEASE, *there)
+    cluster_helm.run("install", RELEASE, CHART, *there, "--take-ownership", "--force-conflicts")
+    cluster_helm.run("uninstall", RELEASE, *there)
     with pytest.raises(HelmFailed, match=HELM_REFUSES):
-        helm_there.run("install", "coder-operator", CHART, *there)
+        cluster_helm.run("install", "coder-operator", CHART, *there)
     for block in excused(DOCS / "how-to" / "upgrade.md"):
-        run(helm_there, block)
+        run(cluster_helm, block)
     assert uid(place, "codercontrolplane", "coder") == before
     assert owners(place) == {"coder-operator"}
-    helm_there.run("upgrade", "coder-operator", CHART, *there, "--reset-then-reuse-values")
+    cluster_helm.run("upgrade", "coder-operator", CHART, *there, "--reset-then-reuse-values")

@@ -21,7 +21,7 @@ def container(found: Objects) -> Manifest:
     return dict(only)
 
 
-def test_what_the_pod_is_given(helm: Helm) -> None:
+def test_values_of_the_pod(helm: Helm) -> None:
     toleration = {"key": "reserved", "operator": "Exists"}
     node_affinity: Manifest = {"preferredDuringSchedulingIgnoredDuringExecution": []}
     found = render(
@@ -71,7 +71,7 @@ def test_what_the_pod_is_given(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("repository", ["coder-k8s", "registry:5000/coder-k8s", "[::1]:5000/team/coder-k8s"])
-def test_a_registry_may_have_a_port(helm: Helm, repository: str) -> None:
+def test_a_registry_can_have_a_port(helm: Helm, repository: str) -> None:
     found = render(helm, {"image": {"repository": repository, "tag": "1.2.3"}})
     assert container(found)["image"] == f"{repository}:1.2.3"
 
@@ -89,14 +89,14 @@ def test_a_digest_wins_over_a_tag(helm: Helm) -> None:
     assert container(found)["image"] == f"coder-k8s@{DIGEST}"
 
 
-def test_labels_are_on_everything_and_select_nothing(helm: Helm) -> None:
+def test_labels_are_on_all_objects_and_in_no_selector(helm: Helm) -> None:
     found = helm.template({"labels": {"team": "platform"}})
     assert all(item["metadata"]["labels"]["team"] == "platform" for item in found.values())
     assert pod(found)["metadata"]["labels"]["team"] == "platform"
     assert "team" not in found["Deployment", NAME]["spec"]["selector"]["matchLabels"]
 
 
-def test_the_pods_are_found_by_everything_that_selects_them(helm: Helm) -> None:
+def test_all_selectors_match_the_pods(helm: Helm) -> None:
     found = render(helm, {"networkPolicy": {"enabled": True}}, release="another")
     name = f"{NAMESPACE}/another-coder-k8s"
     labels = found["Deployment", name]["spec"]["template"]["metadata"]["labels"]
@@ -110,7 +110,7 @@ def test_the_pods_are_found_by_everything_that_selects_them(helm: Helm) -> None:
         assert selector["app.kubernetes.io/instance"] == "another"
 
 
-def test_what_can_be_left_out(helm: Helm) -> None:
+def test_optional_objects(helm: Helm) -> None:
     found = helm.template(
         {
             "antiAffinity": "none",
@@ -134,7 +134,7 @@ def test_what_can_be_left_out(helm: Helm) -> None:
     assert container(found)["args"][-1] == "--metrics-bind-address=0"
 
 
-def test_crds_are_kept_unless_told_otherwise(helm: Helm) -> None:
+def test_crds_are_kept_by_default(helm: Helm) -> None:
     def policies(keep: bool) -> set[Any]:
         found = helm.template({"crds": {"keep": keep}})
         crds = [item for (kind, _), item in found.items() if kind == "CustomResourceDefinition"]
@@ -180,14 +180,14 @@ def runbooks(rule: Manifest) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("url", ["https://example.com/$1", "https://example.com/${1}/$0?a=b&c=%20", "http://x/{a}'\"!"])
-def test_a_runbook_url_is_taken_literally(helm: Helm, url: str) -> None:
+def test_a_runbook_url_is_not_a_template(helm: Helm, url: str) -> None:
     rule = render(helm, {"prometheusRule": {"enabled": True, "runbookUrl": url}})["PrometheusRule", NAME]
     assert runbooks(rule)
     assert runbooks(rule) == {name: f"{url}#{name.lower()}" for name in runbooks(rule)}
 
 
-def test_the_schema_knows_every_value_and_no_other() -> None:
-    """A value without its place in the schema would be refused, and one without a default would be undocumented."""
+def test_the_schema_contains_exactly_the_values() -> None:
+    """Helm rejects a value that is not in the schema, and a value without a default is not documented."""
     schema = json.loads((CHART / "values.schema.json").read_text())
 
     def names(part: Manifest) -> Any:

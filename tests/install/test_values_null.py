@@ -11,7 +11,7 @@ EVERYTHING: Manifest = {
     "prometheusRule": {"enabled": True},
     "metrics": {"serviceMonitor": {"enabled": True}},
 }
-"""What is off by default."""
+"""Enables everything that is disabled by default."""
 
 
 def nulls(depth: int, default: Any = DEFAULTS) -> Any:
@@ -35,7 +35,7 @@ def test_null_is_the_default(helm: Helm, depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [2, 3])
-def test_null_is_the_default_of_what_is_off_by_default(helm: Helm, depth: int) -> None:
+def test_null_is_the_default_with_everything_enabled(helm: Helm, depth: int) -> None:
     assert helm.template(over(nulls(depth), EVERYTHING)) == helm.template(EVERYTHING)
 
 

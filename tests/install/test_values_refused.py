@@ -1,4 +1,4 @@
-"""Values of the chart that cannot be meant are refused, with a message that names them."""
+"""Helm rejects invalid values of the chart, with a message that names them."""
 
 import pytest
 
@@ -41,7 +41,7 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
         {"extraEnv": [{"name": "A", "valuefrom": {}}]},
         "at '/extraEnv/0': additional properties 'valuefrom' not allowed",
     ),
-    "our variable": (
+    "variable of the chart": (
         {"extraEnv": [{"name": "POD_NAMESPACE", "value": "elsewhere"}]},
         "extraEnv: POD_NAMESPACE is set by the chart",
     ),
@@ -58,7 +58,7 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
         {"image": {"repository": f"coder-k8s@{DIGEST}"}},
         f"image.repository: coder-k8s@{DIGEST} has a tag or a digest; set image.tag or image.digest instead",
     ),
-    "our label": (
+    "label of the chart": (
         {"labels": {"app.kubernetes.io/name": "x"}},
         "labels: app.kubernetes.io/name is set by the chart",
     ),
@@ -74,14 +74,14 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_meant_is_refused(helm: Helm, case: str) -> None:
+def test_an_invalid_value_is_rejected(helm: Helm, case: str) -> None:
     values, message = REFUSED[case]
     with pytest.raises(HelmFailed) as refused:
         render(helm, values)
     assert message in str(refused.value)
 
 
-def test_release_name_that_begins_with_a_digit_is_refused(helm: Helm) -> None:
+def test_a_release_name_that_starts_with_a_digit_is_rejected(helm: Helm) -> None:
     with pytest.raises(HelmFailed) as refused:
         render(helm, {}, release="1op")
     assert "1op-coder-k8s starts with a digit" in str(refused.value)
@@ -89,7 +89,7 @@ def test_release_name_that_begins_with_a_digit_is_refused(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize("name", ["1op", "-op", "op-", "Op", "o.p", "o" * 51])
-def test_full_name_that_no_service_can_have_is_refused(helm: Helm, name: str) -> None:
+def test_an_invalid_full_name_is_rejected(helm: Helm, name: str) -> None:
     with pytest.raises(HelmFailed) as refused:
         render(helm, {"fullnameOverride": name})
     assert "fullnameOverride" in str(refused.value)

@@ -14,8 +14,8 @@ def registry() -> list[Metric]:
 
 @pytest.fixture(scope="session")
 def labels(registry: list[Metric]) -> dict[str, set[str]]:
-    """The labels of each series, by the name to write in a query."""
-    target = {"job", "instance", "namespace"}  # what Prometheus gives to all that it scrapes
+    """The labels of each series, by its name in queries."""
+    target = {"job", "instance", "namespace"}  # added by Prometheus
     buckets = {"histogram": {"le"}}
     return {
         name: target.union(metric.labels, buckets.get(metric.type, set()))

@@ -80,14 +80,14 @@ def _without_numbers(text: str) -> str:
 
 
 def _conditions(entry: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    """The conditions that a request writes to one of our objects."""
+    """The conditions that a request writes to a custom resource."""
     if resource(entry["objectRef"]) not in STATUS:
         return []
     return (entry["requestObject"].get("status") or {}).get("conditions") or []
 
 
 def _reported(entry: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """What a request reports about one of our objects."""
+    """Kind, type and reason of the conditions and events that a request reports about a custom resource."""
     what, body = resource(entry["objectRef"]), entry["requestObject"]
     for each in _conditions(entry):
         if each["type"] in {*CommonCondition, *STATUS[what].conditions}:

@@ -1,4 +1,4 @@
-"""What PromQL expressions speak of, and promtool's word on them."""
+"""Parses PromQL expressions, and runs promtool."""
 
 import re
 import subprocess
@@ -19,7 +19,7 @@ WORDS = {"and", "or", "unless", "bool", "offset"}
 
 
 class Use(NamedTuple):
-    """The metrics of an expression with the labels by which each is chosen, and the labels it is grouped by."""
+    """The metrics of an expression with the labels of their selectors, and the grouping labels."""
 
     metrics: dict[str, set[str]]
     grouping: set[str]
@@ -38,7 +38,7 @@ def uses(expr: str) -> Use:
 
 
 def assert_known(expr: str, known: Mapping[str, set[str]]) -> None:
-    """An expression must use only metrics that there are, and labels that they have."""
+    """Assert that an expression uses only existing metrics and labels."""
     used = uses(expr)
     assert used.metrics, expr
     for name, labels in used.metrics.items():
@@ -48,7 +48,7 @@ def assert_known(expr: str, known: Mapping[str, set[str]]) -> None:
 
 
 def promtool(*arguments: str | Path) -> str:
-    """What it says; a failure is one of the test."""
+    """Run promtool and return its output; fails if promtool fails."""
     done = subprocess.run([program("promtool"), *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

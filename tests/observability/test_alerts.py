@@ -1,4 +1,4 @@
-"""Each alert fires when it should, and only then."""
+"""Every alert fires under its condition, and only then."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ Series = dict[str, str]
 
 OPERATOR = 'job="coder-k8s", namespace="coder-system", instance="10.0.0.1:8080"'
 OTHER = 'job="coder-k8s", namespace="coder-system", instance="10.0.0.2:8080"'
-STRANGER = 'job="another-operator", namespace="elsewhere", instance="10.0.0.3:8080"'
+UNRELATED = 'job="another-operator", namespace="elsewhere", instance="10.0.0.3:8080"'
 OBJECT = 'namespace="coder", name="main"'
 PROCESS = {"job": "coder-k8s", "instance": "10.0.0.1:8080"}
 CONTROLLER = {"job": "coder-k8s", "namespace": "coder-system", "controller": "codercontrolplane"}
@@ -26,9 +26,9 @@ OPERATOR_OF_OBJECT = f'job="coder-k8s", instance="10.0.0.1:8080", kind="CoderCon
 LEASE = 'name="coder-k8s-controller.coder.com"'
 LEADING = f"leader_election_master_status{{{OPERATOR}, {LEASE}}}"
 STANDING_BY = f"leader_election_master_status{{{OTHER}, {LEASE}}}"
-PASSES = f'{OPERATOR}, controller="codercontrolplane"'
-DEPTH = f'workqueue_depth{{{PASSES}, name="codercontrolplane"}}'
-DONE = f'controller_runtime_reconcile_total{{{PASSES}, result="success"}}'
+RECONCILES = f'{OPERATOR}, controller="codercontrolplane"'
+DEPTH = f'workqueue_depth{{{RECONCILES}, name="codercontrolplane"}}'
+DONE = f'controller_runtime_reconcile_total{{{RECONCILES}, result="success"}}'
 REQUESTS = "rest_client_requests_total"
 EXPIRY = f"coder_k8s_license_expiry_timestamp_seconds{{{OBJECT}}}"
 DAY = 86400
@@ -40,12 +40,12 @@ def daemons(idle: int, busy: int, offline: int) -> Series:
 
 
 def durations(under_5: str, under_30: str) -> Series:
-    name = f"controller_runtime_reconcile_time_seconds_bucket{{{PASSES}"
+    name = f"controller_runtime_reconcile_time_seconds_bucket{{{RECONCILES}"
     return {f'{name}, le="5"}}': under_5, f'{name}, le="30"}}': under_30, f'{name}, le="+Inf"}}': under_30}
 
 
 class Case(NamedTuple):
-    """Series with which an alert fires after some minutes, its labels then, and series with which it does not."""
+    """Series for which an alert fires after some minutes, its labels, and series for which it does not fire."""
 
     fires: Series
     labels: dict[str, str]
@@ -72,7 +72,7 @@ CASES = {
         {**PROCESS, "namespace": "coder-system"},
         (
             {f"process_start_time_seconds{{{OPERATOR}}}": "1x10 2x100", **WATCH},
-            {f"process_start_time_seconds{{{STRANGER}}}": "1x10 2x10 3x10 4x10 5x20", **WATCH},
+            {f"process_start_time_seconds{{{UNRELATED}}}": "1x10 2x10 3x10 4x10 5x20", **WATCH},
         ),
     ),
     "CoderOperatorWatchSilent": Case(
@@ -82,11 +82,11 @@ CASES = {
         at=10,
     ),
     "CoderOperatorReconcileErrors": Case(
-        {f"controller_runtime_reconcile_errors_total{{{PASSES}}}": "0+1x12 12+0.2x60"},
+        {f"controller_runtime_reconcile_errors_total{{{RECONCILES}}}": "0+1x12 12+0.2x60"},
         CONTROLLER,
         (
-            {f"controller_runtime_reconcile_errors_total{{{PASSES}}}": "0+5x10 50x100"},
-            {f'controller_runtime_reconcile_errors_total{{{STRANGER}, controller="another"}}': "0+1x100"},
+            {f"controller_runtime_reconcile_errors_total{{{RECONCILES}}}": "0+5x10 50x100"},
+            {f'controller_runtime_reconcile_errors_total{{{UNRELATED}, controller="another"}}': "0+1x100"},
         ),
     ),
     "CoderOperatorQueueStuck": Case(
@@ -113,7 +113,7 @@ CASES = {
                 **WATCH,
             },
             {f'{REQUESTS}{{{OPERATOR}, code="404", method="GET"}}': "0+10x100", **WATCH},
-            {f'{REQUESTS}{{{STRANGER}, code="503", method="GET"}}': "0+10x100", **WATCH},
+            {f'{REQUESTS}{{{UNRELATED}, code="503", method="GET"}}': "0+10x100", **WATCH},
         ),
     ),
     "CoderOperatorForbidden": Case(
@@ -121,7 +121,7 @@ CASES = {
         PROCESS,
         (
             {f'{REQUESTS}{{{OPERATOR}, code="403", method="GET"}}': "0 1 2 2x100", **WATCH},
-            {f'{REQUESTS}{{{STRANGER}, code="403", method="GET"}}': "0+1x100", **WATCH},
+            {f'{REQUESTS}{{{UNRELATED}, code="403", method="GET"}}': "0+1x100", **WATCH},
         ),
     ),
     "CoderOperatorUndecodableObjects": Case(
@@ -183,11 +183,11 @@ CASES = {
 
 
 def expectations(rule: dict[str, Any]) -> list[dict[str, Any]]:
-    """The tests of promtool for a rule: series, and the alerts at some moments, by their labels."""
+    """The promtool tests of a rule: series, and the labels of the expected alerts at some times."""
     name, case = rule["alert"], CASES[rule["alert"]]
     firing = [{"exp_labels": case.labels | rule["labels"]}]
-    moments: list[tuple[Series, dict[int, list[Any]]]] = [(case.fires, {case.at: firing} | early(rule))]
-    moments += [(series, {case.at: []}) for series in case.quiet]
+    cases: list[tuple[Series, dict[int, list[Any]]]] = [(case.fires, {case.at: firing} | early(rule))]
+    cases += [(series, {case.at: []}) for series in case.quiet]
     return [
         {
             "name": f"{name} with {series}",
@@ -197,12 +197,12 @@ def expectations(rule: dict[str, Any]) -> list[dict[str, Any]]:
                 {"eval_time": f"{at}m", "alertname": name, "exp_alerts": expected} for at, expected in alerts.items()
             ],
         }
-        for series, alerts in moments
+        for series, alerts in cases
     ]
 
 
 def early(rule: dict[str, Any]) -> dict[int, list[Any]]:
-    """A minute before the time is over for which it must last, nothing is said."""
+    """No alert is expected one minute before the end of `for`."""
     lasting = {"h": 60, "m": 1}
     return {int(rule["for"][:-1]) * lasting[rule["for"][-1]] - 1: []} if "for" in rule else {}
 
@@ -211,30 +211,30 @@ def test_promtool_accepts_the_rules() -> None:
     assert f"{len(RULES)} rules found" in promtool("check", "rules", alerts.RULES)
 
 
-def test_every_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
+def test_every_alert_fires_only_under_its_condition(tmp_path: Path) -> None:
     tests = []
     for rule in RULES:
-        # What promtool expects of annotations it expects in full, so they are tested by themselves below.
-        silent = {key: rule[key] for key in rule if key != "annotations"}
-        rules = write(tmp_path / f"{rule['alert']}.yaml", {"groups": [{"name": "one", "rules": [silent]}]})
+        # promtool compares complete annotations; they have a separate test below.
+        unannotated = {key: rule[key] for key in rule if key != "annotations"}
+        rules = write(tmp_path / f"{rule['alert']}.yaml", {"groups": [{"name": "one", "rules": [unannotated]}]})
         content = {"rule_files": [str(rules)], "tests": expectations(rule)}
         tests.append(write(tmp_path / f"{rule['alert']}.test.yaml", content))
     promtool("test", "rules", *tests)
 
 
-def test_every_alert_has_its_test() -> None:
+def test_every_alert_has_a_test() -> None:
     assert list(CASES) == [rule["alert"] for rule in RULES]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_an_alert_says_what_is_wrong_and_where_to_read_on(rule: dict[str, Any]) -> None:
-    said = rule["annotations"]
-    assert set(said) == {"summary", "description", "action", "runbook_url"}
+def test_annotations_of_an_alert(rule: dict[str, Any]) -> None:
+    annotations = rule["annotations"]
+    assert set(annotations) == {"summary", "description", "action", "runbook_url"}
     assert rule["labels"]["severity"] in ("critical", "warning")
     anchor = rule["alert"].lower()
-    assert said["runbook_url"] == f"{alerts.RUNBOOKS}#{anchor}"
+    assert annotations["runbook_url"] == f"{alerts.RUNBOOKS}#{anchor}"
     assert f"\n### {rule['alert']}\n" in PAGE
-    mentioned = set(re.findall(r"\$labels\.(\w+)", " ".join(said.values())))
+    mentioned = set(re.findall(r"\$labels\.(\w+)", " ".join(annotations.values())))
     assert mentioned <= set(CASES[rule["alert"]].labels)
 
 

@@ -1,4 +1,4 @@
-"""The Grafana dashboard asks only for what there is, and Grafana can show it."""
+"""The Grafana dashboard is valid and uses only existing metrics and labels."""
 
 import json
 import re
@@ -19,7 +19,7 @@ EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]
 VARIABLE = re.compile(r"\$\{?(\w+)\}?")
 
 
-def test_panels_are_told_apart_and_have_their_place() -> None:
+def test_panels_have_unique_ids_and_do_not_overlap() -> None:
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(ids)) == len(ids)
     places = [panel["gridPos"] for panel in DASHBOARD["panels"]]
@@ -29,7 +29,7 @@ def test_panels_are_told_apart_and_have_their_place() -> None:
         assert beside or one["y"] + one["h"] <= following["y"]
 
 
-def test_every_panel_asks_for_something() -> None:
+def test_every_panel_has_a_query() -> None:
     assert sum(len(panels) for panels in dashboard.rows().values()) == len(PANELS)
     for title, panels in dashboard.rows().items():
         for panel in panels:
@@ -52,7 +52,7 @@ def test_queries_use_only_metrics_and_labels_that_exist(labels: dict[str, set[st
         assert_known(expr, labels)
 
 
-def test_legends_name_labels_that_the_query_leaves(labels: dict[str, set[str]]) -> None:
+def test_legends_use_labels_of_the_query_result(labels: dict[str, set[str]]) -> None:
     for panel in PANELS:
         for target in panel["targets"]:
             used = uses(target["expr"])
@@ -60,20 +60,20 @@ def test_legends_name_labels_that_the_query_leaves(labels: dict[str, set[str]]) 
             assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= left, target["expr"]
 
 
-def test_every_metric_of_ours_is_shown(registry: list[Metric]) -> None:
+def test_every_metric_of_the_operator_is_shown(registry: list[Metric]) -> None:
     shown = {name for expr in EXPRESSIONS for name in uses(expr).metrics}
-    ours = [metric for metric in registry if metric.name.startswith("coder_k8s_")]
-    assert [metric.name for metric in ours if not shown.intersection(metric.series)] == []
+    own = [metric for metric in registry if metric.name.startswith("coder_k8s_")]
+    assert [metric.name for metric in own if not shown.intersection(metric.series)] == []
 
 
 def test_promtool_can_parse_every_query(tmp_path: Path) -> None:
     plain = [VARIABLE.sub("5m", expr) for expr in EXPRESSIONS]
     rules = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(plain)]
-    said = promtool("check", "rules", write(tmp_path / "rules.yaml", {"groups": [{"name": "all", "rules": rules}]}))
-    assert f"{len(EXPRESSIONS)} rules found" in said
+    output = promtool("check", "rules", write(tmp_path / "rules.yaml", {"groups": [{"name": "all", "rules": rules}]}))
+    assert f"{len(EXPRESSIONS)} rules found" in output
 
 
-def test_the_check_itself_finds_what_does_not_exist(labels: dict[str, set[str]]) -> None:
+def test_unknown_metrics_and_labels_are_found(labels: dict[str, set[str]]) -> None:
     assert_known('sum by (controller) (rate(workqueue_depth{controller=~"a|b"}[5m])) / 2', labels)
     for wrong in (
         "sum(rate(workqueue_deepness[5m]))",

@@ -1,4 +1,4 @@
-"""The reference of metrics is what a running operator shows."""
+"""The metrics reference matches the metrics of a running operator."""
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -7,11 +7,11 @@ from coder_k8s.manifests.reference_metrics import Metric, page
 from tests.e2e.operator_process import Start
 
 DERIVED = "_created"
-"""When a counter or histogram began, which the library adds to each of them."""
+"""The suffix of creation times, which the library adds to counters and histograms."""
 
 
 @pytest.mark.timeout(120)
-async def test_a_running_operator_shows_the_metrics_of_the_reference(start: Start, registry: list[Metric]) -> None:
+async def test_a_running_operator_exposes_the_metrics_of_the_reference(start: Start, registry: list[Metric]) -> None:
     operator = start()
     _, text = await operator.get("metrics", "/metrics")
     shown = {
@@ -22,7 +22,7 @@ async def test_a_running_operator_shows_the_metrics_of_the_reference(start: Star
     assert shown == {(metric.name, metric.type, metric.help) for metric in registry}
 
 
-def test_labels_are_those_of_the_series(registry: list[Metric]) -> None:
+def test_labels_of_metrics(registry: list[Metric]) -> None:
     labels = {metric.name: metric.labels for metric in registry}
     assert labels["coder_k8s_provisioner_daemons"] == ("namespace", "name", "state")
     assert labels["process_open_fds"] == ()
@@ -36,5 +36,5 @@ def test_labels_are_those_of_the_series(registry: list[Metric]) -> None:
         "| `coder_k8s_watch_age_seconds` | gauge | `kind` |",
     ],
 )
-def test_the_page_has_the_names_to_write_in_a_query(row: str) -> None:
+def test_the_page_has_the_names_of_series(row: str) -> None:
     assert row in page()
