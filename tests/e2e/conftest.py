@@ -64,7 +64,7 @@ def lease_namespace(cluster: ClusterAccess, namespace: str, operator_kubeconfig:
 async def admin(cluster: ClusterAccess, crds: None) -> AsyncIterator[Client]:
     """A client with administrator permissions in the shared cluster."""
     async with Http(load(cluster.kubeconfig), "test", Metrics()) as http:
-        yield Client(http, "somebody")
+        yield Client(http, "test")
 
 
 @pytest.fixture

@@ -91,22 +91,22 @@ async def test_sigterm_cancels_a_reconcile_that_waits_for_coderd(
 
 
 async def test_roles_are_created_only_in_allowed_namespaces(start: Start, admin: Client, namespace: str) -> None:
-    team, stranger = f"{namespace}-team", f"{namespace}-else"
-    for name in (team, stranger):
+    team, other = f"{namespace}-team", f"{namespace}-else"
+    for name in (team, other):
         await admin.create(NAMESPACE, {"metadata": {"name": name}})
-    start(f"--watch-namespaces={namespace},{team},{stranger}", f"--allow-workspace-namespaces={namespace}-t*,other")
-    welcome, refused = Key(namespace, "welcome"), Key(namespace, "refused")
-    await planes.make(admin, welcome, **planes.ALONE, rbac={"workspaceNamespaces": [team]})
-    await planes.make(admin, refused, **planes.ALONE, rbac={"workspaceNamespaces": [stranger]})
+    start(f"--watch-namespaces={namespace},{team},{other}", f"--allow-workspace-namespaces={namespace}-t*,other")
+    allowed, refused = Key(namespace, "allowed"), Key(namespace, "refused")
+    await planes.make(admin, allowed, **planes.ALONE, rbac={"workspaceNamespaces": [team]})
+    await planes.make(admin, refused, **planes.ALONE, rbac={"workspaceNamespaces": [other]})
 
     async def bindings(place: str) -> int:
         return sum([len(page.items) async for page in admin.list(ROLE_BINDING, place)])
 
-    await planes.condition(admin, welcome, "WorkspaceRBACReady", "Applied")
+    await planes.condition(admin, allowed, "WorkspaceRBACReady", "Applied")
     await planes.condition(admin, refused, "WorkspaceRBACReady", "NamespaceNotAllowed")
     assert await bindings(team) == 1
-    assert await bindings(stranger) == 0
-    for key in (welcome, refused):
+    assert await bindings(other) == 0
+    for key in (allowed, refused):
         await admin.delete(CONTROL_PLANE, await admin.get(CONTROL_PLANE, key), unchanged=False)
         await eventually(lambda key=key: gone(admin, key))  # type: ignore[misc]
     assert await bindings(team) == 0

@@ -1,6 +1,6 @@
 """Valid values that the schema does not determine: other fields, the API server or coderd restrict them.
 
-Two values per field if possible, so that tests can tell them apart.
+Two values per field if possible, so that tests can distinguish them.
 """
 
 from collections.abc import Iterator

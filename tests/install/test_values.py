@@ -1,4 +1,4 @@
-"""Each value of the chart does what `values.yaml` says."""
+"""Each value of the chart has the effect that `values.yaml` documents."""
 
 import json
 from typing import Any

@@ -5,10 +5,10 @@ import pytest
 from coder_k8s.kube.managed_fields import needs_upgrade, upgrade_entries, upgrade_operation
 from coder_k8s.kube.objects import ManagedFields, Manifest, ObjectMeta
 
-OURS, OTHERS = "coder-k8s", "kubectl"
-APPLY, UPDATE = ManagedFields(OURS, "Apply"), ManagedFields(OURS, "Update")
-STATUS = ManagedFields(OURS, "Update", "status")
-OTHER = ManagedFields(OTHERS, "Update")
+OPERATOR, KUBECTL = "coder-k8s", "kubectl"
+APPLY, UPDATE = ManagedFields(OPERATOR, "Apply"), ManagedFields(OPERATOR, "Update")
+STATUS = ManagedFields(OPERATOR, "Update", "status")
+OTHER = ManagedFields(KUBECTL, "Update")
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ OTHER = ManagedFields(OTHERS, "Update")
     ],
 )
 def test_needs_upgrade(entries: tuple[ManagedFields, ...], expected: bool) -> None:
-    assert needs_upgrade(ObjectMeta(managed_fields=entries), OURS) is expected
+    assert needs_upgrade(ObjectMeta(managed_fields=entries), OPERATOR) is expected
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_upgrade_operation(entries: tuple[ManagedFields, ...], index: int | None
         {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
     ]
     meta = ObjectMeta(managed_fields=entries, resource_version="7")
-    assert upgrade_operation(meta, OURS) == ([] if index is None else expected)
+    assert upgrade_operation(meta, OPERATOR) == ([] if index is None else expected)
 
 
 def entry(manager: str, operation: str, fields: Manifest, **more: str) -> Manifest:
@@ -52,23 +52,23 @@ def entry(manager: str, operation: str, fields: Manifest, **more: str) -> Manife
 
 
 def test_upgrade_entries() -> None:
-    other = entry(OTHERS, "Update", {"f:metadata": {}})
-    status = entry(OURS, "Update", {"f:status": {}}, subresource="status")
-    first = entry(OURS, "Apply", {"f:spec": {"f:a": {}, "f:b": {"f:c": {}}}}, time="1")
-    bare = {"manager": OURS, "operation": "Update"}
-    last = entry(OURS, "Update", {"f:spec": {"f:b": {"f:d": {}}}, "f:data": {}}, time="2")
+    other = entry(KUBECTL, "Update", {"f:metadata": {}})
+    status = entry(OPERATOR, "Update", {"f:status": {}}, subresource="status")
+    first = entry(OPERATOR, "Apply", {"f:spec": {"f:a": {}, "f:b": {"f:c": {}}}}, time="1")
+    bare = {"manager": OPERATOR, "operation": "Update"}
+    last = entry(OPERATOR, "Update", {"f:spec": {"f:b": {"f:d": {}}}, "f:data": {}}, time="2")
     manifest: Manifest = {"metadata": {"resourceVersion": "7", "managedFields": [first, other, bare, status, last]}}
     union: Manifest = {"f:data": {}, "f:spec": {"f:a": {}, "f:b": {"f:c": {}, "f:d": {}}}}
-    assert upgrade_entries(manifest, OURS) == [
+    assert upgrade_entries(manifest, OPERATOR) == [
         {
             "op": "replace",
             "path": "/metadata/managedFields",
-            "value": [other, status, entry(OURS, "Apply", union, time="2")],
+            "value": [other, status, entry(OPERATOR, "Apply", union, time="2")],
         },
         {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
     ]
 
 
-@pytest.mark.parametrize("entries", [{}, {"managedFields": []}, {"managedFields": [entry(OTHERS, "Update", {})]}])
+@pytest.mark.parametrize("entries", [{}, {"managedFields": []}, {"managedFields": [entry(KUBECTL, "Update", {})]}])
 def test_upgrade_entries_without_the_manager(entries: Manifest) -> None:
-    assert upgrade_entries({"metadata": {"resourceVersion": "7", **entries}}, OURS) == []
+    assert upgrade_entries({"metadata": {"resourceVersion": "7", **entries}}, OPERATOR) == []

@@ -26,7 +26,7 @@ PROGRAM = Path(__file__).parent / "daemon_process.py"
 EVERY = 0.2
 SHORT = 0.02
 BUILD_EVERY = 20
-"""Every so many jobs, one is a build of one to three seconds. At most one build runs at a time."""
+"""One of this number of jobs is a build of one to three seconds. At most one build runs at a time."""
 POLL = 0.5
 
 
