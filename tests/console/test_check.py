@@ -21,7 +21,7 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.kinds import DEPLOYMENT
+from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE_ACCOUNT
 from coder_k8s.kube.lease import LEASE
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import micro_timestamp
@@ -180,10 +180,10 @@ def lines(console: Console, *args: str) -> tuple[int, dict[str, tuple[str, str]]
     return done.exit_code, found
 
 
-def install(cluster: ClusterAccess, namespace: str) -> None:
+def install(cluster: ClusterAccess, namespace: str, flag: str = "--metrics-bind-address=0") -> None:
     """Create the Deployment of an operator with a ready pod, and a ServiceAccount with all permissions."""
     manifest = made(DEPLOYMENT, "coder-k8s", labels=LABEL)
-    template = deployment(1, "coder-k8s:1", "--metrics-bind-address=0")["spec"]["template"]
+    template = deployment(1, "coder-k8s:1", flag)["spec"]["template"]
     template["spec"]["containers"][0]["name"] = "controller"
     manifest["spec"] = {
         "replicas": 1,
@@ -213,6 +213,18 @@ def test_a_complete_installation(console: Console, cluster: ClusterAccess, names
     )
     assert code == 0
     assert found["leader"][1].startswith("pod-a leads, last seen ")
+    cluster.kubectl("delete", "clusterrolebinding", namespace)
+
+
+def test_metrics_of_a_pod_that_cannot_be_reached(console: Console, cluster: ClusterAccess, namespace: str) -> None:
+    install(cluster, namespace, "--log-level=info")
+    put(cluster, SERVICE_ACCOUNT, namespace, made(SERVICE_ACCOUNT, "default"))
+    put(cluster, POD, namespace, pod("coder-k8s-0", RUNNING, LABEL))
+    _, found = lines(console, "--operator-namespace", namespace)
+    outcome, message = found["metrics"]
+    assert outcome == "failed"
+    assert message.startswith("Not served: ")
+    assert "not found" not in message
     cluster.kubectl("delete", "clusterrolebinding", namespace)
 
 

@@ -91,6 +91,11 @@ class World:
     async def reconcile(self) -> float | None:
         return await Reconciler(self.context, self.script).reconcile(self.key)
 
+    async def events(self) -> list[Manifest]:
+        await self.recorder.flush(within=5)
+        pages = [page async for page in self.client.list(EVENT, self.key.namespace)]
+        return [msgspec.json.decode(item) for page in pages for item in page.items]
+
     async def delete(self) -> None:
         await self.client.delete(CONTROL_PLANE, await self.client.get(CONTROL_PLANE, self.key))
         self.show(await self.client.get(CONTROL_PLANE, self.key))
@@ -136,7 +141,13 @@ async def test_nothing_is_done_for_a_paused_object_even_if_it_is_being_deleted(w
     await world.delete()
     assert await world.reconcile() is None
     assert world.script.calls == []
-    assert condition(await world.live(), "Ready")["reason"] == "Paused"
+    ready = condition(await world.live(), "Ready")
+    assert ready["reason"] == "Paused"
+    assert "annotation coder.com/paused blocks its cleanup; remove the annotation" in ready["message"]
+    await world.reconcile()
+    events = {event["reason"]: event for event in await world.events()}
+    assert events["DeletionPaused"]["note"] == ready["message"]
+    assert "series" not in events["DeletionPaused"]
 
 
 async def test_a_finalizer_is_removed_after_its_cleanup(world: World) -> None:
@@ -184,9 +195,7 @@ async def test_rejected_status_is_reported_by_an_event_that_names_the_field_and_
             return seen
 
     assert await Reconciler(world.context, Bogus()).reconcile(world.key) == REJECTED_RETRY
-    await world.recorder.flush(within=5)
-    pages = [page async for page in world.client.list(EVENT, world.key.namespace)]
-    [event] = [msgspec.json.decode(item) for page in pages for item in page.items]
+    [event] = await world.events()
     message = f"The API server rejects the status of this object because of {field}. Correct this field."
     assert (event["reason"], event["note"]) == ("StatusRejected", message)
     [family] = world.metrics.status_rejected.collect()

@@ -25,6 +25,7 @@ EXCUSES = {
     "takeover": "needs an installation to adopt; tests/install/test_takeover.py has one",
     "kustomize": "test_commands runs it separately, after all pages",
     "metrics-server": "needs pods that use CPU, and metrics-server",
+    "check": "needs pods of the operator; tests/console/test_check.py has them",
     "prometheus": "needs the Prometheus operator",
 }
 LANGUAGES = {"sh", "yaml", "text", "promql", ""}

@@ -29,9 +29,24 @@ log = logging.getLogger(__name__)
 TRIES = 5
 REJECTED_RETRY = 60.0
 PAUSED = (
-    Finding(READY, None, reasons.PAUSED, "Annotation coder.com/paused is set; no changes are made until it is removed"),
+    Finding(
+        READY,
+        None,
+        reasons.PAUSED,
+        "Annotation coder.com/paused is set; no changes are made until it is removed (`kubectl coder resume`)",
+    ),
     Finding(RECONCILING, False, reasons.PAUSED, "Reconciliation is paused"),
     Finding(STALLED, False, reasons.PAUSED, NO_ACTION),
+)
+DELETION_PAUSED = (
+    Finding(
+        READY,
+        None,
+        reasons.PAUSED,
+        "The object is being deleted, but annotation coder.com/paused blocks its cleanup; "
+        "remove the annotation (`kubectl coder resume`)",
+    ),
+    *PAUSED[1:],
 )
 BEGUN = (
     Finding(READY, None, reasons.PROGRESSING, "The first reconcile is in progress"),
@@ -155,9 +170,14 @@ class StatusWriter(Generic[T]):
         return written
 
     async def pause(self, seen: T) -> None:
-        """Report that the object is paused; nothing else changes."""
+        """Report that the object is paused, also if that blocks its deletion; nothing else changes."""
         generation, now = seen.metadata.generation, self._now()
-        await self._patch(seen, lambda old: replace(old, conditions=merge(old.conditions, PAUSED, generation, now)))
+        findings = DELETION_PAUSED if seen.deleting else PAUSED
+        written = await self._patch(
+            seen, lambda old: replace(old, conditions=merge(old.conditions, findings, generation, now))
+        )
+        if seen.deleting and written is not None and written is not seen:
+            self._recorder.record(self._kind, seen, events.DELETION_PAUSED, findings[0].message)
 
     async def _patch(self, seen: T, change: Callable[[Status], Status], tries: int = TRIES) -> T | None:
         """The object with its new status; `None` if it was deleted or replaced, or a newer generation was reported."""

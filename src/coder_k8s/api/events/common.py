@@ -10,4 +10,11 @@ STATUS_REJECTED = Event(
     "Correct the field that the message names, or the webhook.",
 )
 
-COMMON_EVENTS = (READY, STATUS_REJECTED)
+DELETION_PAUSED = Event(
+    "DeletionPaused",
+    "Warning",
+    "The object is being deleted, but the annotation `coder.com/paused` blocks its cleanup.",
+    "Remove the annotation: `kubectl coder resume <kind>/<name>`.",
+)
+
+COMMON_EVENTS = (READY, STATUS_REJECTED, DELETION_PAUSED)

@@ -18,7 +18,8 @@ class CommonCondition(StrEnum):
 
 PAUSED = Reason(
     "Paused",
-    "The annotation `coder.com/paused` is set; the operator makes no changes until it is removed.",
+    "The annotation `coder.com/paused` is set; the operator makes no changes until it is removed. A deletion also "
+    "waits.",
     "Remove the annotation to resume: `kubectl annotate <kind> <name> coder.com/paused-`.",
 )
 PROGRESSING = Reason("Progressing", "The operator is reconciling the object.")

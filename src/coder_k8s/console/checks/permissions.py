@@ -41,7 +41,7 @@ class _Review(msgspec.Struct):
 
 
 async def check_permissions(session: Session, operator: Operator) -> Result:
-    watched = [name for name in operator.setting("watch-namespaces").split(",") if name]
+    watched = [name for part in operator.setting("watch-namespaces").split(",") if (name := part.strip())]
     wanted = sorted(set(required(rbac.declared(), operator.namespace, watched)))
     account = operator.service_account or rbac.NAME
     user = f"system:serviceaccount:{operator.namespace}:{account}"
