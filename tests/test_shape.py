@@ -49,5 +49,5 @@ def test_nothing_is_too_large(path: Path) -> None:
         ),
     ],
 )
-def test_what_is_too_large(source: str, found: list[str]) -> None:
+def test_what_counts_as_too_large(source: str, found: list[str]) -> None:
     assert list(violations(source)) == found

@@ -18,7 +18,7 @@ from coder_k8s.api.shared import Int32, Part, columns
 from coder_k8s.console import render
 from coder_k8s.console.objects import Found, all_kinds, parse_target
 from coder_k8s.console.tree import build
-from coder_k8s.dev import table, watching
+from coder_k8s.dev import sample_watch, table
 from coder_k8s.kube.objects import Kind, ObjectMeta
 from coder_k8s.manifests import files, rbac, reference
 
@@ -60,7 +60,7 @@ EAST = CoderMonitor(metadata=ObjectMeta(namespace="demo", name="east"))
 def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Register the kind, with an example. Only `app`, which needs a controller of each kind, does not know it."""
     readers = {module for module in list(sys.modules.values()) if getattr(module, "RESOURCES", None) is RESOURCES}
-    assert {app, files, render, watching} < readers
+    assert {app, files, render, sample_watch} < readers
     for module in readers - {app}:
         monkeypatch.setattr(module, "RESOURCES", (*RESOURCES, MONITOR))
     shutil.copytree(reference.EXAMPLES, tmp_path / "examples")

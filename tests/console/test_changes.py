@@ -64,49 +64,51 @@ def test_a_name_of_several_kinds(console: Console, cluster: ClusterAccess, names
     assert "coder.com/paused" not in annotations(cluster, namespace)
 
 
-def test_names_that_mean_nothing(console: Console, namespace: str) -> None:
+def test_unknown_names(console: Console, namespace: str) -> None:
     assert console("rotate", "nobody").stderr == f"Error: no provisioner named nobody found in namespace {namespace}\n"
     assert console("rotate", "ccp/prod").stderr == "Error: this command needs a provisioner, not a control plane\n"
 
 
-def test_rotate_asks_once(console: Console, cluster: ClusterAccess, namespace: str, gpu: None) -> None:
+def test_a_pending_rotation_is_not_requested_again(
+    console: Console, cluster: ClusterAccess, namespace: str, gpu: None
+) -> None:
     secret = made(SECRET, "gpu-provisioner-key")
     del secret["spec"]
-    put(cluster, SECRET, namespace, {**secret, "data": {"key": base64.b64encode(b"hush").decode()}})
+    put(cluster, SECRET, namespace, {**secret, "data": {"key": base64.b64encode(b"secret").decode()}})
     title = f"provisioner {namespace}/gpu"
     assert console("rotate", "gpu").output == f"{title}: {REQUESTED}\n"
-    asked = annotations(cluster, namespace)[ROTATE]
-    assert console("rotate", "gpu").output == f"{title}: rotation already requested at {asked}\n"
+    requested = annotations(cluster, namespace)[ROTATE]
+    assert console("rotate", "gpu").output == f"{title}: rotation already requested at {requested}\n"
 
-    cluster.kubectl("annotate", "secret", "gpu-provisioner-key", f"{ROTATE}={asked}", "-n", namespace)
+    cluster.kubectl("annotate", "secret", "gpu-provisioner-key", f"{ROTATE}={requested}", "-n", namespace)
     assert REQUESTED in console("rotate", "gpu").output
-    assert annotations(cluster, namespace)[ROTATE] != asked
+    assert annotations(cluster, namespace)[ROTATE] != requested
 
 
-def test_what_is_paused_is_not_rotated(console: Console, cluster: ClusterAccess, namespace: str, gpu: None) -> None:
+def test_a_paused_provisioner_is_not_rotated(
+    console: Console, cluster: ClusterAccess, namespace: str, gpu: None
+) -> None:
     console("pause", "gpu")
     done = console("rotate", "gpu")
     assert (done.exit_code, done.stderr) == (1, f"Error: provisioner {namespace}/gpu is paused: resume it first\n")
     assert ROTATE not in annotations(cluster, namespace)
 
 
-async def test_rotate_waits(
-    kubeconfig: Path, cluster: ClusterAccess, namespace: str, gpu: None, tmp_path: Path
-) -> None:
-    said = tmp_path / "said"
+async def test_rotate_wait(kubeconfig: Path, cluster: ClusterAccess, namespace: str, gpu: None, tmp_path: Path) -> None:
+    output = tmp_path / "output"
     command = [sys.executable, "-u", "-m", "coder_k8s", "rotate", "gpu", "--wait", "--kubeconfig", str(kubeconfig)]
-    waiting = Process(command, said)
+    waiting = Process(command, output)
     waiting.start()
     try:
-        await eventually(lambda: "waiting for the new key" in said.read_text(), timeout=30)
+        await eventually(lambda: "waiting for the new key" in output.read_text(), timeout=30)
         status = with_conditions(READY, provisionerKeyName="gpu-2", provisionerKeyID="two")
         set_status(cluster, namespace, {**status, "retiringKeys": [{"name": "gpu"}]})
-        await eventually(lambda: "is deleted when" in said.read_text(), timeout=30)
+        await eventually(lambda: "is deleted when" in output.read_text(), timeout=30)
         set_status(cluster, namespace, status)
         assert await asyncio.to_thread(waiting.child.wait, 30) == 0
     finally:
         waiting.kill()
-    assert said.read_text().splitlines() == [
+    assert output.read_text().splitlines() == [
         f"provisioner {namespace}/gpu: {REQUESTED}",
         "key gpu: waiting for the new key",
         "key gpu-2: created; gpu is deleted when no daemon uses it",
@@ -114,7 +116,7 @@ async def test_rotate_waits(
     ]
 
 
-def test_rotate_does_not_wait_for_ever(console: Console, gpu: None) -> None:
+def test_rotate_timeout(console: Console, gpu: None) -> None:
     done = console("rotate", "gpu", "--wait", "--timeout=100ms")
     assert done.exit_code == 1
     assert done.stderr == "Error: not complete after 0.1 s; the operator continues the rotation\n"
@@ -150,7 +152,7 @@ TAKEN = ("ProvisionerKeyReady", "False", "NameTaken", "coderd has a key gpu-2 th
         ),
     ],
 )
-def test_how_far_a_rotation_is(status: Manifest, line: str, done: bool) -> None:
+def test_progress(status: Manifest, line: str, done: bool) -> None:
     before = provisioner("gpu", "prod", {"provisionerKeyID": "one", "provisionerKeyName": "gpu"})
     after = provisioner("gpu", "prod", status)
     assert progress(*(msgspec.convert(each, CoderProvisioner) for each in (before, after))) == (line, done)

@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture
 def scratch() -> Iterator[Path]:
-    """A folder that is removed after the test: etcd takes 120 MB at once, and pytest keeps its own folders."""
+    """A folder that is deleted after the test. etcd allocates 120 MB, and pytest keeps its own folders."""
     with tempfile.TemporaryDirectory(prefix="scratch-") as folder:
         yield Path(folder)

@@ -1,4 +1,4 @@
-"""Plays the program `coder`: tells how it was called, and serves as the simulator does."""
+"""A fake `coder` program: records its arguments and environment, then runs the simulator."""
 
 import asyncio
 import json

@@ -1,11 +1,11 @@
-"""A terminal for tests: it takes what is written to it and shows what a person would see."""
+"""A terminal for tests, which renders what is written to it."""
 
 import io
 import re
 
 
 class Terminal(io.StringIO):
-    """Knows the few control sequences that we use."""
+    """Supports only the control sequences that the project uses."""
 
     def isatty(self) -> bool:
         return True

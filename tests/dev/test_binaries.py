@@ -34,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def go_calls(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The calls of a `go` that pretends to build, one a line."""
+    """The calls of a fake `go`, one per line."""
     calls = tmp_path / "calls"
     go = tmp_path / "bin" / "go"
     go.parent.mkdir()
@@ -44,7 +44,7 @@ def go_calls(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return calls
 
 
-def test_given_assets_win(tmp_path: Path, go_calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_assets_are_used(tmp_path: Path, go_calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "etcd").touch()
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
 
@@ -52,25 +52,23 @@ def test_given_assets_win(tmp_path: Path, go_calls: Path, monkeypatch: pytest.Mo
     assert not go_calls.exists()
 
 
-def test_what_the_assets_lack_is_built(
-    tmp_path: Path, cache: Path, go_calls: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_assets_are_built(tmp_path: Path, cache: Path, go_calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path))
 
     assert binaries.program("kubectl") == cache / binaries.version("kubectl") / "kubectl"
     assert go_calls.read_text().rstrip().endswith("k8s.io/kubernetes/cmd/kubectl")
 
 
-def test_built_once_and_never_again(cache: Path, go_calls: Path) -> None:
-    said: list[str] = []
-    paths = {binaries.program("kube-apiserver", said.append) for _ in range(2)}
+def test_a_program_is_built_once(cache: Path, go_calls: Path) -> None:
+    messages: list[str] = []
+    paths = {binaries.program("kube-apiserver", messages.append) for _ in range(2)}
 
     assert paths == {cache / "v1.36.3" / "kube-apiserver"}
     assert len(go_calls.read_text().splitlines()) == 1
-    assert [line.split()[:2] for line in said] == [["building", "kube-apiserver"], ["built", "kube-apiserver"]]
+    assert [line.split()[:2] for line in messages] == [["building", "kube-apiserver"], ["built", "kube-apiserver"]]
 
 
-def test_build_tells_the_programs_their_version(cache: Path, go_calls: Path) -> None:
+def test_a_program_is_built_with_its_version(cache: Path, go_calls: Path) -> None:
     binaries.program("kube-apiserver")
 
     assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in go_calls.read_text()
@@ -91,7 +89,7 @@ def test_every_program_is_pinned_and_built_in_its_own_module(name: str, cache: P
     assert (binaries.module(name) / "go.sum").exists()
 
 
-def test_two_callers_at_once_build_once(cache: Path, go_calls: Path) -> None:
+def test_concurrent_callers_build_once(cache: Path, go_calls: Path) -> None:
     callers = [make_sure_of("etcd", "kubectl") for _ in range(2)]
     for caller in callers:
         _, errors = caller.communicate(timeout=30)
@@ -101,7 +99,7 @@ def test_two_callers_at_once_build_once(cache: Path, go_calls: Path) -> None:
     assert (cache / binaries.version("etcd") / "etcd").read_text() == "built\n"
 
 
-def test_failed_build_leaves_nothing_behind(cache: Path, go_calls: Path, tmp_path: Path) -> None:
+def test_a_failed_build_leaves_no_files(cache: Path, go_calls: Path, tmp_path: Path) -> None:
     (tmp_path / "bin" / "go").write_text('#!/bin/sh\necho "no space left" >&2\nexit 1\n')
 
     with pytest.raises(binaries.BinariesMissing, match="building etcd failed:\nno space left"):
@@ -109,7 +107,7 @@ def test_failed_build_leaves_nothing_behind(cache: Path, go_calls: Path, tmp_pat
     assert not (cache / binaries.version("etcd") / "etcd").exists()
 
 
-def test_without_go_the_message_names_both_ways(cache: Path) -> None:
+def test_the_error_without_go(cache: Path) -> None:
     caller = make_sure_of("etcd")
     output, errors = caller.communicate(timeout=30)
 
@@ -150,7 +148,7 @@ replace (
 
 @pytest.fixture
 def other_kubernetes(tmp_path: Path, go_calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`KUBE_VERSION`, and a `go` that can download this version and no other."""
+    """`KUBE_VERSION`, and a fake `go` that downloads only this version."""
     published = tmp_path / "published"
     published.mkdir()
     (published / "go.mod").write_text(GO_MOD)
@@ -169,7 +167,7 @@ esac
 
 
 @pytest.mark.usefixtures("other_kubernetes")
-def test_another_kubernetes_is_built_once_with_the_etcd_that_it_names(cache: Path, go_calls: Path) -> None:
+def test_another_kubernetes_is_built_once_with_its_etcd(cache: Path, go_calls: Path) -> None:
     for _ in range(2):
         assert binaries.program("kube-apiserver") == cache / "v1.30.14" / "kube-apiserver"
         assert binaries.program("etcd") == cache / "v3.5.10" / "etcd"
@@ -182,7 +180,7 @@ def test_another_kubernetes_is_built_once_with_the_etcd_that_it_names(cache: Pat
 
 
 @pytest.mark.usefixtures("other_kubernetes")
-def test_module_of_another_kubernetes_takes_the_published_staging_modules(cache: Path) -> None:
+def test_the_generated_module_uses_published_staging_modules(cache: Path) -> None:
     folder = binaries.module("kube-apiserver")
 
     assert folder == cache / "v1.30.14" / "module"
@@ -198,12 +196,12 @@ def test_module_of_another_kubernetes_takes_the_published_staging_modules(cache:
 
 @pytest.mark.usefixtures("other_kubernetes")
 @pytest.mark.parametrize("name", ["kwok", "helm", "promtool"])
-def test_what_is_not_of_kubernetes_stays_as_pinned(name: str) -> None:
+def test_other_programs_keep_their_pinned_version(name: str) -> None:
     assert binaries.module(name).is_relative_to(binaries.MODULES)
 
 
 @pytest.mark.parametrize("written", ["1.36.3", "v1.36.3"])
-def test_asking_for_the_pinned_kubernetes_generates_nothing(
+def test_the_pinned_kubernetes_needs_no_generated_module(
     written: str, cache: Path, go_calls: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBE_VERSION", written)
@@ -213,7 +211,7 @@ def test_asking_for_the_pinned_kubernetes_generates_nothing(
 
 
 @pytest.mark.usefixtures("other_kubernetes")
-def test_kubernetes_that_cannot_be_downloaded_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_names_a_version_that_cannot_be_downloaded(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBE_VERSION", "1.99.0")
 
     with pytest.raises(binaries.BinariesMissing, match=r"Kubernetes v1\.99\.0 cannot be downloaded:\nunknown revision"):
@@ -221,7 +219,7 @@ def test_kubernetes_that_cannot_be_downloaded_is_named(cache: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("given", ["1.30", "latest", "../1.30.14"])
-def test_version_of_kubernetes_must_be_whole(given: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_version_is_rejected(given: str, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBE_VERSION", given)
 
     with pytest.raises(binaries.BinariesMissing, match=r"KUBE_VERSION must be a complete version such as 1\.30\.14"):

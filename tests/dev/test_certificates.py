@@ -14,7 +14,7 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> ssl.SSLObject:
-    """Let the two talk in memory until they trust each other; the server's end is returned."""
+    """Run a TLS handshake in memory; return the server's side."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         client.wrap_bio(to_client, to_server, server_hostname=host),
@@ -40,7 +40,7 @@ def contexts(authority: Authority, serving: Pair, client: Pair) -> tuple[ssl.SSL
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "web.default.svc"])
-def test_both_sides_trust_the_authority(authority: Authority, host: str) -> None:
+def test_client_and_server_trust_the_authority(authority: Authority, host: str) -> None:
     serving = authority.serving("web", ["127.0.0.1", "web.default.svc"])
     client = authority.client("jane", "jane", ["system:masters", "staff"])
 
@@ -55,7 +55,7 @@ def test_both_sides_trust_the_authority(authority: Authority, host: str) -> None
     )
 
 
-def test_other_host_is_refused(authority: Authority) -> None:
+def test_another_host_is_rejected(authority: Authority) -> None:
     pairs = authority.serving("web", ["localhost"]), authority.client("jane", "jane")
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         handshake(*contexts(authority, *pairs), "elsewhere")

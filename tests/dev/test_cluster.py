@@ -31,14 +31,14 @@ def test_ready(cluster: ClusterAccess) -> None:
 
 
 @pytest.mark.skipif("KUBEBUILDER_ASSETS" in os.environ, reason="the programs were given")
-def test_programs_know_their_version(cluster: ClusterAccess) -> None:
+def test_programs_report_their_version(cluster: ClusterAccess) -> None:
     versions = json.loads(cluster.kubectl("version", "--output=json"))
 
     assert versions["serverVersion"]["gitVersion"] == binaries.version("kube-apiserver")
     assert versions["clientVersion"]["gitVersion"] == binaries.version("kubectl")
 
 
-def test_kubectl_reads_its_input_and_tells_what_went_wrong(cluster: ClusterAccess, namespace: str) -> None:
+def test_kubectl_reads_its_input_and_reports_errors(cluster: ClusterAccess, namespace: str) -> None:
     manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "given"}, "data": {"a": "1"}}
     cluster.kubectl("apply", "-n", namespace, "-f", "-", input=json.dumps(manifest))
 
@@ -47,7 +47,7 @@ def test_kubectl_reads_its_input_and_tells_what_went_wrong(cluster: ClusterAcces
         cluster.kubectl("get", "configmap", "absent", "-n", namespace)
 
 
-def test_token_of_a_service_account_is_known_and_may_nothing(
+def test_a_service_account_token_is_valid_without_permissions(
     cluster: ClusterAccess, namespace: str, tmp_path: Path
 ) -> None:
     cluster.kubectl("create", "serviceaccount", "nobody", "-n", namespace)
@@ -63,7 +63,7 @@ def test_token_of_a_service_account_is_known_and_may_nothing(
         cluster.kubectl("--kubeconfig", kubeconfig, "get", "secrets")
 
 
-def test_killed_apiserver_comes_back_at_its_place_with_its_data(fresh_cluster: Cluster) -> None:
+def test_a_killed_apiserver_restarts_with_its_port_and_data(fresh_cluster: Cluster) -> None:
     url = fresh_cluster.url
     fresh_cluster.kubectl("create", "configmap", "kept", "--from-literal=a=1")
 
@@ -91,7 +91,7 @@ def test_history_is_gone_after_compaction_and_restart(fresh_cluster: Cluster) ->
     assert http.HTTPStatus.GONE in (status, json.loads(answer)["object"]["code"])
 
 
-def test_paused_apiserver_answers_when_resumed(fresh_cluster: Cluster) -> None:
+def test_a_suspended_apiserver_responds_when_resumed(fresh_cluster: Cluster) -> None:
     fresh_cluster.pause_apiserver()
     with pytest.raises(TimeoutError):
         fresh_cluster.request("GET", "/readyz", timeout=0.5)
@@ -99,14 +99,14 @@ def test_paused_apiserver_answers_when_resumed(fresh_cluster: Cluster) -> None:
     assert fresh_cluster.request("GET", "/readyz") == (http.HTTPStatus.OK, b"ok")
 
 
-def test_bad_flag_fails_the_start_with_the_log_and_leaves_nothing_running(scratch: Path) -> None:
+def test_a_bad_flag_fails_the_start_with_the_log_and_no_process_is_left(scratch: Path) -> None:
     cluster = Cluster(scratch, apiserver_args=["--no-such-flag"])
     with pytest.raises(ProcessFailed, match=r"(?s)kube-apiserver exited with 1; .*unknown flag: --no-such-flag"):
         cluster.start()
     assert not any(component.running for component in cluster.components)
 
 
-def test_cluster_dies_with_its_owner(scratch: Path) -> None:
+def test_the_cluster_stops_with_its_owner(scratch: Path) -> None:
     command = [sys.executable, "-c", OWNER, str(scratch)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None

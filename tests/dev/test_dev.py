@@ -1,4 +1,4 @@
-"""`coder-k8s dev` as people run it; each start costs some seconds, so that there are few and each shows much."""
+"""`coder-k8s dev` as a process. Each start takes seconds, so each test checks several things."""
 
 import json
 import os
@@ -22,7 +22,7 @@ SAMPLES = ("CoderControlPlane  coder/coder", "CoderProvisioner  coder/gpu", "Cod
 
 
 class Run:
-    """One `coder-k8s dev` and what it says."""
+    """One `coder-k8s dev` process and its output."""
 
     def __init__(self, folder: Path, *options: str, **environment: str) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class Run:
 
     @property
     def words(self) -> list[str]:
-        """Its lines, however they are spaced."""
+        """The lines of the output, with uniform spacing."""
         return ["  ".join(line.split()) for line in self.output.splitlines()]
 
     def wait_for(self, words: str) -> None:
@@ -52,7 +52,7 @@ class Run:
         assert words in self.output
 
     def end(self, *number: signal.Signals) -> int:
-        """Send a signal, if one is given, and wait; nothing that it started may be left then."""
+        """Send a signal, if one is given, wait, and check that no child process is left."""
         for each in number:
             self.process.send_signal(each)
         code = self.process.wait(TIMEOUT)
@@ -60,31 +60,35 @@ class Run:
         return code
 
     def get(self, path: str) -> Any:
-        """An object of its cluster."""
+        """Return an object of its cluster."""
         port = json.loads((self.folder / "memory.json").read_text())["apiserver"]
         status, body = ClusterAccess(self.folder, port).request("GET", path)
         assert status == 200, body
         return json.loads(body)
 
+    def status(self) -> str:
+        command = [sys.executable, "-m", "coder_k8s", "status", "-A", "--kubeconfig", self.folder / "admin.kubeconfig"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
 
 def running_in(folder: Path) -> list[str]:
-    """The programs that use a folder or what it links to, by their arguments or by where they are."""
+    """Return the commands of processes that use a folder or its links, by arguments or working directory."""
     places = [str(folder), *(str(path.resolve()) for path in folder.glob("postgres"))]
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            said = (process / "cmdline").read_text().replace("\0", " ")
+            command = (process / "cmdline").read_text().replace("\0", " ")
             at = str((process / "cwd").readlink())
         except OSError:
             continue
-        if any(place in said or at.startswith(place) for place in places):
-            found.append(said)
+        if any(place in command or at.startswith(place) for place in places):
+            found.append(command)
     return found
 
 
 @pytest.fixture(scope="module")
 def folders() -> Iterator[Path]:
-    """A folder for the folders of this module; what they link to goes with it."""
+    """A folder for all runs of this module, deleted with the folders that they link to."""
     with tempfile.TemporaryDirectory(prefix="scratch-") as folder:
         yield Path(folder)
         for link in Path(folder).glob("*/postgres"):
@@ -93,7 +97,7 @@ def folders() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def coder(folders: Path) -> str:
-    """A program called `coder`."""
+    """A fake `coder` program."""
     program = folders / "bin" / "coder"
     program.parent.mkdir()
     program.write_text(f"#!{sys.executable}\n" + (Path(__file__).parent / "fake_coder.py").read_text())
@@ -102,7 +106,7 @@ def coder(folders: Path) -> str:
 
 
 @pytest.mark.timeout(400)
-def test_state_survives_and_two_run_at_once(folders: Path, coder: str) -> None:
+def test_state_is_kept_and_two_can_run_at_once(folders: Path, coder: str) -> None:
     first = Run(folders / "one", "--check", "--stand-in", PATH=with_coder(coder))
     assert first.end() == 0, first.output
     assert "SIMULATOR" in first.output
@@ -120,6 +124,7 @@ def test_state_survives_and_two_run_at_once(folders: Path, coder: str) -> None:
         assert datetime.fromisoformat(found["metadata"]["creationTimestamp"]) < again.began
     assert str(again.folder / "admin.kubeconfig") in again.output
     assert "kubectl get coder -A" in again.output
+    assert "operator coder-system  running  " in again.status()
 
     assert other.end() == 1
     assert "CoderControlPlane coder/coder is not Ready: " in other.output
@@ -132,7 +137,10 @@ def test_state_survives_and_two_run_at_once(folders: Path, coder: str) -> None:
     assert f"another `coder-k8s dev` uses {folders / 'one'}" in taken.output
 
     assert again.end(signal.SIGKILL) == -signal.SIGKILL
-    assert json.loads((folders / "one" / "simulator.json").read_text()) == json.loads(keys), "another key was made"
+    assert json.loads((folders / "one" / "simulator.json").read_text()) == json.loads(keys), "another key was created"
+
+    after_kill = Run(folders / "one", "--check")
+    assert after_kill.end() == 0, after_kill.output
 
 
 def with_coder(coder: str) -> str:
@@ -147,11 +155,11 @@ def assert_called_as_server(called: dict[str, Any], run: Run) -> None:
     assert settings["CODER_ACCESS_URL"] == f"http://127.0.0.1:{ports['coderd']}"
     assert f"@127.0.0.1:{ports['postgres']}/coder" in settings["CODER_PG_CONNECTION_URL"]
     assert settings["CODER_TELEMETRY_ENABLE"] == "false"
-    assert "CODER_URL" not in settings, "it belongs to another Coder"
+    assert "CODER_URL" not in settings, "it is for another Coder"
 
 
 @pytest.mark.timeout(400)
-def test_a_coder_on_the_path_is_used_and_ctrl_c_ends_everything(folders: Path, coder: str) -> None:
+def test_coder_on_the_path_is_used_and_ctrl_c_stops_everything(folders: Path, coder: str) -> None:
     run = Run(folders / "two", PATH=with_coder(coder), CALLED=str(folders / "called.json"), MIGRATE="yes")
     run.wait_for("all Ready")
     assert f"real server {coder}" in run.output

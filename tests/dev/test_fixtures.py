@@ -1,4 +1,4 @@
-"""What the fixtures promise to the tests of every other part."""
+"""The fixtures that all tests use."""
 
 import json
 from pathlib import Path
@@ -15,9 +15,7 @@ def test_crds_are_served(cluster: ClusterAccess, crds: None) -> None:
         assert (status, json.loads(answer)["apiVersion"]) == (200, "coder.com/v1alpha1")
 
 
-def test_operator_is_its_service_account_with_its_roles_only(
-    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path
-) -> None:
+def test_the_operator_has_only_its_own_roles(cluster: ClusterAccess, crds: None, operator_kubeconfig: Path) -> None:
     def can(*question: str) -> bool:
         try:
             return cluster.kubectl("--kubeconfig", operator_kubeconfig, "auth", "can-i", *question).strip() == "yes"
@@ -30,12 +28,12 @@ def test_operator_is_its_service_account_with_its_roles_only(
     assert not can("*", "*")
 
 
-async def test_eventually_returns_the_first_true_answer() -> None:
+async def test_eventually_returns_the_first_truthy_result() -> None:
     answers = iter([None, 0, "ready", "later"])
     assert await eventually(lambda: next(answers)) == "ready"
 
 
-async def test_eventually_awaits_and_takes_a_failed_assertion_as_not_yet() -> None:
+async def test_eventually_retries_after_a_failed_assertion() -> None:
     answers = iter([1, 2, 3])
 
     async def check() -> bool:
@@ -45,6 +43,6 @@ async def test_eventually_awaits_and_takes_a_failed_assertion_as_not_yet() -> No
     assert await eventually(check)
 
 
-async def test_eventually_gives_up_with_the_last_answer() -> None:
+async def test_eventually_fails_with_the_last_result() -> None:
     with pytest.raises(AssertionError, match=r"still \[\] after 0\.05 s"):
         await eventually(list, timeout=0.05)

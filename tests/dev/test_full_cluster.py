@@ -1,4 +1,4 @@
-"""Pods become Ready, are rolled and go, as on a cluster with machines."""
+"""The cluster with a simulated node: pods become Ready, roll out and are deleted."""
 
 import json
 import uuid
@@ -26,7 +26,7 @@ def read(cluster: FullCluster, namespace: str, what: str) -> list[dict[str, Any]
     return items
 
 
-def test_pods_of_a_deployment_run_are_rolled_and_go(full_cluster: FullCluster, inside: str) -> None:
+def test_pods_of_a_deployment_become_ready_roll_out_and_are_deleted(full_cluster: FullCluster, inside: str) -> None:
     def rolled_out() -> list[dict[str, Any]]:
         full_cluster.kubectl("rollout", "status", "deployment/web", "-n", inside, "--timeout=20s")
         return [pod for pod in read(full_cluster, inside, "pods") if "deletionTimestamp" not in pod["metadata"]]
@@ -45,13 +45,13 @@ def test_pods_of_a_deployment_run_are_rolled_and_go(full_cluster: FullCluster, i
     assert poll(lambda: not read(full_cluster, inside, "pods,replicasets"), timeout=20)
 
 
-def test_deletion_of_a_namespace_ends(full_cluster: FullCluster, inside: str) -> None:
+def test_a_namespace_is_deleted(full_cluster: FullCluster, inside: str) -> None:
     assert poll(lambda: bool(read(full_cluster, inside, "serviceaccounts")), timeout=10)
     full_cluster.kubectl("delete", "namespace", inside, "--timeout=20s")
     assert full_cluster.request("GET", f"/api/v1/namespaces/{inside}")[0] == 404
 
 
-def test_component_that_ends_fails_the_start_and_leaves_nothing_running(
+def test_a_component_that_exits_fails_the_start_and_no_process_is_left(
     scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = scratch / "assets" / "kwok"

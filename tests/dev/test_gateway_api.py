@@ -1,4 +1,4 @@
-"""The Gateway API's own definitions, by way of Go."""
+"""The CRDs of the Gateway API, downloaded with Go."""
 
 import pytest
 import yaml
@@ -15,15 +15,13 @@ def test_definitions_are_those_of_the_pinned_release() -> None:
     assert annotations["gateway.networking.k8s.io/channel"] == "standard"
 
 
-def test_without_go_one_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(gateway_api.GatewayAPIMissing, match="put go on PATH"):
         gateway_api.manifests()
 
 
-def test_what_go_cannot_fetch_is_told_in_its_words(
-    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_the_error_of_go_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     monkeypatch.setenv("GOMODCACHE", str(tmp_path_factory.mktemp("modules")))
     monkeypatch.setenv("GOPROXY", "off")
     with pytest.raises(gateway_api.GatewayAPIMissing, match="GOPROXY=off"):

@@ -7,7 +7,7 @@ import pytest
 from coder_k8s.dev.home import FolderUnusable, Home, claim, default_folders
 
 
-def test_whoever_comes_second_gets_the_next_folder(tmp_path: Path) -> None:
+def test_a_locked_folder_is_skipped(tmp_path: Path) -> None:
     folders = list(default_folders("dev", {"XDG_STATE_HOME": str(tmp_path)}))
     with claim(folders) as first, claim(folders) as second:
         assert first.folder == tmp_path / "coder-k8s" / "dev"
@@ -16,7 +16,7 @@ def test_whoever_comes_second_gets_the_next_folder(tmp_path: Path) -> None:
         assert third.folder == first.folder
 
 
-def test_a_folder_in_use_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_the_error_names_the_folder_in_use(tmp_path: Path) -> None:
     with (
         claim([tmp_path / "one"]),
         pytest.raises(FolderUnusable, match=str(tmp_path / "one")),
@@ -25,15 +25,15 @@ def test_a_folder_in_use_is_refused_by_its_name(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_with_other_things_is_left_alone(tmp_path: Path) -> None:
-    thesis = tmp_path / "thesis"
-    thesis.write_text("years of work")
+def test_a_folder_with_other_files_is_not_used(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("content")
     with pytest.raises(FolderUnusable, match="contains other files"), claim([tmp_path]) as home:
         home.wipe()
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis"]
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
 
-def test_ports_and_passwords_are_remembered(tmp_path: Path) -> None:
+def test_ports_and_passwords_are_saved(tmp_path: Path) -> None:
     first, second = Home(tmp_path), Home(tmp_path)
     made = first.port("apiserver"), first.port("postgres"), first.password("coder")
     again = Home(tmp_path)
@@ -43,7 +43,7 @@ def test_ports_and_passwords_are_remembered(tmp_path: Path) -> None:
     assert (tmp_path / "memory.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_port_that_was_taken_meanwhile_is_given_up(tmp_path: Path) -> None:
+def test_a_port_in_use_is_replaced(tmp_path: Path) -> None:
     port = Home(tmp_path).port("apiserver")
     with socket.create_server(("127.0.0.1", port)):
         other = Home(tmp_path).port("apiserver")
@@ -51,7 +51,7 @@ def test_a_port_that_was_taken_meanwhile_is_given_up(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "memory.json").read_text()) == {"apiserver": other}
 
 
-def test_fresh_forgets_everything_also_what_is_elsewhere(tmp_path: Path) -> None:
+def test_wipe_deletes_all_state_and_linked_folders(tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "dev", tmp_path / "elsewhere"
     elsewhere.mkdir()
     with claim([folder]) as home:

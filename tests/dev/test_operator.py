@@ -4,7 +4,7 @@ from coder_k8s.dev.operator import controllers_reconciled
 from coder_k8s.kube.metrics import Metrics
 
 
-def test_controllers_that_have_made_a_pass() -> None:
+def test_controllers_that_have_reconciled() -> None:
     metrics = Metrics()
     metrics.reconciles.labels("provisioner", "success").inc(12)
     metrics.reconciles.labels("controlplane", "error").inc()

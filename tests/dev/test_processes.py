@@ -17,7 +17,7 @@ PARENT = """
 import signal, sys, time
 from pathlib import Path
 from coder_k8s.dev.processes import Process
-signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background of a shell ignores it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
 child = Process(["sleep", "60"], Path(sys.argv[1]))
 child.start()
 print(child.pid, flush=True)
@@ -38,7 +38,7 @@ def listener() -> Iterator[socket.socket]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_child_dies_with_its_parent(log: Path, number: signal.Signals) -> None:
+def test_a_child_stops_with_its_parent(log: Path, number: signal.Signals) -> None:
     command = [sys.executable, "-c", PARENT, str(log)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as parent:
         assert parent.stdout is not None
@@ -48,7 +48,7 @@ def test_child_dies_with_its_parent(log: Path, number: signal.Signals) -> None:
     assert poll(lambda: not alive(child), timeout=5)
 
 
-def test_child_whose_parent_is_gone_does_not_begin() -> None:
+def test_a_child_without_a_parent_does_not_start() -> None:
     someone_else = str(os.getppid())
     command = [sys.executable, "-c", LAUNCHER, someone_else, "echo", "begun"]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -56,7 +56,7 @@ def test_child_whose_parent_is_gone_does_not_begin() -> None:
     assert "the parent exited" in done.stderr
 
 
-def test_only_the_main_thread_may_start_one(log: Path) -> None:
+def test_only_the_main_thread_can_start_a_process(log: Path) -> None:
     errors: list[BaseException] = []
 
     def start() -> None:
@@ -71,7 +71,7 @@ def test_only_the_main_thread_may_start_one(log: Path) -> None:
     assert "main thread" in str(errors[0])
 
 
-def test_early_end_is_reported_with_the_log(log: Path) -> None:
+def test_an_early_exit_is_reported_with_the_log(log: Path) -> None:
     process = Process(["sh", "-c", "echo wrong flag >&2; exit 3"], log, ready=lambda: False)
     process.start()
     with pytest.raises(ProcessFailed, match=r"(?s)sh exited with 3; .*wrong flag"):
@@ -114,14 +114,14 @@ def test_stop_returns_the_exit_code(log: Path) -> None:
     assert process.stop() == 7
 
 
-def test_stop_insists(log: Path) -> None:
+def test_stop_kills_after_the_grace_period(log: Path) -> None:
     process = Process(["sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"], log)
     process.start()
     assert poll(lambda: log.read_text() == "up\n", timeout=10)
     assert process.stop(grace=0.1) == -signal.SIGKILL
 
 
-def test_paused_process_runs_on_when_resumed(log: Path) -> None:
+def test_a_suspended_process_continues_when_resumed(log: Path) -> None:
     process = Process(["sh", "-c", "while :; do echo tick; sleep 0.01; done"], log)
     process.start()
     assert poll(lambda: "tick" in log.read_text(), timeout=10)
@@ -133,7 +133,7 @@ def test_paused_process_runs_on_when_resumed(log: Path) -> None:
     process.kill()
 
 
-def test_taken_port_is_passed_over(listener: socket.socket) -> None:
+def test_a_port_in_use_is_skipped(listener: socket.socket) -> None:
     taken, free = listener.getsockname()[1], free_port()
     choices = iter([taken, free])
     assert free_port(choose=lambda _: next(choices)) == free

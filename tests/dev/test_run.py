@@ -1,4 +1,4 @@
-"""The cluster that a run of tests shares, seen from runs of pytest of our own."""
+"""The shared cluster of a test run, tested by starting pytest."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ def test_stuck(cluster):
 
 @pytest.fixture
 def run(scratch: Path) -> Callable[..., "subprocess.Popen[str]"]:
-    """Start pytest with our conftest, on a test file of its own."""
+    """Start pytest with the conftest of this project, on a generated test file."""
 
     def start(tests: str, *options: str) -> subprocess.Popen[str]:
         (scratch / "test_sample.py").write_text(tests)
@@ -61,13 +61,13 @@ def run(scratch: Path) -> Callable[..., "subprocess.Popen[str]"]:
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_run_of_pure_tests_starts_no_cluster(run: Callable[..., "subprocess.Popen[str]"], workers: str) -> None:
+def test_pure_tests_start_no_cluster(run: Callable[..., "subprocess.Popen[str]"], workers: str) -> None:
     with run(PURE, "-n", workers) as pure:
         output, _ = pure.communicate(timeout=100)
     assert pure.returncode == 0, output
 
 
-def test_workers_share_a_cluster_that_ends_with_the_run(
+def test_workers_share_a_cluster_that_stops_with_the_run(
     run: Callable[..., "subprocess.Popen[str]"], scratch: Path
 ) -> None:
     with run(SHARING, "-n", "2") as sharing:
@@ -82,7 +82,7 @@ def test_workers_share_a_cluster_that_ends_with_the_run(
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
-def test_cluster_dies_with_a_killed_run(
+def test_the_cluster_stops_with_a_killed_run(
     run: Callable[..., "subprocess.Popen[str]"], scratch: Path, workers: str
 ) -> None:
     pids = scratch / "pids"

@@ -36,7 +36,7 @@ def made(kind: type[CoderObject], ready: str = "", at: int = 2, **status: Any) -
         (made(CoderWorkspaceProxy, "Unknown"), ("-", "Unknown", "Because", "0/3", "-", "-", "words")),
     ],
 )
-def test_what_is_told_of_an_object(item: CoderObject, cells: tuple[str, ...]) -> None:
+def test_the_row_of_an_object(item: CoderObject, cells: tuple[str, ...]) -> None:
     assert row(item) == (type(item).__name__, "coder/one", *cells)
 
 
@@ -44,14 +44,14 @@ def line(name: str, ready: str, message: str = "") -> Row:
     return Row("CoderProvisioner", name, "Ready", ready, "Because", "3/3", "3/3", "-", message)
 
 
-def test_columns_stand_below_each_other_and_lines_end_with_the_terminal() -> None:
+def test_columns_are_aligned_and_lines_are_cut() -> None:
     header, one, other = render([line("coder/one", "True"), line("coder/another", "Unknown", "words " * 20)], width=90)
     assert header.index("READY") == one.index("True") == other.index("Unknown")
     assert header.index("DAEMONS") == one.rindex("3/3")
     assert len(other) == 90
 
 
-def test_a_terminal_shows_one_table_that_changes() -> None:
+def test_a_terminal_updates_the_table_in_place() -> None:
     terminal = Terminal()
     screen = Screen(terminal, 100)
     screen.show([line("coder/one", "False", "no daemons"), line("coder/two", "False")], "waiting")
@@ -60,7 +60,7 @@ def test_a_terminal_shows_one_table_that_changes() -> None:
     assert "\x1b[32m  True" in terminal.getvalue()
 
 
-def test_what_does_not_change_is_not_written_again() -> None:
+def test_an_unchanged_table_is_not_written_again() -> None:
     terminal = Terminal()
     screen = Screen(terminal, 100)
     screen.show([line("coder/one", "True")], "all Ready")

@@ -21,7 +21,7 @@ SECRET_ANNOTATIONS = Kind("", "v1", "Secret", "secrets", Object, metadata_only=T
 WATCH_SECONDS = 300
 IDLE_TIMEOUT = 330.0
 
-Say = Callable[[str], None]
+Write = Callable[[str], None]
 
 
 async def pause(session: Session, target: Target) -> str:
@@ -59,7 +59,7 @@ async def rotate(session: Session, target: Target, now: datetime) -> tuple[Coder
     return found, f"{title}: rotation requested (current key: {current}); {hint}"
 
 
-async def follow(session: Session, before: CoderProvisioner, timeout_seconds: float, say: Say) -> None:
+async def follow(session: Session, before: CoderProvisioner, timeout_seconds: float, write: Write) -> None:
     """Report the progress of a rotation until the new key is in use and no old key is left."""
     last = ""
     try:
@@ -67,7 +67,7 @@ async def follow(session: Session, before: CoderProvisioner, timeout_seconds: fl
             async for seen in versions:
                 line, done = progress(before, seen)
                 if line != last:
-                    say(line)
+                    write(line)
                     last = line
                 if done:
                     return

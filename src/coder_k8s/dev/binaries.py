@@ -55,7 +55,7 @@ class BinariesMissing(Exception):
     """A program is missing and cannot be built; the message describes what to do."""
 
 
-def program(name: str, say: Callable[[str], None] = print) -> Path:
+def program(name: str, report: Callable[[str], None] = print) -> Path:
     """Return the path of a program, and build it if it is missing."""
     if (given := _given(name)) is not None:
         return given
@@ -63,7 +63,7 @@ def program(name: str, say: Callable[[str], None] = print) -> Path:
     if not built.exists():
         with _lock():
             if not built.exists():  # another process may have built it meanwhile
-                _build(name, built, say)
+                _build(name, built, report)
     return built
 
 
@@ -141,9 +141,9 @@ def _go(needed: str) -> str:
     return go
 
 
-def _build(name: str, target: Path, say: Callable[[str], None]) -> None:
+def _build(name: str, target: Path, report: Callable[[str], None]) -> None:
     go, folder = _go(name), module(name)
-    say(f"building {name} {version(name)} once, into {target.parent} ...")
+    report(f"building {name} {version(name)} once, into {target.parent} ...")
     started = time.monotonic()
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_suffix(".part")
@@ -161,7 +161,7 @@ def _build(name: str, target: Path, say: Callable[[str], None]) -> None:
     if done.returncode != 0:
         raise BinariesMissing(f"building {name} failed:\n{done.stderr.strip()}")
     unfinished.replace(target)
-    say(f"built {name} in {time.monotonic() - started:.0f} s")
+    report(f"built {name} in {time.monotonic() - started:.0f} s")
 
 
 def _linker_flags(source: Source, folder: Path) -> str:
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("name", nargs="+", choices=sorted(SOURCES))
     for name in parser.parse_args(arguments).name:
         try:
-            program(name, say=partial(print, flush=True))
+            program(name, report=partial(print, flush=True))
         except BinariesMissing as missing:
             sys.exit(str(missing))
 

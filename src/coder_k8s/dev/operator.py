@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from coder_k8s.manifests import rbac
@@ -10,13 +11,16 @@ from coder_k8s.manifests import rbac
 from .processes import Process, answer, free_port
 from .samples import PLANE
 
+NO_ELECTION = ("--no-leader-elect",)
+LONG_LEASE = ("--leader-election-lease-duration=24h", "--leader-election-renew-deadline=23h")
+"""For one operator at a time, which keeps the Lease while the machine is suspended."""
 COUNTED = re.compile(r"^controller_runtime_reconcile_total\{controller=\"(\w+)\".*\} [1-9]", re.MULTILINE)
 
 
 class Operator(Process):
     """Runs `coder-k8s controller` as its own ServiceAccount, connected to a local port instead of coderd's Service."""
 
-    def __init__(self, kubeconfig: Path, coderd_port: int, log: Path) -> None:
+    def __init__(self, kubeconfig: Path, coderd_port: int, log: Path, election: Sequence[str] = NO_ELECTION) -> None:
         self._health, self.metrics_port = free_port(), free_port()
         service = f"{PLANE.name}.{PLANE.namespace}.svc.cluster.local:80"
         command = [
@@ -24,8 +28,7 @@ class Operator(Process):
             f"--kubeconfig={kubeconfig}",
             f"--coderd-connect-to={service}=127.0.0.1:{coderd_port}",
             f"--leader-election-namespace={rbac.NAMESPACE}",
-            "--leader-election-lease-duration=24h",  # a suspended machine keeps the Lease
-            "--leader-election-renew-deadline=23h",
+            *election,
             f"--health-probe-bind-address=127.0.0.1:{self._health}",
             f"--metrics-bind-address=127.0.0.1:{self.metrics_port}",
             "--log-format=console",

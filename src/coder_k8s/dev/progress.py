@@ -14,14 +14,14 @@ TICK = 0.2
 class Step:
     """A running step; its line shows the last detail."""
 
-    def __init__(self, name: str, say: Callable[[str], None]) -> None:
+    def __init__(self, name: str, write: Callable[[str], None]) -> None:
         self.name = name
         self.detail = ""
-        self._say = say
+        self._write = write
 
-    def say(self, detail: str) -> None:
+    def show(self, detail: str) -> None:
         self.detail = detail
-        self._say(detail)
+        self._write(detail)
 
 
 class Progress:
@@ -38,14 +38,14 @@ class Progress:
         """Seconds since the first step."""
         return self._clock() - self._began
 
-    def say(self, text: str = "") -> None:
+    def write(self, text: str = "") -> None:
         print(text, file=self._out, flush=True)
 
     @contextmanager
     def step(self, name: str, *, verbose: bool = False) -> Iterator[Step]:
         """Run a step. A `verbose` step prints its details as lines if the output is not a terminal."""
         began, ended = self._clock(), threading.Event()
-        step = Step(name, self.say if verbose and not self.terminal else lambda _: None)
+        step = Step(name, self.write if verbose and not self.terminal else lambda _: None)
 
         def line(mark: str) -> str:
             return f"{mark} {self._clock() - began:6.1f} s  {name:<12} {step.detail}".rstrip()
@@ -68,4 +68,4 @@ class Progress:
                 counter.join()
                 self._out.write(ERASE)
             if mark == "x" or not verbose or (self.terminal and step.detail):
-                self.say(line(mark))
+                self.write(line(mark))

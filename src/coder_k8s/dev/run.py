@@ -37,11 +37,11 @@ from .full_cluster import FullCluster
 from .home import FolderUnusable, Home, claim, default_folders
 from .installation import apply, install_crds, install_operator, namespace
 from .kubelet import Kubelet
-from .operator import Operator
+from .operator import LONG_LEASE, Operator
 from .postgres import Postgres, PostgresFailed
 from .processes import Process, ProcessFailed
 from .progress import Progress
-from .watching import Watching
+from .sample_watch import SampleWatch
 
 NAME = "coder-k8s-dev"
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok")
@@ -61,7 +61,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Site:
+class Environment:
     """The processes that `start` has started."""
 
     home: Home
@@ -78,7 +78,7 @@ def run(options: Options, out: TextIO = sys.stdout) -> int:
     try:
         return start(options, progress, out)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        progress.say("\nstopped all processes")
+        progress.write("\nstopped all processes")
         return 1 if options.check else 0
 
 
@@ -87,7 +87,7 @@ def start(options: Options, progress: Progress, out: TextIO) -> int:
     kind = "dev-coder" if options.coder else "dev"
     with ExitStack() as stack:
         home = stack.enter_context(claim([options.folder] if options.folder else default_folders(kind)))
-        progress.say(f"coder-k8s dev in {home.folder}")
+        progress.write(f"coder-k8s dev in {home.folder}")
         if options.fresh:
             home.wipe()
         home.drop_logs()
@@ -95,25 +95,25 @@ def start(options: Options, progress: Progress, out: TextIO) -> int:
         with progress.step("PostgreSQL") as step:
             postgres = Postgres.open(home.folder / "postgres", home.port("postgres"), home.password("postgres"))
             stack.callback(postgres.halt)
-            step.say(f"127.0.0.1:{postgres.port}")
+            step.show(f"127.0.0.1:{postgres.port}")
         cluster = FullCluster(home.folder, port=home.port("apiserver"))
         stack.callback(cluster.stop)
         with progress.step("cluster") as step:
             cluster.start_api()
-            step.say(f"kube-apiserver and etcd, {cluster.url}")
+            step.show(f"kube-apiserver and etcd, {cluster.url}")
         with progress.step("kinds") as step:
             install_crds(cluster)
-            step.say("CustomResourceDefinitions")
+            step.show("CustomResourceDefinitions")
         with progress.step("node") as step:
             cluster.start_node_components()
-            step.say("kube-controller-manager, kube-scheduler, kwok; pods become Ready but run nothing")
+            step.show("kube-controller-manager, kube-scheduler, kwok; pods become Ready but run nothing")
         with progress.step("roles") as step:
             kubeconfig = home.folder / "operator.kubeconfig"
             install_operator(cluster, kubeconfig)
             apply(cluster, [namespace(samples.NAMESPACE)])
-            step.say("ServiceAccount coder-system/coder-k8s")
+            step.show("ServiceAccount coder-system/coder-k8s")
         return asyncio.run(
-            operate(Site(home, cluster, postgres, kubeconfig, [*cluster.components]), options, progress, out)
+            operate(Environment(home, cluster, postgres, kubeconfig, [*cluster.components]), options, progress, out)
         )
 
 
@@ -121,39 +121,40 @@ def find_programs(progress: Progress) -> None:
     """Build missing programs, which takes minutes for the first run."""
     for name in PROGRAMS:
         with progress.step(name, verbose=True) as step:
-            program(name, step.say)
-    progress.say(f"Kubernetes {version('kubectl')}, etcd {version('etcd')}, kwok {version('kwok')}")
+            program(name, step.show)
+    progress.write(f"Kubernetes {version('kubectl')}, etcd {version('etcd')}, kwok {version('kwok')}")
 
 
-async def operate(site: Site, options: Options, progress: Progress, out: TextIO) -> int:
+async def operate(environment: Environment, options: Options, progress: Progress, out: TextIO) -> int:
     """Start coderd and the operator, create the samples, and show their state."""
     stop_on_signals()
     async with AsyncExitStack() as stack:
-        http = await stack.enter_async_context(Http(load(site.cluster.kubeconfig), NAME, Metrics()))
-        client, port = Client(http, NAME), site.home.port("coderd")
+        http = await stack.enter_async_context(Http(load(environment.cluster.kubeconfig), NAME, Metrics()))
+        client, port = Client(http, NAME), environment.home.port("coderd")
         with progress.step("coderd") as step:
             if options.coder:
-                url = await start_real_coderd(site, options.coder, port, stack)
-                step.say(
+                url = await start_real_coderd(environment, options.coder, port, stack)
+                step.show(
                     f"real server {options.coder}, http://127.0.0.1:{port}; without a license, only a control plane"
                 )
             else:
-                url = await start_simulator(site, client, port, stack)
-                step.say(f"SIMULATOR on 127.0.0.1:{port}; to run a real server, put `coder` on PATH or set --coder")
+                url = await start_simulator(environment, client, port, stack)
+                step.show(f"SIMULATOR on 127.0.0.1:{port}; to run a real server, put `coder` on PATH or set --coder")
         with progress.step("operator") as step:
-            operator = Operator(site.operator_kubeconfig, port, site.home.folder / "operator.log")
+            log = environment.home.folder / "operator.log"
+            operator = Operator(environment.operator_kubeconfig, port, log, LONG_LEASE)
             await release_lease(client)
-            await begin(operator, site, stack)
-            step.say(f"log in {operator.log}")
+            await start_process(operator, environment, stack)
+            step.show(f"log in {operator.log}")
         with progress.step("samples") as step:
             wanted = await put_samples(client, url, licensed=not options.coder)
-            step.say(", ".join(wanted))
-        watching = Watching(client, wanted, operator, site.processes, progress, out)
-        await stack.enter_async_context(watching.run())
+            step.show(", ".join(wanted))
+        watch = SampleWatch(client, wanted, operator, environment.processes, progress, out)
+        await stack.enter_async_context(watch.run())
         if options.check:
-            return await watching.check(options.timeout)
-        watching.introduce(site.cluster.kubeconfig, program("kubectl"))
-        await watching.show()
+            return await watch.check(options.timeout)
+        watch.print_commands(environment.cluster.kubeconfig, program("kubectl"))
+        await watch.show()
     return 0
 
 
@@ -165,20 +166,20 @@ def stop_on_signals() -> None:
         asyncio.get_running_loop().add_signal_handler(number, running.cancel)
 
 
-async def start_real_coderd(site: Site, coder: Path, port: int, stack: AsyncExitStack) -> str:
+async def start_real_coderd(environment: Environment, coder: Path, port: int, stack: AsyncExitStack) -> str:
     """Start a real coderd, and return the URL of its database."""
-    url = await prepare(site.postgres, "coder", site.home.password("coder"))
+    url = await prepare(environment.postgres, "coder", environment.home.password("coder"))
     try:
-        await begin(real_coderd(coder, site.home.folder, port, url), site, stack)
+        await start_process(real_coderd(coder, environment.home.folder, port, url), environment, stack)
     except ProcessFailed as error:
         raise ProcessFailed(f"{error}\n(use --simulator to run without {coder})") from None
     return url
 
 
-async def start_simulator(site: Site, client: Client, port: int, stack: AsyncExitStack) -> str:
+async def start_simulator(environment: Environment, client: Client, port: int, stack: AsyncExitStack) -> str:
     """Start the simulators of coderd and of the containers, and return the URL of the database."""
-    url = await prepare(site.postgres, "simulator", site.home.password("coder"), SIMULATOR_TABLES)
-    server = CoderdServer(port=port, database_url=url, state_file=StateFile(site.home.folder / "simulator.json"))
+    url = await prepare(environment.postgres, "simulator", environment.home.password("coder"), SIMULATOR_TABLES)
+    server = CoderdServer(port=port, database_url=url, state_file=StateFile(environment.home.folder / "simulator.json"))
     await stack.enter_async_context(server)
     await stack.enter_async_context(Kubelet(client, [""], Containers(client, server.state).start).run())
     return url
@@ -190,11 +191,11 @@ async def release_lease(client: Client) -> None:
         await client.delete(LEASE, await client.get(LEASE, Key(rbac.NAMESPACE, LEASE_NAME)), unchanged=False)
 
 
-async def begin(process: Process, site: Site, stack: AsyncExitStack) -> None:
+async def start_process(process: Process, environment: Environment, stack: AsyncExitStack) -> None:
     """Start a process, register its shutdown, and wait until it is ready."""
     process.start()
     stack.push_async_callback(asyncio.to_thread, process.stop)  # while it stops, it may call the simulator in this loop
-    site.processes.append(process)
+    environment.processes.append(process)
     await asyncio.to_thread(process.wait_ready)
 
 

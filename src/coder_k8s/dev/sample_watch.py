@@ -32,7 +32,7 @@ COMMANDS = {
 """Suggested commands, by the kind that they need."""
 
 
-class Watching:
+class SampleWatch:
     """Watches all objects of the three kinds, and the processes."""
 
     def __init__(
@@ -93,23 +93,25 @@ class Watching:
         deadline = self._progress.elapsed + timeout
         while (unready := await self.unready()) and self._progress.elapsed < deadline:
             await self._tick()
-        self._progress.say("\n".join(f"  {line}" for line in render(self.rows())))
+        self._progress.write("\n".join(f"  {line}" for line in render(self.rows())))
         if unready:
-            self._progress.say("\n".join(["", f"not Ready within {timeout:g} s:", *(f"  {line}" for line in unready)]))
+            self._progress.write(
+                "\n".join(["", f"not Ready within {timeout:g} s:", *(f"  {line}" for line in unready)])
+            )
             return 1
-        self._progress.say(f"\nall samples are Ready, {self._progress.elapsed:.1f} s after the start")
+        self._progress.write(f"\nall samples are Ready, {self._progress.elapsed:.1f} s after the start")
         return 0
 
-    def introduce(self, kubeconfig: Path, kubectl: Path) -> None:
+    def print_commands(self, kubeconfig: Path, kubectl: Path) -> None:
         """Print commands to try."""
         setup = f"export KUBECONFIG={kubeconfig}"
         if shutil.which("kubectl") is None:
             setup += f" PATH=$PATH:{kubectl.parent}"
-        self._progress.say("\nTry in another terminal:\n")
+        self._progress.write("\nTry in another terminal:\n")
         known = {name.split()[0] for name in self._wanted}
         commands = [line for kind, lines in COMMANDS.items() if kind.name in known for line in lines]
-        self._progress.say("\n".join(f"  {line}" for line in (setup, *commands)))
-        self._progress.say()
+        self._progress.write("\n".join(f"  {line}" for line in (setup, *commands)))
+        self._progress.write()
 
     async def show(self) -> None:
         """Show the table and its changes until the task is cancelled."""
