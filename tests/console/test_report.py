@@ -382,7 +382,7 @@ def test_logs_are_skipped_if_secrets_are_unknown(
     put(cluster, SERVICE_ACCOUNT, namespace, made(SERVICE_ACCOUNT, "default"))
     put(cluster, POD, namespace, pod("prod-a", {}, OF_PROD))
     config = restricted_kubeconfig(cluster, namespace, tmp_path / "restricted", "coder-k8s-view")
-    subject = f"--serviceaccount={namespace}:somebody"
+    subject = f"--serviceaccount={namespace}:restricted"
     cluster.kubectl("create", "role", "pods", "--verb=get,list", "--resource=pods,pods/log", "-n", namespace)
     cluster.kubectl("create", "rolebinding", "pods", "--role=pods", subject, "-n", namespace)
     path = tmp_path / "report.zip"

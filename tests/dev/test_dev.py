@@ -67,7 +67,8 @@ class Run:
         return json.loads(body)
 
     def status(self) -> str:
-        command = [sys.executable, "-m", "coder_k8s", "status", "-A", "--kubeconfig", self.folder / "admin.kubeconfig"]
+        kubeconfig = str(self.folder / "admin.kubeconfig")
+        command = [sys.executable, "-m", "coder_k8s", "status", "-A", "--kubeconfig", kubeconfig]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
