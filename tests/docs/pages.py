@@ -27,8 +27,10 @@ EXCUSES = {
     "metrics-server": "needs pods that use CPU, and metrics-server",
     "check": "needs pods of the operator; tests/console/test_check.py has them",
     "prometheus": "needs the Prometheus operator",
+    "pip": "needs a package index",
+    "kubeconform": "needs kubeconform, and the schemas of Kubernetes from the internet",
 }
-LANGUAGES = {"sh", "yaml", "text", "promql", ""}
+LANGUAGES = {"sh", "yaml", "json", "text", "promql", ""}
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>[a-z]*)(?: +title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,

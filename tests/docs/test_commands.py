@@ -72,7 +72,7 @@ async def run_chain(environment: DocsEnvironment, chain: list[Path]) -> None:
 
 
 NOT_RUN = [block for page in pages() for block in blocks(page) if block.excuse]
-PROGRAMS = ("kubectl", "helm", "make", "docker", "coder", "coder-k8s")
+PROGRAMS = ("kubectl", "helm", "make", "docker", "coder", "coder-k8s", "kubeconform", "pipx")
 FILES = re.compile(r"(?:--(?:filename|kustomize|patch-file)[ =]|helm (?:install|upgrade) \S+ )(\S+)")
 
 
