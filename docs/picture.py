@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
-COLUMNS, ROWS = 130, 60
+COLUMNS, ROWS = 110, 60
 SIZE, ADVANCE, LEADING, MARGIN = 13, 7.83, 19, 18
 FONTS = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace"
 COLORS = {"31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "34": "#79c0ff", "35": "#d2a8ff", "36": "#76e3ea"}
