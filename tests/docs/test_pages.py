@@ -1,14 +1,15 @@
 """Static checks of the pages. `make docs` checks links within docs/."""
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from coder_k8s.dev.samples import PLANE, PROVISIONED, PROXY
-from tests.docs.pages import EXCUSES, LANGUAGES, ROOT, blocks, pages
+from tests.docs.pages import DOCS, EXCUSES, LANGUAGES, ROOT, blocks, pages
 
-TEXTS = ("README.md", "CONTRIBUTING.md")
+TEXTS = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 HEADER = re.compile(r"^(\|.*\|)\n\|(?: *:?-+:? *\|)+$", re.MULTILINE)
 OBJECT = re.compile(r"\b(codercontrolplane|coderprovisioner|coderworkspaceproxy)[/ ](?!-)([\w-]+)")
 LINK = re.compile(r"\]\((?P<target>[^)#\s]*)(?:#(?P<anchor>[^)\s]+))?\)")
@@ -80,3 +81,11 @@ def test_guides_use_the_names_of_the_samples() -> None:
     named = {(kind, name, str(block)) for block in commands for kind, name in OBJECT.findall(block.text)}
     assert {kind for kind, _, _ in named} == samples.keys()
     assert [each for each in named if each[1] not in samples[each[0]]] == []
+
+
+def test_releases_and_changelog_name_the_version() -> None:
+    assert f"currently\n{version('coder-k8s')}." in (DOCS / "releases.md").read_text()
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert re.search(
+        rf"^## \[{version('coder-k8s')}\]|describes version {version('coder-k8s')}\.", changelog, re.MULTILINE
+    )
