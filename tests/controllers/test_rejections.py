@@ -3,14 +3,17 @@
 import pytest
 
 from coder_k8s.api import reasons
-from coder_k8s.controllers.rejections import NOT_APPLICABLE, as_condition
-from coder_k8s.controllers.report import Report
+from coder_k8s.controllers.rejections import as_condition
+from coder_k8s.controllers.report import Report, sentence
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import OwnedByOther
+from coder_k8s.kube.conditions import Finding
 from coder_k8s.kube.kinds import SERVICE
 from coder_k8s.kube.objects import ObjectMeta, Unstructured
 
 TAKEN = Unstructured(metadata=ObjectMeta(namespace="default", name="demo"), content=b"{}")
+
+DUPLICATE = "failed to create typed patch object: duplicate entries"
 
 
 async def write(error: Exception | None = None) -> str:
@@ -20,24 +23,36 @@ async def write(error: Exception | None = None) -> str:
 
 
 @pytest.mark.parametrize(
-    ("error", "reason", "requeue"),
+    ("error", "reason", "message", "requeue"),
     [
-        (OwnedByOther(SERVICE, TAKEN), reasons.NAME_TAKEN, 60.0),
-        (errors.UnknownField(400, "BadRequest", "unknown field", ("spec.x",)), reasons.FIELD_NOT_SUPPORTED, 300.0),
-        (errors.Invalid(422, "Invalid", "spec.x: too long"), reasons.SPEC_INVALID, None),
-        (errors.Forbidden(403, "Forbidden", "exceeded quota"), reasons.FORBIDDEN, 60.0),
-        (errors.ServerError(500, "", f"{NOT_APPLICABLE}: duplicate entries"), reasons.SPEC_INVALID, None),
+        (
+            OwnedByOther(SERVICE, TAKEN),
+            reasons.NAME_TAKEN,
+            "Service default/demo exists and has no owner; rename this object or delete the other one",
+            60.0,
+        ),
+        (
+            errors.UnknownField(400, "BadRequest", "unknown field spec.x", ("spec.x",)),
+            reasons.FIELD_NOT_SUPPORTED,
+            "unknown field spec.x; remove the field from the spec, or upgrade the cluster",
+            300.0,
+        ),
+        (errors.Invalid(422, "Invalid", "spec.x: too long"), reasons.SPEC_INVALID, "spec.x: too long", None),
+        (errors.Forbidden(403, "Forbidden", "exceeded quota"), reasons.FORBIDDEN, "exceeded quota", 60.0),
+        (errors.ServerError(500, "", DUPLICATE), reasons.SPEC_INVALID, DUPLICATE, None),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
 @pytest.mark.parametrize("condition", ["", "Exposed"])
 async def test_a_rejected_write_stalls_the_object(
-    error: Exception, reason: reasons.Reason, requeue: float | None, condition: str
+    error: Exception, reason: reasons.Reason, message: str, requeue: float | None, condition: str
 ) -> None:
     report = Report()
     assert await as_condition(write(error), report, condition) is None
-    assert [(found.type, found.reason) for found in report.findings] == ([(condition, reason)] if condition else [])
-    assert report.conclude()[2][:3] == ("Stalled", True, reason)
+    stalled = report.conclude()[2]
+    assert stalled[:3] == ("Stalled", True, reason)
+    assert report.findings == ([Finding(condition, False, reason, message)] if condition else [])
+    assert stalled.message == sentence(message)
     assert report.requeue == requeue
 
 
