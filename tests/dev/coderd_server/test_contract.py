@@ -1,4 +1,4 @@
-"""The simulator answers every recorded exchange as coderd did."""
+"""The simulator responds to every recorded request as coderd did."""
 
 import base64
 import json
@@ -51,7 +51,7 @@ def recorded() -> list[Any]:
 
 
 @pytest.mark.parametrize(("version", "exchange"), recorded())
-async def test_the_answer_is_the_recorded_one(version: str, exchange: dict[str, Any]) -> None:
+async def test_the_response_equals_the_recorded_one(version: str, exchange: dict[str, Any]) -> None:
     """Exchanges of a licensed coderd were recorded without their headers."""
     given = exchange.get("given", {})
     clock = [START]
@@ -81,7 +81,7 @@ async def test_the_answer_is_the_recorded_one(version: str, exchange: dict[str, 
 
 
 def prepare(state: State, given: dict[str, Any]) -> None:
-    """Bring the stand-in to the state that coderd was in."""
+    """Bring the simulator to the state of the recorded coderd."""
     state.set(**given.get("switches", {}))
     state.exhausted = {(who, path) for who, path in given.get("exhausted", [])}
     if "license" in given:
@@ -98,7 +98,7 @@ def prepare(state: State, given: dict[str, Any]) -> None:
 
 
 def prepare_licensed(state: State, given: dict[str, Any]) -> None:
-    """What coderd had because of its license."""
+    """Add the state that the recorded coderd had because of its license."""
     if given.get("install"):
         state.install_license()
     for claims in given.get("licenses", []):
@@ -120,14 +120,14 @@ def prepare_licensed(state: State, given: dict[str, Any]) -> None:
 
 
 def things(state: State) -> dict[str, str]:
-    """What a request can name: the proxy and the key that there are."""
+    """The names in requests: the existing proxy and key."""
     proxies = [each.id for each in state.proxies.values()]
     keys = [each.secret for each in state.keys.values()]
     return {"{proxy}": proxies[0] if proxies else "", "{key}": keys[0] if keys else ""}
 
 
 def signed(body: Any) -> Any:
-    """The body of a request, with a license of the recorded claims where it has one."""
+    """The body of a request; a license is signed with the recorded claims."""
     match body:
         case {"license": {"claims": claims}}:
             return {"license": sign(claims)}
@@ -136,7 +136,7 @@ def signed(body: Any) -> Any:
 
 
 def tokens(state: State) -> dict[str, str]:
-    """A token for everyone who asks."""
+    """A token for each user of the recorded requests."""
     return {
         "owner": state.token,
         "expired": state.add_token(state.owner, expires=START),
@@ -146,7 +146,7 @@ def tokens(state: State) -> dict[str, str]:
 
 
 def replaced(value: Any, fill: dict[str, str]) -> Any:
-    """The value with its placeholders filled in, or with what is random made equal."""
+    """The value with its placeholders filled in, or with random parts replaced."""
     if isinstance(value, dict):
         return {name: replaced(each, fill) for name, each in value.items()}
     if isinstance(value, list):

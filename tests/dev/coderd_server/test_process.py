@@ -1,4 +1,4 @@
-"""The stand-in as a process of its own, steered from outside."""
+"""The simulator as a process with a control API."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ def call(url: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
             return error.code, json.load(error)
 
 
-def test_another_process_steers_it(tmp_path: Path) -> None:
+def test_the_control_api_changes_the_simulator(tmp_path: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "coder_k8s.dev.coderd_server", "--port", str(port), "--token", TOKEN]

@@ -1,4 +1,4 @@
-"""Workspace proxies of the simulator where no exchange was recorded: as coderd's source has it."""
+"""Workspace proxies of the simulator without recorded requests, according to coderd's source code."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -46,7 +46,7 @@ def owner(server: CoderdServer, session: aiohttp.ClientSession) -> Caller:
     return Caller(server, session, server.state.token)
 
 
-async def test_a_member_may_read_proxies_and_not_change_them(
+async def test_a_member_can_read_but_not_change_proxies(
     server: CoderdServer, session: aiohttp.ClientSession, owner: Caller
 ) -> None:
     member = Caller(server, session, server.state.add_token(User("member")))
@@ -85,7 +85,7 @@ async def test_a_deleted_proxy_frees_its_name_and_keeps_its_id(owner: Caller) ->
 
 
 async def test_names(owner: Caller) -> None:
-    """A name is taken in any case, and found in its own only."""
+    """Names are unique regardless of case, and lookups are case-sensitive."""
     _, made = await owner("POST", **BODY)
     taken = {"message": 'Workspace proxy with name "Sydney" already exists.'}
     assert await owner("POST", **{**BODY, "name": "Sydney"}) == (409, taken)
@@ -100,7 +100,7 @@ async def test_names(owner: Caller) -> None:
     assert (await owner("GET", f"/{made['proxy']['id']}"))[1]["name"] == "sydney"
 
 
-async def test_what_a_change_must_have(owner: Caller) -> None:
+async def test_required_fields_of_a_change(owner: Caller) -> None:
     _, made = await owner("POST", **BODY)
     status, refused = await owner("PATCH", f"/{made['proxy']['id']}", regenerate_token=True)
     fields = [each["field"] for each in refused["validations"]]

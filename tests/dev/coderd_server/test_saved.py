@@ -15,7 +15,7 @@ async def post(server: CoderdServer, path: str, **body: object) -> None:
         assert answer.status in (200, 201), await answer.text()
 
 
-async def test_what_was_given_out_is_good_after_a_crash(tmp_path: Path) -> None:
+async def test_keys_and_tokens_are_valid_after_a_crash(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     async with CoderdServer(state_file=StateFile(path)) as first:
         await post(first, "/_control/install_license")
