@@ -321,7 +321,7 @@ async def test_a_missing_table_means_pending_migrations(database: CoderdDatabase
 async def test_a_database_user_without_permissions(database: CoderdDatabase) -> None:
     await database.server.execute("DROP ROLE IF EXISTS unprivileged; CREATE ROLE unprivileged LOGIN")
     url = database.server.url(database.name, user="unprivileged")
-    with pytest.raises(DatabaseUnreachable, match="may not read and write"):
+    with pytest.raises(DatabaseUnreachable, match="does not allow this user to read and write"):
         await ensure_token(url, NAME, "", now=NOW, rng=SystemRandom())
 
 

@@ -40,7 +40,7 @@ ALL = (
     CONFLICT,
     INVALID,
 )
-NAMES = {"user": "ada", "organization": "acme", "secret": "given", "url": "http://demo", "target": ""}
+NAMES = {"user": "ada", "organization": "acme", "secret": "given", "url": "http://demo", "target": "", "image": "coder:v2"}
 STEADY, RETRY, BACKOFF = Recheck.STEADY, Recheck.RETRY, Recheck.BACKOFF
 
 

@@ -179,9 +179,10 @@ async def _check_schema(
         if not columns:
             raise MigrationsPending("Waiting for Coder to finish its database migrations")
         if missing := known - columns.keys():
-            raise SchemaUnsupported(f"table {table} lacks {', '.join(sorted(missing))}")
+            raise SchemaUnsupported(f"In Coder's database, table {table} lacks {', '.join(sorted(missing))}")
         if inserting and (unknown := {name for name, required in columns.items() if required} - known):
-            raise SchemaUnsupported(f"table {table} requires a value for {', '.join(sorted(unknown))}")
+            names = ", ".join(sorted(unknown))
+            raise SchemaUnsupported(f"In Coder's database, table {table} requires a value for {names}")
 
 
 async def _find_user(connection: Connection) -> UUID | None:
@@ -195,7 +196,7 @@ async def _find_user(connection: Connection) -> UUID | None:
     if row is None:
         return None
     if not row["ours"]:
-        raise UsernameTaken(f"the username {USERNAME} belongs to a user that is not the operator's: rename that user")
+        raise UsernameTaken(f"User {USERNAME} in Coder does not belong to the operator")
     return UUID(str(row["id"]))
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from types import TracebackType
 from typing import NamedTuple, Self
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
@@ -80,7 +81,7 @@ class Connections:
             reason = f"cannot connect: {error.strerror or type(error.os_error).__name__}"
         except (aiohttp.ClientError, OSError, ValueError) as error:
             reason = type(error).__name__
-        raise Unavailable(reason)
+        raise Unavailable(f"{urlsplit(url).hostname}: {reason}")
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         target = URL(url, encoded=True)

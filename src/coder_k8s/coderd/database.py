@@ -24,18 +24,18 @@ _NEXT_SERVER_ERRORS = (
     asyncpg.TargetServerAttributeNotMatched,
 )
 _SQLSTATES: tuple[tuple[str, type[AccessError], str], ...] = (
-    ("28P01", DatabaseUnreachable, "the database rejects the user or the password"),
-    ("28", DatabaseUnreachable, "the database does not allow this user to connect from here, or not without TLS"),
-    ("3D000", DatabaseUnreachable, "the database of the connection URL does not exist"),
-    ("25006", DatabaseUnreachable, "the database server is read-only"),
-    ("55P03", DatabaseUnreachable, "coderd's tables are locked by another client"),
-    ("57014", DatabaseUnreachable, "the database does not respond in time"),
-    ("42501", DatabaseUnreachable, "the database user may not read and write coderd's tables"),
-    ("22", SchemaUnsupported, "coderd's tables reject the operator's rows"),
-    ("23", SchemaUnsupported, "coderd's tables reject the operator's rows"),
-    ("42", SchemaUnsupported, "coderd's tables reject the operator's rows"),
-    ("P0", SchemaUnsupported, "coderd's tables reject the operator's rows"),
-    ("", DatabaseUnreachable, "the database connection failed"),
+    ("28P01", DatabaseUnreachable, "rejects the user or the password"),
+    ("28", DatabaseUnreachable, "does not allow this user to connect from here, or not without TLS"),
+    ("3D000", DatabaseUnreachable, "does not have the database of the connection URL"),
+    ("25006", DatabaseUnreachable, "is read-only"),
+    ("55P03", DatabaseUnreachable, "has tables of Coder that another client locked"),
+    ("57014", DatabaseUnreachable, "does not respond in time"),
+    ("42501", DatabaseUnreachable, "does not allow this user to read and write Coder's tables"),
+    ("22", SchemaUnsupported, "rejects the operator's rows in Coder's tables"),
+    ("23", SchemaUnsupported, "rejects the operator's rows in Coder's tables"),
+    ("42", SchemaUnsupported, "rejects the operator's rows in Coder's tables"),
+    ("P0", SchemaUnsupported, "rejects the operator's rows in Coder's tables"),
+    ("", DatabaseUnreachable, "closed the connection"),
 )
 
 
@@ -55,10 +55,11 @@ async def transaction(url: str, timeouts: Timeouts) -> AsyncIterator[Connection]
     On failure the connection is dropped, which rolls back even if the server does not respond. Errors are raised
     outside of the handlers, so that they do not contain the driver's exception, which may contain the URL.
     """
+    database = _database(url)
     failure: AccessError
     try:
         async with asyncio.timeout(timeouts.total):
-            connection = await _connect(url, timeouts)
+            connection = await _connect(database, timeouts)
             try:
                 await connection.execute(
                     f"BEGIN; SET LOCAL lock_timeout = {timeouts.lock * 1000:.0f};"
@@ -72,17 +73,16 @@ async def transaction(url: str, timeouts: Timeouts) -> AsyncIterator[Connection]
     except AccessError:
         raise
     except TimeoutError:
-        failure = DatabaseUnreachable("the database does not respond in time")
+        failure = DatabaseUnreachable(f"{database} does not respond in time")
     except (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, ValueError) as error:
-        failure = _access_error(error)
+        failure = _access_error(error, database)
     else:
         return
     raise failure
 
 
-async def _connect(url: str, timeouts: Timeouts) -> Connection:
+async def _connect(database: database_url.Database, timeouts: Timeouts) -> Connection:
     """Connect to the first server of the URL that accepts a connection."""
-    database = _database(url)
     for server in database.servers:
         try:
             return await asyncpg.connect(
@@ -103,19 +103,19 @@ def _database(url: str) -> database_url.Database:
         return database_url.parse(url)
     except ValueError as error:
         reason = str(error)
-    raise DatabaseUnreachable(f"the connection URL is {reason}")
+    raise DatabaseUnreachable(f"The connection URL is {reason}")
 
 
-def _access_error(error: Exception) -> AccessError:
-    """Return the typed error for an error of the driver, without any part of the URL."""
+def _access_error(error: Exception, database: database_url.Database) -> AccessError:
+    """Return the typed error for an error of the driver, with no other part of the URL than the host."""
     if isinstance(error, asyncpg.UniqueViolationError) and error.table_name == "users":
-        return UsernameTaken("the operator's username or email address belongs to another user")
+        return UsernameTaken("The operator's username or email address belongs to another user")
     if isinstance(error, OSError):
-        return DatabaseUnreachable(f"cannot connect to the database: {_network_error(error)}")
+        return DatabaseUnreachable(f"Cannot connect to {database}: {_network_error(error)}")
     state = getattr(error, "sqlstate", None) or ""
     for prefix, kind, message in _SQLSTATES:
         if state.startswith(prefix):
-            return kind(f"{message} (SQLSTATE {state})" if state else message)
+            return kind(f"{database} {message}" + (f" (SQLSTATE {state})" if state else ""))
     raise AssertionError("the last row matches every state")
 
 

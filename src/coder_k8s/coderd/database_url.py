@@ -39,11 +39,15 @@ class Server(NamedTuple):
 
 
 class Database:
-    """Servers and credentials of a database; its repr contains no secrets."""
+    """Servers and credentials of a database; its representations contain no secrets."""
 
-    def __init__(self, servers: list[Server], arguments: dict[str, Any]) -> None:
+    def __init__(self, servers: list[Server], arguments: dict[str, Any], hosts: str) -> None:
         self.servers = servers
         self.arguments = arguments
+        self._hosts = hosts
+
+    def __str__(self) -> str:
+        return f"PostgreSQL at {self._hosts}" if self._hosts else "PostgreSQL"
 
 
 def parse(url: str) -> Database:
@@ -68,7 +72,9 @@ def parse(url: str) -> Database:
         **_tls(query.pop("sslmode", "require"), {name: query.pop(name) for name in _TLS if name in query}),
     }
     arguments["server_settings"] = {name: value for name, value in query.items() if name not in _CLIENT_ONLY}
-    return Database(servers, arguments)
+    # After a password that is not encoded, the host and port of the URL may be parts of the password.
+    ambiguous = "@" in parts.path + parts.query + parts.fragment
+    return Database(servers, arguments, "" if ambiguous else ", ".join(server.host for server in servers))
 
 
 def _servers(hosts: str, ports: str) -> list[Server]:

@@ -44,8 +44,8 @@ async def test_a_given_token_that_coderd_rejects_stalls(demo: PlaneNamespace) ->
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
         await demo.roll_out()
         condition = await demo.condition("OperatorAccessReady", "TokenRejected", "False")
-        assert "given" in condition.message
-        assert "BBBB" not in condition.message
+        error = "API key is invalid"
+        assert condition.message == f"Coder rejects the token in Secret given: {error}; store a new token in key token"
         await demo.condition("Stalled", "TokenRejected", "True")
         await demo.put_secret("given", token=demo.coderd.state.token)
         await demo.condition("Ready", "AllReady", "True")
@@ -67,7 +67,11 @@ async def test_a_given_token_waits_for_its_secret(demo: PlaneNamespace, content:
     async with demo.operator():
         await demo.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
         await demo.roll_out()
-        await demo.condition("OperatorAccessReady", "SecretUnavailable", "False")
+        condition = await demo.condition("OperatorAccessReady", "SecretUnavailable", "False")
+        missing = (
+            "does not exist; create it with key token" if content is None else "has no value for key token; set it"
+        )
+        assert condition.message == f"Secret given {missing}"
         await demo.condition("Stalled", "SecretUnavailable", "True")
         await demo.put_secret("given", token=demo.coderd.state.token)
         await demo.condition("Ready", "AllReady", "True")

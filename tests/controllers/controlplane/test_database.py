@@ -43,16 +43,16 @@ FROM_FIELD = {"name": VARIABLE, "valueFrom": {"fieldRef": {"fieldPath": "metadat
         ({}, "neither"),
         ({"envFrom": [{"secretRef": {"name": "missing", "optional": True}}]}, "neither"),
         ({"extraEnv": [PLAIN, FROM_SECRET]}, "more than once"),
-        ({"extraEnv": [{"name": VARIABLE, "value": ""}]}, "without a value"),
-        ({"extraEnv": [{"name": VARIABLE, "value": "postgres://$(USER)@db"}]}, "from other variables"),
-        ({"extraEnv": [FROM_FIELD]}, "without a value"),
+        ({"extraEnv": [{"name": VARIABLE, "value": ""}]}, "has no value"),
+        ({"extraEnv": [{"name": VARIABLE, "value": "postgres://$(USER)@db"}]}, "contains other variables"),
+        ({"extraEnv": [FROM_FIELD]}, "has no value"),
         (
             {"extraEnv": [{"name": VARIABLE, "valueFrom": {"secretKeyRef": {"name": "one", "key": "absent"}}}]},
-            "no key absent in Secret one",
+            "Secret one has no key absent",
         ),
         (
             {"extraEnv": [{"name": VARIABLE, "valueFrom": {"secretKeyRef": {"name": "absent", "key": "url"}}}]},
-            "no key url in Secret absent",
+            "Secret absent does not exist",
         ),
     ],
 )

@@ -75,8 +75,8 @@ def accepted(parent: dict[str, str], status: str, generation: int = 2) -> dict[s
     return {"parentRef": parent, "conditions": [{"type": "ResolvedRefs", "status": "True"}, accepted]}
 
 
-WAITS, ACCEPTED = "waiting for Gateway", "HTTPRoute demo serves coder.example.com by Gateway public, internal"
-SILENT = "Gateway public has not answered HTTPRoute demo"
+WAITS, ACCEPTED = "Waiting for Gateway", "HTTPRoute demo serves coder.example.com by Gateway public, internal"
+UNPROCESSED = "Gateway public does not process HTTPRoute demo"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_gateway_that_does_not_respond(status: Status, reason: str, seconds: int
     if found.status is None:
         assert report.requeue == (60 - seconds if status == "Unknown" else 60)
     else:
-        assert found.message.startswith(SILENT)
+        assert found.message.startswith(UNPROCESSED)
         assert report.requeue is None
 
 

@@ -209,7 +209,10 @@ async def test_license_waits_for_its_secret(demo: PlaneNamespace, content: dict[
     async with demo.operator():
         await demo.roll_out()
         condition = await demo.condition("LicenseApplied", "SecretMissing", "False")
-        assert condition.message == "Secret license has no license under key license"
+        missing = (
+            "does not exist; create it with key license" if content is None else "has no value for key license; set it"
+        )
+        assert condition.message == f"Secret license {missing}"
         await demo.condition("Stalled", "SecretMissing", "True")
         await demo.condition("EntitlementsKnown", "Checked", "True")
         assert posts(demo) == 0

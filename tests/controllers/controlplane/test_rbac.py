@@ -65,7 +65,7 @@ async def test_namespace_opts_in_and_out_by_label(whole_cluster: Cluster, admin:
         key = await admin.make(home, rbac={"workspaceNamespaces": [other, open_to_others, home]})
         refused = await admin.condition(key, READY, "NamespaceNotAllowed")
         assert refused.status == "False"
-        assert f"{other} has not agreed" in refused.message
+        assert f"Namespace {other} has not opted in; label it" in refused.message
         assert "and 1 more" in refused.message
         assert f"{OPT_IN}={home}" in refused.message
         await admin.condition(key, "Stalled", "NamespaceNotAllowed")

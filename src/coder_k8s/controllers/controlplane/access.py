@@ -8,7 +8,7 @@ from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.answers import RETRY, AnswerCache
 from coder_k8s.controllers.context import Context
-from coder_k8s.controllers.report import Outcome, StatusReport
+from coder_k8s.controllers.report import Outcome, StatusReport, sentence
 from coder_k8s.controllers.secrets import value
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube import errors
@@ -19,9 +19,9 @@ from coder_k8s.kube.kinds import SECRET
 from coder_k8s.kube.objects import Key, Unstructured
 
 from .database import URLMissing, connection_url
-from .outcomes import ACCESS_ERRORS, READY, judge_generated, judge_token
+from .outcomes import READY, judge_access_error, judge_generated, judge_token
 from .revocation import Revocation, SecretLeft, TokenLeft
-from .tokens import TOKEN, secret, secret_name
+from .tokens import TOKEN, secret, secret_name, secret_reference
 
 TOKEN_RECHECK = 3600.0
 """Seconds between two checks of a token that works, unless coderd rejects it in between."""
@@ -53,7 +53,7 @@ class OperatorAccess:
             return None
         given = plane.spec.operator_access.token_secret_ref
         token, outcome = await (self._given(plane, given, serving) if given else self._generated(plane, serving))
-        where = SecretKey(name=given.name, key=given.key) if given else SecretKey(name=secret_name(plane), key=TOKEN)
+        where = secret_reference(plane)
         if outcome.status and given and self._revocation.is_due(plane):
             outcome = await self._replace(plane, where, outcome, report)
         elif outcome.status:
@@ -82,13 +82,17 @@ class OperatorAccess:
         return min(filter(None, left), default=0.0)
 
     async def _given(self, plane: CoderControlPlane, given: TokenSecret, serving: bool) -> tuple[str, Outcome]:
-        token = await self._reader.read(Key(plane.metadata.namespace, given.name), given.key)
+        key = Key(plane.metadata.namespace, given.name)
+        token = await self._reader.read(key, given.key)
         if not token:
-            missing = f"Secret {given.name} has no token under key {given.key}"
+            missing = self._reader.missing(key, given.key)
             return "", Outcome(READY, False, reasons.SECRET_UNAVAILABLE, missing, stalled=True)
         if not serving and self._coderd_answers.get(plane.key, (given.name, token)) is None:
             return "", Outcome(READY, None, reasons.PENDING, "Waiting for a ready pod")
-        return token, await self._check_in_coderd(plane, given.name, token)
+        outcome = await self._check_in_coderd(plane, given.name, token)
+        if outcome.reason == reasons.TOKEN_REJECTED:
+            outcome = outcome._replace(message=f"{outcome.message}; store a new token in key {given.key}")
+        return token, outcome
 
     async def _check_in_coderd(self, plane: CoderControlPlane, where: str, token: str) -> Outcome:
         """Whether coderd accepts a token. It is checked once an hour, and every 30 seconds while it is rejected."""
@@ -117,7 +121,7 @@ class OperatorAccess:
     def _warn(self, plane: CoderControlPlane, message: str) -> None:
         """Record an event when a token can no longer be renewed."""
         before = find(plane.status.conditions, READY)
-        if before is None or before.message != message:
+        if before is None or before.message != sentence(message):
             self._recorder.record(CONTROL_PLANE, plane, events.OPERATOR_TOKEN_NOT_RENEWED, message)
 
     async def _from_database(self, plane: CoderControlPlane, name: str, serving: bool) -> tuple[str, Outcome]:
@@ -125,9 +129,7 @@ class OperatorAccess:
         secrets = await self._token_secrets(plane)
         tokens = {child.metadata.name: value(child, TOKEN) for child in secrets}
         if name not in tokens and not self._is_free(plane, name):
-            return "", Outcome(
-                READY, False, reasons.SECRET_UNAVAILABLE, f"Secret {name} exists and is not ours", stalled=True
-            )
+            return "", _name_taken(f"Secret {name} exists and belongs to another owner")
         current = tokens.get(name) or next(iter(tokens.values()), "")  # in the Secret of an earlier name
         known = self._database_answers.get(plane.key, current)
         if known is not None and name in tokens:
@@ -145,14 +147,14 @@ class OperatorAccess:
         except coderd_errors.MigrationsPending as waiting:
             return current, Outcome(READY, None, reasons.PENDING, str(waiting))
         except coderd_errors.AccessError as error:
-            stalled = not isinstance(error, coderd_errors.DatabaseUnreachable)
-            outcome = Outcome(READY, False, ACCESS_ERRORS[type(error)], str(error), stalled=stalled)
+            outcome = judge_access_error(error)
         except OwnedByOther as taken:
-            return "", Outcome(READY, False, reasons.SECRET_UNAVAILABLE, str(taken), stalled=True)
+            return "", _name_taken(str(taken))
         except FinalizerRefused as error:
             outcome = Outcome(READY, None, reasons.FORBIDDEN, error.message, stalled=True)
         except (errors.Forbidden, errors.Invalid) as error:  # by a quota or a webhook
-            outcome = Outcome(READY, False, reasons.SECRET_UNAVAILABLE, error.message, stalled=True)
+            message = f"Secret {name} cannot be written: {error.message}"
+            outcome = Outcome(READY, False, reasons.SECRET_UNAVAILABLE, message, stalled=True)
         return current, self._database_answers.keep(plane.key, about, outcome, RETRY)
 
     async def _token_secrets(self, plane: CoderControlPlane) -> list[Unstructured]:
@@ -234,7 +236,7 @@ class OperatorAccess:
             report.requeue_after(RETRY)
             return
         report.status.operator_token_secret_ref = None
-        report.add(READY, False, reasons.DISABLED, "operatorAccess.disabled is set", satisfied=True)
+        report.add(READY, False, reasons.DISABLED, "Disabled by operatorAccess.disabled", satisfied=True)
 
     async def _replace(
         self, plane: CoderControlPlane, where: SecretKey, outcome: Outcome, report: StatusReport[ControlPlaneStatus]
@@ -244,7 +246,7 @@ class OperatorAccess:
             await self._revocation.revoke(plane, f"operatorAccess.tokenSecretRef names Secret {where.name}")
         except (TokenLeft, SecretLeft) as left:
             report.requeue_after(RETRY)
-            return outcome._replace(message=f"{outcome.message}; {left}")
+            return outcome._replace(message=f"{outcome.message}. {left}")
         report.status.operator_token_secret_ref = where
         return outcome
 
@@ -252,3 +254,8 @@ class OperatorAccess:
         """Whether the Secret may be written: it does not exist, or this object controls it."""
         found = self._secrets.get(Key(plane.metadata.namespace, name))
         return found is None or found.is_controlled_by(plane)
+
+
+def _name_taken(message: str) -> Outcome:
+    message = f"{message}; delete it, or set operatorAccess.generatedTokenSecretName"
+    return Outcome(READY, False, reasons.SECRET_UNAVAILABLE, message, stalled=True)

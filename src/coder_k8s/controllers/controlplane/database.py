@@ -21,34 +21,36 @@ async def connection_url(client: Client, plane: CoderControlPlane) -> str:
     """The value that the pods get: `extraEnv` has precedence over `envFrom`, and later sources over earlier ones."""
     entries = [entry for entry in plane.spec.extra_env if entry["name"] == VARIABLE]
     if len(entries) > 1:
-        raise URLMissing(f"extraEnv defines {VARIABLE} more than once: keep one")
+        raise URLMissing(f"{VARIABLE} is defined more than once in extraEnv; keep one")
     if entries:
         return await _from_entry(client, plane, entries[0])
     for source in reversed(list(whole_sources(plane))):
-        for key, value in (await _values(client, plane, source)).items():
+        for key, value in (await _values(client, plane, source) or {}).items():
             if source.prefix + key == VARIABLE:
                 return value
-    raise URLMissing(f"neither extraEnv nor a source of envFrom defines {VARIABLE}")
+    raise URLMissing(f"{VARIABLE} is defined neither in extraEnv nor in envFrom; set it to the URL of Coder's database")
 
 
 async def _from_entry(client: Client, plane: CoderControlPlane, entry: dict[str, Any]) -> str:
     if value := entry.get("value"):
         if "$(" in value:
-            raise URLMissing(f"{VARIABLE} is put together from other variables: give the whole URL, best in a Secret")
+            raise URLMissing(f"{VARIABLE} contains other variables; set the complete URL, preferably in a Secret")
         return str(value)
     for source in sources_of_variable(entry):
-        if value := (await _values(client, plane, source)).get(source.key):
+        values = await _values(client, plane, source)
+        if value := (values or {}).get(source.key):
             return value
-        raise URLMissing(f"{VARIABLE}: there is no key {source.key} in {source.kind} {source.name}")
-    raise URLMissing(f"extraEnv defines {VARIABLE} without a value, a secretKeyRef or a configMapKeyRef")
+        raise URLMissing(f"{source.absence(exists=values is not None)}, to which {VARIABLE} refers")
+    raise URLMissing(f"{VARIABLE} in extraEnv has no value; set a value, a secretKeyRef or a configMapKeyRef")
 
 
-async def _values(client: Client, plane: CoderControlPlane, source: Source) -> dict[str, str]:
+async def _values(client: Client, plane: CoderControlPlane, source: Source) -> dict[str, str] | None:
+    """The values of a source; `None` if it does not exist."""
     key = Key(plane.metadata.namespace, source.name)
     try:
         data: dict[str, str] = (await client.get(KINDS[source.kind], key)).manifest.get("data") or {}
     except errors.NotFound:
-        return {}
+        return None
     if source.kind == "ConfigMap":
         return data
     return {name: value.decode(errors="replace") for name, value in decoded(data).items()}

@@ -85,7 +85,7 @@ class Deletion:
         if not self._revocation.is_due(plane):
             return None
         try:
-            await self._revocation.revoke(plane, "The control plane is being deleted")
+            await self._revocation.revoke(plane, "the control plane is being deleted")
         except SecretLeft as left:  # garbage collection deletes it
             self._give_up(plane, str(left))
         except errors.Conflict:

@@ -18,6 +18,7 @@ from coder_k8s.kube.objects import Key
 from .license import parse_timestamp
 from .metrics import LicenseMetrics
 from .outcomes import ENTITLEMENTS_ERRORS, KNOWN, NOT_SUPPORTED_RECHECK
+from .tokens import secret_reference
 
 INTERVAL = timedelta(minutes=2)
 EXTERNAL_PROVISIONERS = "external_provisioner_daemons"
@@ -110,7 +111,8 @@ class EntitlementWatcher:
             status.version = (await coderd.build_info()).version
             found, stored = await coderd.entitlements(), await _licenses(coderd)
         except coderd_errors.CoderdError as error:
-            outcome, recheck, retry_after = explain(error, ENTITLEMENTS_ERRORS)
+            names = {"secret": secret_reference(plane).name, "image": plane.spec.image}
+            outcome, recheck, retry_after = explain(error, ENTITLEMENTS_ERRORS, **names)
             if outcome.reason == reasons.NOT_SUPPORTED:
                 self._report(plane, NOTHING, [], status)
             return self._answers.fail(plane.key, about, outcome, recheck, retry_after)

@@ -74,7 +74,8 @@ class Exposure:
         except (errors.NotFound, errors.Forbidden) as error:
             if isinstance(error, errors.Forbidden) and TERMINATING not in error.message:
                 raise
-            report.add(EXPOSED, False, reasons.GATEWAY_API_MISSING, "the cluster has no Gateway API: install its CRDs")
+            message = "The cluster has no Gateway API; install its CRDs, or use expose.ingress"
+            report.add(EXPOSED, False, reasons.GATEWAY_API_MISSING, message)
             report.requeue_after(GATEWAY_API_POLL)
             return
         found = answers(route)
@@ -115,7 +116,7 @@ def judge(route: Unstructured, found: Answers, report: Report, now: datetime, *,
     name = route.metadata.name
     if found.rejected:
         gateway, cause = found.rejected[0]
-        report.add(EXPOSED, False, reasons.NOT_ACCEPTED, f"Gateway {gateway} does not accept the route: {cause}")
+        report.add(EXPOSED, False, reasons.NOT_ACCEPTED, f"Gateway {gateway} does not accept HTTPRoute {name}: {cause}")
     elif not found.pending:
         served = " and ".join(route.manifest["spec"]["hostnames"])
         report.add(
@@ -126,13 +127,12 @@ def judge(route: Unstructured, found: Answers, report: Report, now: datetime, *,
             EXPOSED,
             None,
             reasons.WAITING_FOR_GATEWAY,
-            f"waiting for Gateway {found.pending[0]} to accept HTTPRoute {name}",
+            f"Waiting for Gateway {found.pending[0]} to accept HTTPRoute {name}",
         )
         report.requeue_after(left)
     else:
-        message = (
-            f"Gateway {found.pending[0]} has not answered HTTPRoute {name}: look whether it and its controller run"
-        )
+        gateway = f"Gateway {found.pending[0]}"
+        message = f"{gateway} does not process HTTPRoute {name}; check that it exists and has a controller"
         report.add(EXPOSED, False, reasons.NOT_ACCEPTED, message)
 
 

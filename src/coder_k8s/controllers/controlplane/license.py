@@ -21,6 +21,7 @@ from coder_k8s.kube.conditions import find
 from coder_k8s.kube.objects import Key
 
 from .outcomes import APPLIED, LICENSE_ERRORS, NOT_SUPPORTED_RECHECK, Answer
+from .tokens import secret_reference
 
 CHECK_INTERVAL = 120.0
 """Seconds between two checks that coderd still has the license."""
@@ -64,7 +65,7 @@ class LicenseApplier:
         """Upload the license of the spec unless coderd has it."""
         reference = plane.spec.license_secret_ref
         if reference is None:
-            report.add(APPLIED, None, reasons.NOT_CONFIGURED, satisfied=True)
+            report.add(APPLIED, None, reasons.NOT_CONFIGURED, "The spec has no licenseSecretRef", satisfied=True)
             return
         outcome, status = await self._answer(plane, reference, coderd if serving else None)
         report.add_outcome(outcome)
@@ -78,9 +79,10 @@ class LicenseApplier:
         about = (plane.metadata.uid, secret and secret.metadata.resource_version, reference.key)
         if coderd is not None and (known := self._answers.get(plane.key, about)) is not None:
             return known
-        jwt = await self._reader.read(Key(plane.metadata.namespace, reference.name), reference.key)
+        key = Key(plane.metadata.namespace, reference.name)
+        jwt = await self._reader.read(key, reference.key)
         if not jwt:
-            missing = f"Secret {reference.name} has no license under key {reference.key}"
+            missing = self._reader.missing(key, reference.key)
             return Answer(Outcome(APPLIED, False, reasons.SECRET_MISSING, missing, stalled=True))
         license = read(jwt)
         rejection = _recorded_rejection(plane, license)
@@ -92,7 +94,8 @@ class LicenseApplier:
             due = not rejection or self._is_due(plane.key, rejection, await coderd.build_info())
             answer = await self._apply(plane, coderd, jwt, license) if due else rejected
         except coderd_errors.CoderdError as error:
-            outcome, recheck, retry_after = explain(error, LICENSE_ERRORS)
+            names = {"secret": secret_reference(plane).name, "image": plane.spec.image}
+            outcome, recheck, retry_after = explain(error, LICENSE_ERRORS, **names)
             keeps = rejection and outcome.reason == reasons.ERROR  # the condition is the record of the rejection
             return self._answers.fail(plane.key, about, rejected if keeps else Answer(outcome), recheck, retry_after)
         return self._answers.keep(plane.key, about, answer, CHECK_INTERVAL)
@@ -120,7 +123,7 @@ class LicenseApplier:
         except coderd_errors.Invalid as error:
             self._rejected[plane.key] = self._now()
             coder = _signature(await coderd.build_info())
-            message = f"Coder {coder} refused license {license.digest[:DIGEST_LENGTH]}{_source(plane)}: {error}"
+            message = f"Coder {coder} rejects license {license.digest[:DIGEST_LENGTH]}{_source(plane)}: {error}"
             return Answer(Outcome(APPLIED, False, reasons.LICENSE_INVALID, message, stalled=True))
         self._rejected.pop(plane.key, None)
         if not listed:

@@ -126,15 +126,17 @@ class WorkspaceRBAC:
             if by_list and namespace in self._watched:
                 return None
             option = "--allow-workspace-namespaces" if namespace in self._watched else "--watch-namespaces"
-            return Denial(reasons.NAMESPACE_NOT_ALLOWED, f"{namespace} is not in the operator's {option}")
+            message = f"Namespace {namespace} is not in the operator's {option}; add it there"
+            return Denial(reasons.NAMESPACE_NOT_ALLOWED, message)
         found = self._namespaces.get(Key("", namespace))
         if found is None or found.deleting:
-            return Denial(reasons.NAMESPACE_MISSING, f"there is no namespace {namespace}")
+            message = f"Namespace {namespace} does not exist; create it, or remove it from rbac.workspaceNamespaces"
+            return Denial(reasons.NAMESPACE_MISSING, message)
         if by_list or found.metadata.labels.get(OPT_IN) in (plane.metadata.namespace, ANYONE):
             return None
         return Denial(
             reasons.NAMESPACE_NOT_ALLOWED,
-            f"{namespace} has not agreed: its owner can label it {OPT_IN}={plane.metadata.namespace}",
+            f"Namespace {namespace} has not opted in; label it {OPT_IN}={plane.metadata.namespace}",
         )
 
     async def _grant(self, plane: CoderControlPlane, namespace: str) -> Denial | None:
@@ -146,13 +148,11 @@ class WorkspaceRBAC:
             await self._children.apply(ROLE, plane, role(plane, namespace), owned)
             await self._children.apply(ROLE_BINDING, plane, role_binding(plane, namespace), owned)
         except OwnedByOther as error:
-            return Denial(reasons.NAME_TAKEN, str(error))
-        except errors.Forbidden as error:
-            return Denial(reasons.FORBIDDEN, error.message)
-        except errors.Invalid as error:
-            return Denial(reasons.SPEC_INVALID, error.message)
-        except errors.NotFound as error:
-            return Denial(reasons.NAMESPACE_MISSING, error.message)
+            return Denial(reasons.NAME_TAKEN, f"{error}; delete it, or set another serviceAccount.name")
+        except (errors.Forbidden, errors.Invalid, errors.NotFound) as error:
+            message = f"Role {role_name(plane)} cannot be written to namespace {namespace}: {error.message}"
+            rejected = reasons.SPEC_INVALID if isinstance(error, errors.Invalid) else reasons.NAMESPACE_MISSING
+            return Denial(reasons.FORBIDDEN if isinstance(error, errors.Forbidden) else rejected, message)
         return None
 
     def _seen(self, plane: CoderControlPlane) -> dict[str, PartialObject | None]:
@@ -208,7 +208,7 @@ def _report(plane: CoderControlPlane, granted: Sequence[str], denials: Sequence[
             RETRY_INTERVAL
         )  # no watch shows that the operator has more permissions, or that a name is free
     elif not plane.spec.rbac.workspace_perms:
-        report.add(READY, False, reasons.DISABLED, "rbac.workspacePerms is off", satisfied=True)
+        report.add(READY, False, reasons.DISABLED, "Disabled by rbac.workspacePerms", satisfied=True)
     else:
         more = f" and {len(granted) - NAMED} more" if len(granted) > NAMED else ""
         where = f"{', '.join(granted[:NAMED])}{more}"

@@ -97,18 +97,18 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         `owned`: whether this object controls the Deployment and the Service.
         """
         if report.scaled_to_zero:  # the last pods may not respond any more
-            message = "Coder does not run because replicas is 0; this was known last"
+            message = "Coder is scaled to zero; the status is the last known one"
             await self._retain(plane, reasons.SCALED_TO_ZERO, message, report)
             return
         if generates_token(plane) and not self._has_finalizer(plane):
-            message = f"Not checked because finalizer {CONTROL_PLANE_FINALIZER} cannot be added; this was known last"
+            message = f"Finalizer {CONTROL_PLANE_FINALIZER} cannot be added; the status is the last known one"
             await self._retain(plane, reasons.FORBIDDEN, message, report)
             return
         coderd = None
         if plane.spec.operator_access.disabled or owned:
             coderd = await self._access.ensure(plane, serving, report)
         else:  # behind a Service of another owner is another coderd
-            waiting = f"waiting for a Deployment and a Service {plane.metadata.name} that belong to this object"
+            waiting = f"Waiting for a Deployment and a Service {plane.metadata.name} that belong to this object"
             report.add(ControlPlaneCondition.OPERATOR_ACCESS_READY, None, reasons.PENDING, waiting)
             report.status.operator_access_ready = False
         await self._license.ensure(plane, coderd, serving, report)
@@ -195,7 +195,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
             error = next(iter(left.values()))
             if self._context.cleanup.age(plane) < BOUND:
                 raise error
-            note = f"{', '.join(left)} could not be removed: {error}"
+            note = f"Could not delete {', '.join(left)}: {error}"
             self._context.recorder.record(CONTROL_PLANE, plane, events.CLEANUP_GIVEN_UP, note)
 
 

@@ -72,16 +72,17 @@ class Revocation:
             await self._in_database(plane)
         except (URLMissing, coderd_errors.AccessError, errors.Forbidden) as error:
             if not await self._in_coderd(plane, secrets):
-                left = f"the token in Secret {secret_name(plane)} is not revoked yet: {error}"
+                left = f"The token in Secret {secret_name(plane)} is not revoked yet: {error}"
                 raise TokenLeft(left) from None
         for secret in secrets:
             try:
                 await self._children.delete(SECRET, secret)
             except (errors.Forbidden, errors.Invalid) as error:
-                left = f"the token is revoked, but Secret {secret.metadata.name} cannot be deleted: {error.message}"
+                left = f"The token is revoked, but Secret {secret.metadata.name} cannot be deleted: {error.message}"
                 raise SecretLeft(left) from None
         if secrets:
-            self._recorder.record(CONTROL_PLANE, plane, events.OPERATOR_TOKEN_REVOKED, why)
+            note = f"Revoked the operator token: {why}"
+            self._recorder.record(CONTROL_PLANE, plane, events.OPERATOR_TOKEN_REVOKED, note)
 
     async def _in_database(self, plane: CoderControlPlane) -> None:
         url = await connection_url(self._client, plane)
