@@ -1,17 +1,20 @@
-"""Release of children, and dry runs."""
+"""Release and repair of children, and dry runs."""
 
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
 
+import msgspec
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
-from coder_k8s.controllers.children import Children
+from coder_k8s.controllers.children import Children, restored
+from coder_k8s.controllers.labels import DIGEST
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import Applier
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
+from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import SERVICE_ACCOUNT
 from coder_k8s.kube.metrics import Metrics
@@ -23,6 +26,39 @@ from tests.support.api import Api, reply
 async def client(cluster: ClusterAccess, crds: None) -> AsyncIterator[Client]:
     async with Http(load(cluster.kubeconfig), "tests", Metrics()) as http:
         yield Client(http, "tests")
+
+
+def children_of(client: Client) -> Children:
+    recorder = Recorder(client, "tests", "tests", Metrics())
+    return Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE, recorder)
+
+
+def child(digest: str, **spec: object) -> Unstructured:
+    manifest = {"metadata": {"name": "demo", "labels": {DIGEST: digest, "tier": "web"}}, "spec": spec}
+    return Unstructured.decode(msgspec.json.encode(manifest))
+
+
+@pytest.mark.parametrize(
+    ("before", "live", "expected"),
+    [
+        pytest.param(
+            child("new", replicas=7, image="a"), child("new", replicas=1, image="a"), ["spec.replicas"], id="edit"
+        ),
+        pytest.param(
+            child("new", replicas=7), child("new", replicas=1, image="a"), ["spec.replicas", "spec.image"], id="two"
+        ),
+        pytest.param(
+            child("old", replicas=7, image="a"), child("new", replicas=1, image="a"), [], id="a change of the spec"
+        ),
+        pytest.param(child("new", replicas=1, image="a"), child("new", replicas=1, image="a"), [], id="no change"),
+        pytest.param(
+            child("new", replicas=7, image="a"), child("new", replicas=7, image="a"), [], id="changed by a webhook"
+        ),
+    ],
+)
+def test_restored_fields(before: Unstructured, live: Unstructured, expected: list[str]) -> None:
+    desired = {"metadata": {"name": "demo", "labels": {"tier": "web"}}, "spec": {"replicas": 1, "image": "a"}}
+    assert restored(before, live, desired) == expected
 
 
 async def make_owner(client: Client, namespace: str, name: str) -> CoderControlPlane:
@@ -42,7 +78,7 @@ async def make_account(client: Client, namespace: str, *owners: Manifest) -> Uns
 async def test_a_child_that_is_released_keeps_its_other_owners(client: Client, namespace: str) -> None:
     ours, theirs = [await make_owner(client, namespace, name) for name in ("ours", "theirs")]
     account = await make_account(client, namespace, reference(ours, controller=True), reference(theirs))
-    children = Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE)
+    children = children_of(client)
     await children.release(SERVICE_ACCOUNT, ours, account)
     live = (await client.get(SERVICE_ACCOUNT, account.key)).manifest
     assert live["metadata"]["ownerReferences"] == [reference(theirs)]
@@ -51,7 +87,7 @@ async def test_a_child_that_is_released_keeps_its_other_owners(client: Client, n
 async def test_a_child_that_is_released_and_had_no_other_owner_has_none(client: Client, namespace: str) -> None:
     ours = await make_owner(client, namespace, "ours")
     account = await make_account(client, namespace, reference(ours, controller=True, blockOwnerDeletion=True))
-    children = Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE)
+    children = children_of(client)
     await children.release(SERVICE_ACCOUNT, ours, account)
     assert "ownerReferences" not in (await client.get(SERVICE_ACCOUNT, account.key)).manifest["metadata"]
 
@@ -61,7 +97,7 @@ async def test_a_concurrent_owner_reference_is_a_conflict(client: Client, namesp
     account = await make_account(client, namespace, reference(ours, controller=True))
     both = [reference(ours, controller=True), reference(theirs)]
     await client.merge(SERVICE_ACCOUNT, account.key, {"metadata": {"ownerReferences": both}})
-    children = Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE)
+    children = children_of(client)
     with pytest.raises(errors.Conflict):
         await children.release(SERVICE_ACCOUNT, ours, account)
     live = (await client.get(SERVICE_ACCOUNT, account.key)).manifest
@@ -70,7 +106,7 @@ async def test_a_concurrent_owner_reference_is_a_conflict(client: Client, namesp
 
 async def test_a_dry_run_changes_nothing(client: Client, namespace: str) -> None:
     """It is rejected like the write, and writes nothing if it is accepted."""
-    children = Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE)
+    children = children_of(client)
     key = Key(namespace, "demo")
     await children.dry_run(SERVICE_ACCOUNT, {"metadata": {"namespace": namespace, "name": "demo"}})
     with pytest.raises(errors.NotFound):
@@ -87,7 +123,7 @@ async def test_a_webhook_without_dry_run_rejects_nothing(message: str, refused: 
     status = {"kind": "Status", "code": 400, "reason": "BadRequest", "message": f'admission webhook "w" {message}'}
     async with Api(reply(status, 400)) as api, Http(api.config, "tests", Metrics()) as http:
         client = Client(http, "tests")
-        children = Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE)
+        children = children_of(client)
         with pytest.raises(errors.Invalid) if refused else nullcontext():
             await children.dry_run(SERVICE_ACCOUNT, {"metadata": {"namespace": "default", "name": "demo"}})
     assert api.requests[0].query["dryRun"] == "All"

@@ -40,7 +40,14 @@ ALL = (
     CONFLICT,
     INVALID,
 )
-NAMES = {"user": "ada", "organization": "acme", "secret": "given", "url": "http://demo", "target": "", "image": "coder:v2"}
+NAMES = {
+    "user": "ada",
+    "organization": "acme",
+    "secret": "given",
+    "url": "http://demo",
+    "target": "",
+    "image": "coder:v2",
+}
 STEADY, RETRY, BACKOFF = Recheck.STEADY, Recheck.RETRY, Recheck.BACKOFF
 
 

@@ -212,6 +212,18 @@ async def test_pause_keeps_concurrent_changes(harness: Harness) -> None:
     ]
 
 
+async def test_pause_and_resume_have_one_event_each(harness: Harness) -> None:
+    await harness.write(await harness.create(), working())
+    for _ in range(2):
+        await harness.writer.pause(await harness.get())
+    for _ in range(2):
+        await harness.write(await harness.get(), working())
+    assert await harness.events() == [
+        ("Paused", "Reconciliation is paused by annotation coder.com/paused"),
+        ("Resumed", "Reconciliation is resumed"),
+    ]
+
+
 async def test_status_of_a_newer_generation_is_kept(harness: Harness) -> None:
     stale = await harness.create()
     await harness.client.merge(CONTROL_PLANE, harness.key, {"spec": {"replicas": 2}})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.kube.comparison import KEYED_LISTS, SETS, contains
+from coder_k8s.kube.comparison import KEYED_LISTS, SETS, contains, differences
 
 CHILDREN = {
     "apis/apps/v1": "io.k8s.api.apps.v1.Deployment",
@@ -180,3 +180,16 @@ def test_every_change_is_found(desired: dict[str, int], data: st.DataObject) -> 
     name = data.draw(st.sampled_from(sorted(desired)))
     assert not contains(desired | {name: desired[name] + 1}, desired)
     assert not contains({other: value for other, value in desired.items() if other != name}, desired)
+
+
+@pytest.mark.parametrize(
+    ("live", "expected"),
+    [
+        ({"spec": {"a": 1, "b": {"c": 2}}, "rules": [1], "other": 1}, []),
+        ({"spec": {"a": 1, "b": {"c": 3}}, "rules": [1]}, ["spec.b"]),
+        ({"spec": {"b": {"c": 2}}, "rules": [2]}, ["spec.a", "rules"]),
+        ({}, ["spec.a", "spec.b", "rules"]),
+    ],
+)
+def test_differences(live: dict[str, Any], expected: list[str]) -> None:
+    assert differences(live, {"spec": {"a": 1, "b": {"c": 2}}, "rules": [1]}) == expected

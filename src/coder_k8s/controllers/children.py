@@ -7,11 +7,16 @@ from typing import Any
 
 import msgspec
 
+from coder_k8s.api import events
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import Applier
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
+from coder_k8s.kube.comparison import differences
+from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured, key_of
+
+from .labels import DIGEST
 
 log = logging.getLogger(__name__)
 
@@ -25,11 +30,13 @@ class Children:
         applier: Applier,
         caches: Mapping[Kind[Unstructured], Cache[Unstructured]],
         owners: Kind[Any],
+        recorder: Recorder,
     ) -> None:
         self._client = client
         self._applier = applier
         self._caches = caches
         self._owners = owners
+        self._recorder = recorder
 
     def get(self, kind: Kind[Unstructured], key: Key) -> Unstructured | None:
         return self._caches[kind].get(key)
@@ -65,7 +72,12 @@ class Children:
         owned: Callable[[Unstructured], bool] | None = None,
     ) -> Unstructured:
         """Apply the desired manifest and return the live child; `owned` replaces the check of its owner."""
-        return await self._applier.apply(kind, self._caches[kind], desired, owner, owned)
+        before = self.get(kind, key_of(desired))
+        live = await self._applier.apply(kind, self._caches[kind], desired, owner, owned)
+        if before is not None and (fields := restored(before, live, desired)):
+            note = f"Restored {kind.name} {live.metadata.name}: another client changed {', '.join(fields)}"
+            self._recorder.record(self._owners, owner, events.CHILD_RESTORED, note)
+        return live
 
     def forget(self, owner: Key) -> None:
         """Drop what is held in memory about the children of a deleted object."""
@@ -122,6 +134,22 @@ class Children:
 def controlled_by(owner: Object, found: Unstructured | None) -> Unstructured | None:
     """The child, if `owner` controls it; an object of the same name that belongs to another owner does not count."""
     return found if found is not None and found.is_controlled_by(owner) else None
+
+
+def restored(before: Unstructured, live: Unstructured, desired: Manifest) -> list[str]:
+    """The fields that a write restored: the desired manifest is the same as at the last write, and the child was not.
+
+    | digest of the manifest   | child before the write | child after it          | fields       |
+    |--------------------------|------------------------|-------------------------|--------------|
+    | another one              | any                    | any                     | none         |
+    | the same                 | as desired             | as desired              | none         |
+    | the same                 | changed                | as desired              | the changed  |
+    | the same                 | changed                | changed again by a webhook | none      |
+    """
+    if live is before or before.metadata.labels.get(DIGEST) != live.metadata.labels.get(DIGEST):
+        return []
+    left = differences(live.manifest, desired)
+    return [field for field in differences(before.manifest, desired) if field not in left]
 
 
 def _owner(child: Unstructured) -> Iterable[str]:

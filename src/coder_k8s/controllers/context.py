@@ -42,7 +42,8 @@ class Context(Generic[T]):
         caches = {
             each: runtime.informer(each, labels=MANAGED, optional=each in optional) for each in (*children, *read)
         }
-        self.children = Children(self.client, Applier(self.client, self.name, DIGEST), caches, kind)
+        applier = Applier(self.client, self.name, DIGEST)
+        self.children = Children(self.client, applier, caches, kind, self.recorder)
         self.secrets = runtime.informer(SECRET_METADATA)
         """Metadata of all Secrets."""
         self.reader = SecretReader(self.client, self.secrets)

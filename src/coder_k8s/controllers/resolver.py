@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, ControlPlaneCondition, reasons
 from coder_k8s.api.shared import SecretKey
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.kube import errors
+from coder_k8s.kube.conditions import find
 from coder_k8s.kube.kinds import SERVICE
 from coder_k8s.kube.objects import Key
 
@@ -28,10 +29,11 @@ class CoderdResolver:
         found = self.find(key)
         return None if found is None or found.deleting else found
 
-    def why_absent(self, key: Key) -> str:
-        """Why `get` finds no control plane."""
+    async def why_absent(self, key: Key) -> str:
+        """Why `get` finds no control plane. Raise `Conflict` if it exists, and the cache does not have it yet."""
         if self.find(key) is not None:
             return f"CoderControlPlane {key.name} is being deleted"
+        await self._client.confirm(CONTROL_PLANE, key, None)
         return f"CoderControlPlane {key.name} does not exist"
 
     def find(self, key: Key) -> CoderControlPlane | None:
@@ -50,7 +52,7 @@ class CoderdResolver:
         Service of another owner; for other control planes, `operatorAccessReady` excludes that.
         """
         where = token_reference(plane)
-        if where is None or not (plane.status.operator_access_ready or plane.deleting):
+        if where is None or not (plane.deleting or (plane.status.operator_access_ready and _is_licensed(plane))):
             return None
         if plane.deleting and await self._is_service_taken(plane):
             return None
@@ -69,6 +71,13 @@ class CoderdResolver:
             return True
         where = token_reference(plane)
         return plane.deleting and (where is None or not self._secrets.exists(Key(plane.metadata.namespace, where.name)))
+
+
+def _is_licensed(plane: CoderControlPlane) -> bool:
+    """Whether the control plane does not wait to upload its first license, without which Coder rejects requests."""
+    applied = find(plane.status.conditions, ControlPlaneCondition.LICENSE_APPLIED)
+    first = plane.spec.license_secret_ref is not None and not plane.status.license_last_applied_hash
+    return not (first and applied is not None and applied.reason == reasons.PENDING)
 
 
 def token_reference(plane: CoderControlPlane) -> SecretKey | None:

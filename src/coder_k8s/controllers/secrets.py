@@ -21,9 +21,10 @@ class SecretReader:
         return self._secrets.get(key) is not None
 
     async def read(self, key: Key, field: str) -> str:
-        """The value without surrounding white space; empty if the Secret, the field or the value is missing."""
-        if not self.exists(key):
-            return ""
+        """The value without surrounding white space; empty if the Secret, the field or the value is missing.
+
+        The cache may not have a new Secret yet, so that it cannot decide that there is none.
+        """
         try:
             return value(await self._client.get(SECRET, key), field)
         except errors.NotFound:

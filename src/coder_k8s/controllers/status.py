@@ -214,7 +214,9 @@ class StatusWriter(Generic[T]):
         raise errors.Conflict(409, "Conflict", f"the status of {seen.key} changed while it was written, {tries} times")
 
     def _announce(self, seen: T, before: Status, after: Status) -> None:
-        """Log each condition whose status or reason changed, with an event if the object became Ready or Stalled."""
+        """Log each condition whose status or reason changed. Record an event if the object became Ready or Stalled, or
+        was paused or resumed."""
+        self._announce_pause(seen, _is_paused(before), _is_paused(after))
         for new in after.conditions:
             old = find(before.conditions, new.type)
             if old is not None and (old.status, old.reason) == (new.status, new.reason):
@@ -224,6 +226,19 @@ class StatusWriter(Generic[T]):
             if new.type in (READY, STALLED) and new.status == "True":
                 event = events.READY if new.type == READY else EventReason(new.reason, "Warning")
                 self._recorder.record(self._kind, seen, event, new.message, logged=True)
+
+    def _announce_pause(self, seen: T, before: bool, after: bool) -> None:
+        if after and not before:
+            self._recorder.record(
+                self._kind, seen, events.PAUSED, "Reconciliation is paused by annotation coder.com/paused"
+            )
+        if before and not after:
+            self._recorder.record(self._kind, seen, events.RESUMED, "Reconciliation is resumed")
+
+
+def _is_paused(status: Status) -> bool:
+    ready = find(status.conditions, READY)
+    return ready is not None and ready.reason == reasons.PAUSED
 
 
 def _is_concluded(seen: CoderObject) -> bool:

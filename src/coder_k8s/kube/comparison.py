@@ -58,6 +58,18 @@ def contains(live: Any, desired: Any, field: str = "") -> bool:
     return field in QUANTITIES and _same_quantity(live, desired)
 
 
+def differences(live: dict[str, Any], desired: dict[str, Any]) -> list[str]:
+    """Return the names of the fields, to a depth of two, whose desired values `live` does not contain."""
+    found = []
+    for section, value in desired.items():
+        if isinstance(value, dict):
+            have = live.get(section) or {}
+            found += [f"{section}.{name}" for name, each in value.items() if not contains(have.get(name), each, name)]
+        elif not contains(live.get(section), value, section):
+            found.append(section)
+    return found
+
+
 def _contains_fields(live: Any, desired: dict[str, Any], field: str) -> bool:
     quantities = field if field in QUANTITIES else ""
     return isinstance(live, dict) and all(

@@ -15,7 +15,7 @@ from coder_k8s.controllers.names import hashed
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, newer
-from tests.support import eventually
+from tests.support import eventually, objects
 from tests.support.installation import install_crds, write_operator_kubeconfig
 from tests.support.operators import Operator
 
@@ -128,6 +128,25 @@ async def test_changed_children_are_restored(
     async with steady_plane(cluster, operator_kubeconfig, namespace) as setting:
         await setting.complete(HARM)
         await change_and_delete(setting, HARM)
+
+
+async def test_restored_child_has_an_event(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> None:
+    async with steady_plane(cluster, operator_kubeconfig, namespace) as setting:
+        await setting.complete([DEPLOYMENT])
+        await setting.edit(DEPLOYMENT, {"spec": {"replicas": 7}})
+        key = Key(namespace, NAME)
+
+        async def notes() -> list[str]:
+            found = await objects.events(setting.observer.client, key)
+            return [event["note"] for event in found if event["reason"] == "ChildRestored"]
+
+        assert await eventually(notes) == ["Restored Deployment demo: another client changed spec.replicas"]
+        await setting.observer.change(namespace, NAME, replicas=3)
+        await eventually(lambda: replicas(setting) == 3)
+        await setting.operator.wait_idle()
+        assert len(await notes()) == 1, "a change of the spec is no repair"
 
 
 ELSEWHERE = {kind: HARM[kind] for kind in (ROLE, ROLE_BINDING)}

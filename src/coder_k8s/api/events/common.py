@@ -9,12 +9,18 @@ STATUS_REJECTED = Event(
     "A schema rule or a webhook of the API server rejects the status of the object, so its conditions are out of date.",
     "Correct the field that the message names, or the webhook.",
 )
-
 DELETION_PAUSED = Event(
     "DeletionPaused",
     "Warning",
     "The object is being deleted, but the annotation `coder.com/paused` blocks its cleanup.",
     "Remove the annotation: `kubectl coder resume <kind>/<name>`.",
 )
+PAUSED = Event("Paused", "Normal", "The annotation `coder.com/paused` was set; the operator makes no changes.")
+RESUMED = Event("Resumed", "Normal", "The annotation `coder.com/paused` was removed; the operator reconciles again.")
+CHILD_RESTORED = Event(
+    "ChildRestored",
+    "Normal",
+    "Another client changed a child of the object, and the operator restored it; the message names the fields.",
+)
 
-COMMON_EVENTS = (READY, STATUS_REJECTED, DELETION_PAUSED)
+COMMON_EVENTS = (READY, PAUSED, RESUMED, CHILD_RESTORED, STATUS_REJECTED, DELETION_PAUSED)

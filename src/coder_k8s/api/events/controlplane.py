@@ -34,6 +34,18 @@ ENTITLEMENT_LOST = Event(
     "The license no longer covers external provisioners.",
     "Renew the license. Running daemons are left alone.",
 )
+GATEWAY_API_MISSING = Event(
+    "GatewayAPIMissing",
+    "Warning",
+    "The cluster has no Gateway API, so that the operator cannot create the HTTPRoute.",
+    "Install the CRDs of the Gateway API, or use `expose.ingress`.",
+)
+NOT_ACCEPTED = Event(
+    "NotAccepted",
+    "Warning",
+    "A Gateway does not accept the HTTPRoute, or has not processed it for a minute.",
+    "See the condition `Exposed`.",
+)
 CLEANUP_WAITING = Event(
     "CleanupWaiting",
     "Normal",
@@ -56,6 +68,8 @@ CONTROL_PLANE_EVENTS = (
     LICENSE_APPLIED,
     LICENSE_EXPIRING,
     ENTITLEMENT_LOST,
+    GATEWAY_API_MISSING,
+    NOT_ACCEPTED,
     CLEANUP_WAITING,
     CLEANUP_GIVEN_UP,
 )

@@ -4,13 +4,14 @@ After a change between Ingress and HTTPRoute, the old object stays until the new
 applied, an HTTPRoute when one of its Gateways accepts it.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from coder_k8s.api import CoderControlPlane, ControlPlaneCondition, reasons
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, ControlPlaneCondition, events, reasons
 from coder_k8s.api.controlplane import Gateway, Ingress
-from coder_k8s.controllers.children import Children, controlled_by
+from coder_k8s.controllers.children import controlled_by
+from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import OwnedByOther
@@ -24,6 +25,10 @@ EXPOSED = ControlPlaneCondition.EXPOSED
 GATEWAY_API_POLL = 10.0
 ANSWER_TIMEOUT = 60.0
 """Seconds for a Gateway to accept or reject a route."""
+EVENTS: dict[str, events.Event] = {
+    reasons.GATEWAY_API_MISSING: events.GATEWAY_API_MISSING,
+    reasons.NOT_ACCEPTED: events.NOT_ACCEPTED,
+}
 TERMINATING = "custom resource definition is terminating"
 """How the API server rejects an object whose CRD is being deleted."""
 
@@ -40,9 +45,10 @@ class Answers(NamedTuple):
 class Exposure:
     """Applies the Ingress or the HTTPRoute, and deletes the one that is no longer required."""
 
-    def __init__(self, children: Children, now: Callable[[], datetime]) -> None:
-        self._children = children
-        self._now = now
+    def __init__(self, context: Context[CoderControlPlane]) -> None:
+        self._children = context.children
+        self._recorder = context.recorder
+        self._now = context.now
 
     async def ensure(self, plane: CoderControlPlane, service: Unstructured | None, report: Report) -> None:
         """Expose the Service if this object controls it; otherwise nothing is written and nothing deleted."""
@@ -77,12 +83,20 @@ class Exposure:
             message = "The cluster has no Gateway API; install its CRDs, or use expose.ingress"
             report.add(EXPOSED, False, reasons.GATEWAY_API_MISSING, message)
             report.requeue_after(GATEWAY_API_POLL)
+            self._announce(plane, report)
             return
         found = answers(route)
         changed = before is None or before.metadata.generation != route.metadata.generation
         judge(route, found, report, self._now(), changed=changed)
+        self._announce(plane, report)
         if found.accepted:
             await self._children.prune(INGRESS, plane, keep=[])
+
+    def _announce(self, plane: CoderControlPlane, report: Report) -> None:
+        """Record an event when the route begins to fail."""
+        found, before = report.findings[-1], find(report.before, EXPOSED)
+        if found.reason in EVENTS and (before is None or before.reason != found.reason):
+            self._recorder.record(CONTROL_PLANE, plane, EVENTS[found.reason], found.message)
 
 
 def answers(route: Unstructured) -> Answers:

@@ -49,7 +49,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         self._children = context.children
         self._sources = environment
         self._rbac = rbac
-        self._exposure = Exposure(context.children, context.now)
+        self._exposure = Exposure(context)
         self._access = access
         self._license = license
         self._entitlements = entitlements

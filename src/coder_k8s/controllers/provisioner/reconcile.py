@@ -68,7 +68,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
     async def _reconcile(
         self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]
     ) -> CoderProvisioner:
-        plane = self._plane(provisioner, report)
+        plane = await self._plane(provisioner, report)
         if plane is None:
             return provisioner  # there is no URL and no image for daemons
         coderd, key = None, ""
@@ -177,14 +177,14 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
             note = f"pod {lost.metadata.name} is ready but coderd has not seen its daemon for minutes"
             self._context.recorder.record(PROVISIONER, provisioner, events.DAEMON_RESTARTED, note)
 
-    def _plane(
+    async def _plane(
         self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]
     ) -> CoderControlPlane | None:
         name = provisioner.spec.control_plane_ref.name
         key = Key(provisioner.metadata.namespace, name)
         plane = self._resolver.get(key)
         if plane is None:
-            missing = self._resolver.why_absent(key)
+            missing = await self._resolver.why_absent(key)
             report.add(CONTROL_PLANE_READY, False, reasons.CONTROL_PLANE_MISSING, missing, stalled=True)
             return None
         if not plane.status.url:

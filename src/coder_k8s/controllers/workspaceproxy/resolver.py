@@ -63,7 +63,7 @@ class TargetResolver(CoderdResolver):
             return await self._given(proxy, proxy.spec.bootstrap, report)
         if plane is None:
             name = proxy.spec.control_plane_ref.name if proxy.spec.control_plane_ref else ""
-            missing = self.why_absent(Key(proxy.metadata.namespace, name))
+            missing = await self.why_absent(Key(proxy.metadata.namespace, name))
             report.add(REGISTERED, False, reasons.CONTROL_PLANE_MISSING, missing, stalled=True)
             return None
         coderd = await self.with_operator_token(plane)
