@@ -6,10 +6,12 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
-from coder_k8s.api import CONTROL_PLANE, RESOURCES, WORKSPACE_PROXY
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, WORKSPACE_PROXY
+from coder_k8s.api.provisioner import Daemons
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.processes import poll
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object
@@ -135,19 +137,43 @@ def test_the_category_lists_all_kinds(cluster: ClusterAccess, namespace: str) ->
 @pytest.mark.usefixtures("crds")
 def test_columns_show_the_summary(cluster: ClusterAccess, namespace: str) -> None:
     _, stored = submit(cluster, namespace, minimal(CONTROL_PLANE, "shown"))
-    condition = {"type": "Ready", "status": "False", "reason": "Waiting", "message": ""}
+    condition = {"type": "Ready", "status": "False", "reason": "Waiting", "message": "Waiting for a pod"}
     stored["status"] = {
         "phase": "Pending",
         "readyReplicas": 2,
+        "version": "v2",
+        "accessURL": "https://coder.example.com",
         "licenseTier": "trial",
         "conditions": [condition | {"lastTransitionTime": "2026-01-02T03:04:05Z"}],
     }
     status, answer = cluster.request("PUT", CONTROL_PLANE.path(Key(namespace, "shown"), "status"), stored)
     assert status == 200, answer
     row = ["get", "ccp", "shown", "--namespace", namespace, "--no-headers"]
-    assert cluster.kubectl(*row).split()[:6] == ["shown", "Pending", "False", "Waiting", "1", "2"]
-    assert "trial" not in cluster.kubectl(*row)
-    assert "trial" in cluster.kubectl(*row, "--output=wide")
+    shown = ["shown", "False", "Waiting", "1", "2", "v2", "https://coder.example.com"]
+    assert cluster.kubectl(*row).split()[:-1] == shown
+    for text in ("trial", "Pending", "Waiting for a pod"):
+        assert text in cluster.kubectl(*row, "--output=wide")
+
+
+@pytest.mark.usefixtures("crds")
+def test_columns_show_zero_and_the_primary_url(cluster: ClusterAccess, namespace: str) -> None:
+    statuses = {
+        PROVISIONER: {"daemons": msgspec.to_builtins(Daemons(connected=3))},
+        WORKSPACE_PROXY: {"primaryAccessURL": "http://coder.coder.svc.cluster.local"},
+    }
+    rows = {}
+    for kind, status in statuses.items():
+        _, stored = submit(cluster, namespace, minimal(kind, "shown"))
+        path = kind.path(Key(namespace, "shown"), "status")
+        assert cluster.request("PUT", path, stored | {"status": status})[0] == 200
+        output = cluster.kubectl("get", str(kind), "shown", "--namespace", namespace, "--output=wide")
+        header, row = output.splitlines()
+        names = [name for name in ("CONNECTED", "BUSY", "PRIMARY URL") if name in header]
+        rows[kind] = {name: row[header.index(name) :].split()[0] for name in names}
+    assert rows == {
+        PROVISIONER: {"CONNECTED": "3", "BUSY": "0"},
+        WORKSPACE_PROXY: {"PRIMARY URL": "http://coder.coder.svc.cluster.local"},
+    }
 
 
 @pytest.mark.usefixtures("crds")

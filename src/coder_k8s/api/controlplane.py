@@ -220,6 +220,11 @@ class ControlPlaneStatus(Status, kw_only=True):
 
     url: str = ""
     """In-cluster URL, always with the port."""
+    access_url: str = ""
+    """
+    URL for users: `CODER_ACCESS_URL` if the spec sets it, otherwise the exposed host, otherwise the in-cluster URL. A
+    value in a Secret is not shown.
+    """
     image: str = ""
     """
     Image of all pods after the last complete rollout. Used by provisioners and workspace proxies that do not set an
@@ -267,6 +272,7 @@ CONTROL_PLANE_RESOURCE = Resource(
     noun="control plane",
     columns=columns(
         Column("Version", ".status.version"),
+        Column("Access URL", ".status.accessURL"),
         Column("URL", ".status.url", wide=True),
         Column("Tier", ".status.licenseTier", wide=True),
     ),

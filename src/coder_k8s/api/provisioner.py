@@ -118,7 +118,7 @@ class RetiringKey(Part, kw_only=True, frozen=True):
     """Hash of the tags in the request; set only without an ID."""
 
 
-class Daemons(Part, kw_only=True, frozen=True):
+class Daemons(Part, kw_only=True, frozen=True, omit_defaults=False):
     """Daemons of this object, as reported by Coder."""
 
     connected: Int32 = 0

@@ -269,13 +269,14 @@ class CoderObject(Object, kw_only=True):
 def columns(*own: Column) -> tuple[Column, ...]:
     """Return the columns of every kind, with the columns of one kind before the age."""
     return (
-        Column("Phase", ".status.phase"),
         Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
         Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
         Column("Replicas", ".spec.replicas", "integer"),
         Column("Ready Replicas", ".status.readyReplicas", "integer"),
         *own,
         Column("Age", ".metadata.creationTimestamp", "date"),
+        Column("Phase", ".status.phase", wide=True),
+        Column("Message", '.status.conditions[?(@.type=="Ready")].message', wide=True),
     )
 
 

@@ -119,6 +119,8 @@ class WorkspaceProxyStatus(Status, kw_only=True):
 
     registered: bool = False
     """Whether the operator registered the proxy."""
+    primary_access_url: str = ""
+    """URL of the Coder deployment that the pods connect to."""
     proxy_id: str = ""
     """ID of the proxy in Coder."""
     proxy_name: str = ""
@@ -157,7 +159,7 @@ WORKSPACE_PROXY_RESOURCE = Resource(
     noun="proxy",
     columns=columns(
         Column("Registered", ".status.registered", "boolean", wide=True),
-        Column("Primary URL", ".spec.primaryAccessURL", wide=True),
+        Column("Primary URL", ".status.primaryAccessURL", wide=True),
     ),
     conditions=WorkspaceProxyCondition,
     reasons=WORKSPACE_PROXY_REASONS,

@@ -81,7 +81,7 @@ class Connections:
             reason = f"cannot connect: {error.strerror or type(error.os_error).__name__}"
         except (aiohttp.ClientError, OSError, ValueError) as error:
             reason = type(error).__name__
-        raise Unavailable(f"{urlsplit(url).hostname}: {reason}")
+        raise Unavailable(f"{_host(url)}: {reason}")
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Response:
         target = URL(url, encoded=True)
@@ -92,6 +92,13 @@ class Connections:
                 if len(content) > self._limits.body:
                     raise Unavailable(f"the response is larger than {self._limits.body} bytes")
             return Response(response.status, response.headers, bytes(content))
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or "no host"
+    except ValueError:
+        return "invalid host"
 
 
 class _ConnectTo(AbstractResolver):

@@ -146,7 +146,7 @@ def from_response(status: int, retry_after: str | None, body: ErrorResponse, sec
             # coderd rejects an early refresh of entitlements with a 400 and Retry-After.
             return RateLimited(text, _seconds(retry_after))
         case 401:
-            return _unauthorized(body, text)
+            return _unauthorized(body, text, secrets)
         case 403:
             return NotLicensed(text) if "Contact sales" in body.message else Forbidden(text)
         case 404:
@@ -161,10 +161,10 @@ def from_response(status: int, retry_after: str | None, body: ErrorResponse, sec
             return Unavailable(f"HTTP {status}: {text}")
 
 
-def _unauthorized(body: ErrorResponse, text: str) -> CoderdError:
+def _unauthorized(body: ErrorResponse, text: str, secrets: tuple[str, ...]) -> CoderdError:
     """Return `Unauthorized` only for a known token error: coderd 2.30 also returns 401 while its database is down."""
     if body.detail.startswith(_TOKEN_ERRORS):
-        return Unauthorized(text)
+        return Unauthorized(sanitize(body.detail, secrets))  # the message is for a user who can sign in again
     if body.message.startswith("User is not active"):
         return Forbidden(text)
     return Unavailable(f"HTTP 401: {text}")

@@ -1,13 +1,17 @@
-"""`CODER_ACCESS_URL`: injected, unless a source of the environment defines it."""
+"""`CODER_ACCESS_URL`: injected, unless a source of the environment defines it. `status.accessURL` shows it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from coder_k8s.controllers.controlplane.reconcile import user_url
+from coder_k8s.controllers.controlplane.sources import Environment
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import CONFIG_MAP, SECRET
 
+from .planes import plane
 from .recorded_plane import RecordedPlane, access_url, recorded_plane
 
 
@@ -69,3 +73,37 @@ async def test_access_url_of_one_source_counts_while_another_is_missing(demo: Re
         await demo.deploy(envFrom=[{"secretRef": {"name": "absent"}}, {"configMapRef": {"name": "there"}}])
         await demo.put(CONFIG_MAP, "there", CODER_ACCESS_URL="https://coder.example.com")
         await demo.deployments.until("demo", lambda live: access_url(live) == "")
+
+
+INGRESS = {"ingress": {"host": "coder.example.com"}}
+TLS = {"ingress": {"host": "coder.example.com", "tls": {"secretName": "tls"}}}
+GATEWAY = {"gateway": {"host": "coder.example.com", "parentRefs": [{"name": "public"}]}}
+OWN = "http://demo.golden.svc.cluster.local"
+IN_SECRET = Environment(defines_access_url=True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "environment", "expected"),
+    [
+        pytest.param({}, Environment(), OWN, id="in the cluster"),
+        pytest.param({"tls": {"secretNames": ["tls"]}}, Environment(), OWN.replace("http", "https"), id="with TLS"),
+        pytest.param({"expose": INGRESS}, Environment(), "http://coder.example.com", id="Ingress"),
+        pytest.param({"expose": TLS}, Environment(), "https://coder.example.com", id="Ingress with TLS"),
+        pytest.param({"expose": GATEWAY}, Environment(), "https://coder.example.com", id="Gateway"),
+        pytest.param({"expose": GATEWAY}, Environment(access_url="https://a.example"), "https://a.example", id="set"),
+        pytest.param({"expose": GATEWAY}, IN_SECRET, "https://coder.example.com", id="in a Secret, and exposed"),
+        pytest.param({}, IN_SECRET, "", id="in a Secret"),
+        pytest.param({"envUseClusterAccessURL": False}, Environment(), "", id="a tunnel of Coder"),
+    ],
+)
+def test_url_for_users(spec: dict[str, Any], environment: Environment, expected: str) -> None:
+    assert user_url(plane(**spec), environment) == expected
+
+
+async def test_access_url_in_the_status(demo: RecordedPlane) -> None:
+    async with demo.running():
+        await demo.put(CONFIG_MAP, "plain", CODER_ACCESS_URL="https://coder.example.com")
+        await demo.deploy(envFrom=[{"configMapRef": {"name": "plain", "optional": True}}])
+        await demo.wait_until(lambda live: live["status"].get("accessURL") == "https://coder.example.com")
+        await demo.change(extraEnv=[{"name": "CODER_ACCESS_URL", "value": "https://other.example.com"}])
+        await demo.wait_until(lambda live: live["status"].get("accessURL") == "https://other.example.com")

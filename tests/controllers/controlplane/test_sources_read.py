@@ -154,6 +154,44 @@ async def test_environment(answer: Answer, spec: dict[str, Any], expected: Envir
         assert (request.method, request.path) == ("GET", f"/api/v1/namespaces/golden/{kind}/it")
 
 
+def variable(value: str = "", **source: dict[str, str]) -> dict[str, Any]:
+    given = {"value": value} if value else {"valueFrom": source}
+    return {"extraEnv": [{"name": "CODER_ACCESS_URL", **given}]}
+
+
+URL = "https://coder.example.com"
+
+
+@pytest.mark.parametrize(
+    ("answer", "spec", "expected"),
+    [
+        pytest.param(config_map(data={"CODER_ACCESS_URL": URL}), IN_MAP, URL, id="all keys of a ConfigMap"),
+        pytest.param(
+            config_map(data={"ACCESS_URL": URL}),
+            {"envFrom": [{"configMapRef": {"name": "it"}, "prefix": "CODER_"}]},
+            URL,
+            id="a prefix",
+        ),
+        pytest.param(secret(CODER_ACCESS_URL=URL), IN_SECRET, "", id="all keys of a Secret"),
+        pytest.param(
+            config_map(data={"k": URL}), variable(configMapKeyRef={"name": "it", "key": "k"}), URL, id="a ConfigMap"
+        ),
+        pytest.param(secret(k=URL), variable(secretKeyRef={"name": "it", "key": "k"}), "", id="a Secret"),
+        pytest.param(
+            config_map(data={"CODER_ACCESS_URL": URL}), IN_MAP | variable("https://x"), "https://x", id="both"
+        ),
+        pytest.param(config_map(), IN_MAP | variable("https://$(HOST)"), "", id="other variables"),
+        pytest.param(config_map(), IN_MAP | variable("https://user:password@host"), "", id="credentials"),
+        pytest.param(config_map(), IN_MAP | variable("coder"), "", id="no URL"),
+    ],
+)
+async def test_access_url(answer: Answer, spec: dict[str, Any], expected: str) -> None:
+    async with reader(answer) as there:
+        there.secrets.update("", partial())
+        there.config_maps.update("", partial())
+        assert (await there.read(**spec)).access_url == expected
+
+
 async def test_source_that_is_not_in_the_cache_is_missing_and_not_read() -> None:
     async with reader(refuse(500)) as there:
         spec = {"envFrom": [{"secretRef": {"name": "it"}}, {"configMapRef": {"name": "it", "optional": True}}]}

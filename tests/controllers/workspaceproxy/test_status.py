@@ -10,7 +10,7 @@ from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
 from coder_k8s.kube.objects import Kind, Unstructured
 from tests.support.history import recording
 from tests.support.kstatus import kstatus, kubectl_waits
-from tests.support.workspaceproxies import NAME, ProxyNamespace, is_quota_exceeded, set_quota
+from tests.support.workspaceproxies import NAME, PLANE, ProxyNamespace, is_quota_exceeded, set_quota
 
 LONG = f"{'a-workspace-proxy-with-a-name-' * 8}that-is-long"
 
@@ -25,6 +25,14 @@ async def test_intermediate_status_is_not_ready(place: ProxyNamespace) -> None:
     assert len(seen) > 3
     assert [kstatus(state) for state in seen[:-1]] == ["InProgress"] * (len(seen) - 1)
     assert all(kubectl_waits(state) for state in seen[:-1])
+
+
+async def test_primary_url_of_a_control_plane(place: ProxyNamespace) -> None:
+    await place.make_plane()
+    async with place.operator() as operator:
+        await place.make(controlPlaneRef={"name": PLANE})
+        await operator.wait_idle()
+        assert (await place.get()).status.primary_access_url == f"http://{PLANE}.{place.namespace}.svc.cluster.local"
 
 
 async def test_no_token_is_issued_that_cannot_be_stored(place: ProxyNamespace) -> None:

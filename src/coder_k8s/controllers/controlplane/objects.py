@@ -51,6 +51,15 @@ def hosts(wanted: Ingress | Gateway) -> list[str]:
     return [host for host in (wanted.host, wanted.wildcard_host) if host]
 
 
+def exposed_url(plane: CoderControlPlane) -> str:
+    """The URL of the exposed host; empty without one. A Gateway is assumed to have TLS."""
+    expose = plane.spec.expose
+    if expose and expose.ingress:
+        tls = expose.ingress.tls is not None and expose.ingress.tls.secret_name
+        return f"{'https' if tls else 'http'}://{expose.ingress.host}"
+    return f"https://{expose.gateway.host}" if expose and expose.gateway else ""
+
+
 def ingress(plane: CoderControlPlane, wanted: Ingress) -> Manifest:
     backend = {"service": {"name": plane.metadata.name, "port": {"number": http_port(plane)}}}
     path = {"path": "/", "pathType": "Prefix", "backend": backend}

@@ -13,7 +13,7 @@ from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.rejections import as_condition
 from coder_k8s.controllers.report import StatusReport
 from coder_k8s.controllers.rollout import Rollout, report_counts, rollout
-from coder_k8s.controllers.urls import status_url
+from coder_k8s.controllers.urls import access_url, status_url
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Manifest, Unstructured
 
@@ -24,7 +24,7 @@ from .deployment import ACCESS_URL, CHECKSUM, CONTAINER, PodInputs, defines, dep
 from .entitlements import EntitlementWatcher
 from .exposure import Exposure
 from .license import LicenseApplier
-from .objects import NAME, owns_account, service, service_account, service_account_name
+from .objects import NAME, exposed_url, owns_account, service, service_account, service_account_name
 from .rbac import FINALIZER, WorkspaceRBAC
 from .rollout import judge
 from .tokens import generates_token
@@ -71,6 +71,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         await self._reconcile_coderd(plane, live is not None and owned, found.ready > 0, report)
 
         report.status.url = status_url(plane) if owned else plane.status.url
+        report.status.access_url = user_url(plane, environment)
         report.status.config_checksum = checksum
         report.status.image = found.running_image or plane.status.image
         return plane
@@ -197,6 +198,22 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
                 raise error
             note = f"Could not delete {', '.join(left)}: {error}"
             self._context.recorder.record(CONTROL_PLANE, plane, events.CLEANUP_GIVEN_UP, note)
+
+
+def user_url(plane: CoderControlPlane, environment: sources.Environment) -> str:
+    """The URL that users open.
+
+    | `CODER_ACCESS_URL` of the spec        | `expose` | URL                     |
+    |---------------------------------------|----------|-------------------------|
+    | in `extraEnv` or a ConfigMap          | any      | this value              |
+    | in a Secret, or not set               | set      | that of the host        |
+    | in a Secret                           | not set  | not known               |
+    | not set, the operator sets it         | not set  | that inside the cluster |
+    | not set, nor by the operator          | not set  | not known               |
+    """
+    if known := environment.access_url or exposed_url(plane):
+        return known
+    return access_url(plane) if _injects_access_url(plane, environment, {}) else ""
 
 
 def _injects_access_url(plane: CoderControlPlane, environment: sources.Environment, template: Manifest) -> bool:

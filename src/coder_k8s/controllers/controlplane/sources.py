@@ -20,8 +20,9 @@ from coder_k8s.kube.objects import Key, Kind, PartialObject, Unstructured
 
 from .deployment import ACCESS_URL
 
-Read = dict[tuple[str, Key], tuple[str, dict[str, str]]]
-"""By kind and name of a source: its resourceVersion, and the digests of its values."""
+URL_LIMIT = 2048
+Read = dict[tuple[str, Key], tuple[str, dict[str, str], dict[str, str]]]
+"""By kind and name of a source: its resourceVersion, the digests of its values, and the URLs in a ConfigMap."""
 KINDS: dict[str, Kind[Unstructured]] = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
 
 
@@ -50,6 +51,8 @@ class Environment(NamedTuple):
     missing: tuple[str, ...] = ()
     """Why pods cannot start, one sentence per source that is not optional."""
     defines_access_url: bool = False
+    access_url: str = ""
+    """`CODER_ACCESS_URL` of the spec; empty if it is not set, or in a Secret."""
 
 
 class Checksum(NamedTuple):
@@ -109,7 +112,7 @@ class Sources:
     async def environment(self, plane: CoderControlPlane) -> Environment:
         digests: dict[str, str] = {}
         missing: list[str] = []
-        defines = False
+        defines, access_url = False, ""
         named = {(source.kind, Key(plane.metadata.namespace, source.name)) for source in sources(plane)}
         known = self._read[plane.key] = {
             each: read for each, read in self._read.get(plane.key, {}).items() if each in named
@@ -120,9 +123,13 @@ class Sources:
             digests[str(source)] = digest
             if not digest and not source.optional:
                 missing.append(source.absence(exists=content is not None))
-            if not source.key and content is not None:
-                defines = defines or ACCESS_URL in {source.prefix + key for key in content}
-        return Environment(digests, tuple(dict.fromkeys(missing)), defines)
+            if not source.key and content is not None and ACCESS_URL in {source.prefix + key for key in content}:
+                defines, access_url = True, _urls(plane, source, known).get(ACCESS_URL.removeprefix(source.prefix), "")
+        for entry in plane.spec.extra_env:
+            if entry["name"] == ACCESS_URL:
+                referenced = (_urls(plane, source, known).get(source.key) for source in sources_of_variable(entry))
+                access_url = _url(entry.get("value", "")) or next(referenced, None) or ""
+        return Environment(digests, tuple(dict.fromkeys(missing)), defines, access_url)
 
     async def _content(self, kind: str, key: Key, known: Read) -> dict[str, str] | None:
         """The digest of every value by its key; `None` if the object does not exist."""
@@ -130,15 +137,28 @@ class Sources:
         if partial is None:
             known.pop((kind, key), None)
             return None
-        version, content = known.get((kind, key), ("", {}))
+        version, content, _ = known.get((kind, key), ("", {}, {}))
         if version != partial.metadata.resource_version:
             try:
                 live = await self._client.get(KINDS[kind], key)
             except errors.NotFound:
                 return None
-            content = {name: _digest(value) for name, value in values(live.manifest).items()}
-            known[kind, key] = (live.metadata.resource_version, content)
+            read = values(live.manifest)
+            content = {name: _digest(value) for name, value in read.items()}
+            urls = {name: url for name, value in read.items() if (url := _url(value.decode(errors="replace")))}
+            known[kind, key] = (live.metadata.resource_version, content, urls if kind == "ConfigMap" else {})
         return content
+
+
+def _urls(plane: CoderControlPlane, source: Source, known: Read) -> dict[str, str]:
+    """The URLs in a ConfigMap, by key."""
+    return known.get((source.kind, Key(plane.metadata.namespace, source.name)), ("", {}, {}))[2]
+
+
+def _url(value: str) -> str:
+    """The value, if it is a URL that can be shown: without credentials and other variables."""
+    hidden = "@" in value or "$(" in value or len(value) > URL_LIMIT
+    return value if value.startswith(("http://", "https://")) and not hidden else ""
 
 
 def _digest_of(source: Source, content: dict[str, str] | None, salt: str) -> str:

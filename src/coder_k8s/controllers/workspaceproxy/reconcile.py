@@ -58,8 +58,9 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
             proxy, token = await self._use_given_token(proxy, given, report)
         else:
             proxy, token = await self._register(proxy, plane, report)
+        report.status.primary_access_url = url = objects.primary_url(proxy, plane)
         # Pods wait for a Secret that the user provides. Without any other input they are not started.
-        if (token or given) and (url := objects.primary_url(proxy, plane)):
+        if (token or given) and url:
             live = await self._deploy(proxy, plane, url, token, report)
             if token and live is not None and self._rollout(proxy).complete:
                 await self._retire(proxy, token, report)
