@@ -62,7 +62,7 @@ def test_texts_are_sentences_for_a_table() -> None:
 
 def test_examples_are_messages_of_kubernetes_style() -> None:
     for reason, text in examples():
-        assert text[0].isupper() or text.startswith("/"), reason
+        assert not text[0].islower(), reason
         assert not text.endswith("."), reason
         assert "\n" not in text, reason
 

@@ -33,7 +33,7 @@ PAUSED = (
         READY,
         None,
         reasons.PAUSED,
-        "Annotation coder.com/paused is set; no changes are made until it is removed (`kubectl coder resume`)",
+        "Annotation coder.com/paused is set; no changes are made until it is removed (kubectl coder resume)",
     ),
     Finding(RECONCILING, False, reasons.PAUSED, "Reconciliation is paused"),
     Finding(STALLED, False, reasons.PAUSED, NO_ACTION),
@@ -44,7 +44,7 @@ DELETION_PAUSED = (
         None,
         reasons.PAUSED,
         "The object is being deleted, but annotation coder.com/paused blocks its cleanup; "
-        "remove the annotation (`kubectl coder resume`)",
+        "remove the annotation (kubectl coder resume)",
     ),
     *PAUSED[1:],
 )
@@ -229,11 +229,10 @@ class StatusWriter(Generic[T]):
 
     def _announce_pause(self, seen: T, before: bool, after: bool) -> None:
         if after and not before:
-            self._recorder.record(
-                self._kind, seen, events.PAUSED, "Reconciliation is paused by annotation coder.com/paused"
-            )
+            note = "Reconciliation is paused by annotation coder.com/paused"
+            self._recorder.record(self._kind, seen, events.PAUSED, note, logged=True)
         if before and not after:
-            self._recorder.record(self._kind, seen, events.RESUMED, "Reconciliation is resumed")
+            self._recorder.record(self._kind, seen, events.RESUMED, "Reconciliation is resumed", logged=True)
 
 
 def _is_paused(status: Status) -> bool:

@@ -23,7 +23,7 @@ class OwnedByOther(Exception):
     def __init__(self, kind: Kind[Any], live: Unstructured) -> None:
         owner = live.controller
         ownership = f"belongs to {owner.kind} {owner.name}" if owner else "has no owner"
-        super().__init__(f"{kind.name} {live.key} exists and {ownership}")
+        super().__init__(f"{kind.name} {live.metadata.name} exists and {ownership}")
         self.kind = kind
         self.live = live
 

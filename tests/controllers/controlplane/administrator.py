@@ -88,8 +88,8 @@ class Administrator:
             for child in await self.all(kind, namespace, managed)
         }
 
-    async def make_namespace(self, labels: Mapping[str, str] | None = None) -> str:
-        name = f"test-{uuid.uuid4().hex[:12]}"
+    async def make_namespace(self, labels: Mapping[str, str] | None = None, name: str = "") -> str:
+        name = name or f"test-{uuid.uuid4().hex[:12]}"
         await self.client.create(NAMESPACE, {"metadata": {"name": name, "labels": labels or {}}})
         return name
 

@@ -76,7 +76,7 @@ def test_a_token_that_coderd_accepts_needs_no_database(database: Outcome) -> Non
     ],
 )
 def test_given_token_outcome(answer: str | errors.CoderdError, status: bool | None, reason: str) -> None:
-    judged = judge_token(answer, "given", "http://demo")
+    judged = judge_token(answer, "given")
     assert (judged.status, judged.reason, judged.stalled) == (status, reason, status is False)
 
 

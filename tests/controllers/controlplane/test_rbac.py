@@ -68,7 +68,7 @@ async def finalizers(admin: Administrator, key: Key, expected: list[str]) -> Non
 
 
 async def test_namespace_opts_in_and_out_by_label(whole_cluster: Cluster, admin: Administrator) -> None:
-    home, other, open_to_others = [await admin.make_namespace() for _ in range(3)]
+    home, other, open_to_others = [await admin.make_namespace(name=name) for name in ("coder", "team-c", "team-a")]
     await admin.label_namespace(open_to_others, {OPT_IN: "another"})
     async with Operator(operator_of(whole_cluster), EVERYWHERE, wiring.build):
         key = await admin.make(home, rbac={"workspaceNamespaces": [other, open_to_others, home]})
@@ -161,11 +161,11 @@ async def test_namespaces_allowed_by_option(whole_cluster: Cluster, admin: Admin
 async def test_missing_namespace_is_waited_for(whole_cluster: Cluster, admin: Administrator) -> None:
     home = await admin.make_namespace()
     async with Operator(operator_of(whole_cluster), EVERYWHERE, wiring.build):
-        key = await admin.make(home, rbac={"workspaceNamespaces": ["not-there-yet"]})
-        assert "not-there-yet" in (await admin.condition(key, READY, "NamespaceMissing")).message
-        await admin.client.create(NAMESPACE, {"metadata": {"name": "not-there-yet", "labels": {OPT_IN: home}}})
+        key = await admin.make(home, rbac={"workspaceNamespaces": ["team-b"]})
+        assert "team-b" in (await admin.condition(key, READY, "NamespaceMissing")).message
+        await admin.client.create(NAMESPACE, {"metadata": {"name": "team-b", "labels": {OPT_IN: home}}})
         await admin.condition(key, READY, "Applied")
-        await becomes(admin, "not-there-yet", await names(admin, key))
+        await becomes(admin, "team-b", await names(admin, key))
 
 
 async def test_deletion_removes_only_its_own_roles(whole_cluster: Cluster, admin: Administrator) -> None:

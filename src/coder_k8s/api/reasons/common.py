@@ -21,11 +21,14 @@ PAUSED = Reason(
     "The annotation `coder.com/paused` is set; the operator makes no changes until it is removed. A deletion also "
     "waits.",
     "Remove the annotation to resume: `kubectl annotate <kind> <name> coder.com/paused-`.",
+    example="Annotation coder.com/paused is set; no changes are made until it is removed (kubectl coder resume)",
 )
-PROGRESSING = Reason("Progressing", "The operator is reconciling the object.")
-SCALED_TO_ZERO = Reason("ScaledToZero", "`replicas` is 0, so no pod is required.")
-UP_TO_DATE = Reason("UpToDate", "The object is reconciled at this generation.")
-ALL_READY = Reason("AllReady", "Every component that this object needs is ready.")
+PROGRESSING = Reason(
+    "Progressing", "The operator is reconciling the object.", example="The first reconcile is in progress"
+)
+SCALED_TO_ZERO = Reason("ScaledToZero", "`replicas` is 0, so no pod is required.", example="Scaled to zero")
+UP_TO_DATE = Reason("UpToDate", "The object is reconciled at this generation.", example="All changes are applied")
+ALL_READY = Reason("AllReady", "Every component that this object needs is ready.", example="All components are ready")
 RETRYING = Reason(
     "Retrying",
     "The API server failed during the reconcile. The operator retries with back-off.",
@@ -35,6 +38,7 @@ STALLED = Reason(
     "Stalled",
     "User action required.",
     "See the condition `Stalled`: its reason and message name the cause.",
+    example="Blocked; see the Stalled condition",
 )
 CRD_OUTDATED = Reason(
     "CRDOutdated",
@@ -42,12 +46,16 @@ CRD_OUTDATED = Reason(
     "operator relies on.",
     "Install the CRDs of the operator's version. Until then the operator does not reconcile objects of this kind. "
     "Running pods keep running.",
+    example="The CRDs in this cluster are older than the operator and do not store status.operatorTokenSecretRef. "
+    "Install the CRDs of the operator's version",
 )
 FIELD_NOT_SUPPORTED = Reason(
     "FieldNotSupported",
     "The spec uses a field of pods, or of another object, that the API server of this cluster does not know.",
     "Remove the field that the message names from the spec, or upgrade the cluster. The operator does not create the "
     "object without the field.",
+    example="The API server does not know spec.template.spec.securityContext.futurePolicy of Deployment; remove the "
+    "field from the spec, or upgrade the cluster",
 )
 FORBIDDEN = Reason(
     "Forbidden",
@@ -59,16 +67,22 @@ SPEC_INVALID = Reason(
     "SpecInvalid",
     "The API server or an admission webhook rejects an object because of the spec.",
     "Correct the spec. The message has the error of the API server, with the field that is wrong.",
+    example='Deployment.apps "empty-image" is invalid: spec.template.spec.containers[0].image: Required value',
 )
 NAME_TAKEN = Reason(
     "NameTaken",
     "An object of the name that the operator needs exists and belongs to another owner.",
-    "Rename this object, or remove the other one. The operator never takes over objects of other owners.",
+    "Rename this object, or delete the other one. The operator never takes over objects of other owners.",
+    example="Service demo exists and has no owner; rename this object or delete the other one",
 )
 
 APPLIED = Reason("Applied", "The object or license is applied.")
 DISABLED = Reason("Disabled", "The feature is disabled in the spec.")
-PENDING = Reason("Pending", "Coder, or the operator's access to it, is not ready yet.")
+PENDING = Reason(
+    "Pending",
+    "Coder, or the operator's access to it, is not ready yet.",
+    example="Waiting for operator access and a ready pod",
+)
 ERROR = Reason(
     "Error",
     "The request to Coder failed; the operator retries.",
@@ -101,11 +115,16 @@ TOKEN_REJECTED = Reason(
     "Coder does not accept the token.",
     "Create a new token in Coder and put it into the Secret.",
 )
-MINIMUM_REPLICAS_READY = Reason("MinimumReplicasReady", "At least one pod is ready.")
+MINIMUM_REPLICAS_READY = Reason(
+    "MinimumReplicasReady",
+    "At least one pod is ready.",
+    example="1 of 1 pods are ready with image ghcr.io/coder/coder:latest",
+)
 NO_REPLICAS_READY = Reason(
     "NoReplicasReady",
     "No pod is ready, or `replicas` is 0.",
     "If it persists: check the pods with `kubectl describe pod`, and their logs.",
+    example="0 of 1 updated pods are ready",
 )
 CONTROL_PLANE_MISSING = Reason(
     "ControlPlaneMissing",

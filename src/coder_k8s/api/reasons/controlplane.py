@@ -38,52 +38,71 @@ class ControlPlaneCondition(StrEnum):
     """Coder can run workspaces in all the namespaces of the spec."""
 
 
-ROLLOUT_IN_PROGRESS = Reason("RolloutInProgress", "Pods serve, but the rollout of this generation is not complete.")
+ROLLOUT_IN_PROGRESS = Reason(
+    "RolloutInProgress",
+    "Pods serve, but the rollout of this generation is not complete.",
+    example="1 of 3 updated pods are ready",
+)
 ROLLOUT_STUCK = Reason(
     "RolloutStuck",
     "The Deployment exceeded its progress deadline; the message has the reason of the first failing pod.",
     "Fix what the message names: the image, a Secret, node capacity, the database.",
+    example='0 of 1 updated pods are ready; pod demo-1: ImagePullBackOff: Back-off pulling image "coder:typo"',
 )
 TOKEN_READY = Reason(
     "TokenReady",
     "The operator has a token that works. The message names its Secret, and why it is not renewed while the database "
     "cannot be checked.",
+    example="The token in Secret demo-operator-token is valid until 2027-03-01",
 )
 DATABASE_URL_MISSING = Reason(
     "DatabaseURLMissing",
     "Neither `extraEnv` nor `envFrom` has `CODER_PG_CONNECTION_URL`.",
     "Set the database of Coder with this variable, or give the operator a token with `operatorAccess.tokenSecretRef`.",
+    example="CODER_PG_CONNECTION_URL is defined neither in extraEnv nor in envFrom; set it to the URL of Coder's "
+    "database",
 )
 DATABASE_UNREACHABLE = Reason(
     "DatabaseUnreachable",
     "The database does not respond to the operator, or rejects its login.",
     "Check that the operator's pod can reach the database (NetworkPolicy, firewall), and that user and password of the "
     "URL are correct.",
+    example="PostgreSQL at 127.0.0.1 rejects the user or the password (SQLSTATE 28P01); check CODER_PG_CONNECTION_URL",
 )
 SCHEMA_UNSUPPORTED = Reason(
     "SchemaUnsupported",
     "The operator does not know the database schema of this version of Coder.",
     "Use a version of the operator that supports this version of Coder, or create a token in Coder and set it with "
     "`operatorAccess.tokenSecretRef`.",
+    example="In Coder's database, table users requires a value for new; upgrade the operator, or set "
+    "operatorAccess.tokenSecretRef",
 )
 USERNAME_TAKEN = Reason(
     "UsernameTaken",
     "A human user has the user name `coder-k8s-operator`.",
     "Rename that user in Coder.",
+    example="User coder-k8s-operator in Coder does not belong to the operator; rename that user",
 )
 SECRET_UNAVAILABLE = Reason(
     "SecretUnavailable",
     "The Secret of the token is missing, has no such key, belongs to another owner or cannot be written.",
     "Create the Secret of `operatorAccess.tokenSecretRef` with its key. Without that field: remove the conflicting "
     "Secret, or set another `operatorAccess.generatedTokenSecretName`.",
+    example="Secret given does not exist; create it with key token",
 )
 REDIRECTED_TO_ACCESS_URL = Reason(
     "RedirectedToAccessURL",
     "Coder redirects every request of the operator to its access URL.",
     "Set `CODER_REDIRECT_TO_ACCESS_URL` to `false`: the operator and the provisioners connect to Coder inside the "
     "cluster. Redirect browsers in the Ingress or Gateway instead.",
+    example="Coder redirects the operator's requests to https://coder.example.com; set CODER_REDIRECT_TO_ACCESS_URL to "
+    "false",
 )
-NOT_CONFIGURED = Reason("NotConfigured", "`licenseSecretRef` is not set; the status is Unknown.")
+NOT_CONFIGURED = Reason(
+    "NotConfigured",
+    "`licenseSecretRef` is not set; the status is Unknown.",
+    example="The spec has no licenseSecretRef",
+)
 LICENSE_INVALID = Reason(
     "LicenseInvalid",
     "Coder rejected the license; the message has its error. The operator uploads it again every hour, and when its "
@@ -91,32 +110,40 @@ LICENSE_INVALID = Reason(
     "Put a license for this deployment that has not expired into the Secret.",
 )
 CHECKED = Reason(
-    "Checked", "The operator read the entitlements within the last minutes. The message has the license tier."
+    "Checked",
+    "The operator read the entitlements within the last minutes. The message has the license tier.",
+    example="License tier premium; external provisioners are entitled",
 )
 WAITING_FOR_GATEWAY = Reason(
-    "WaitingForGateway", "A Gateway has not accepted the route yet; the operator waits one minute."
+    "WaitingForGateway",
+    "A Gateway has not accepted the route yet; the operator waits one minute.",
+    example="Waiting for Gateway public to accept HTTPRoute demo",
 )
 GATEWAY_API_MISSING = Reason(
     "GatewayAPIMissing",
     "The cluster has no Gateway API; the operator creates the route when it is installed. An earlier Ingress stays.",
     "Install the CRDs of the Gateway API, or use `expose.ingress`.",
+    example="The cluster has no Gateway API; install its CRDs, or use expose.ingress",
 )
 NOT_ACCEPTED = Reason(
     "NotAccepted",
     "A Gateway does not accept the route, or has not responded for a minute.",
     "Check the Gateway that the message names: whether it exists and has a controller, its listeners, host names and "
     "`allowedRoutes`.",
+    example="Gateway public does not accept HTTPRoute demo: no listener takes this host",
 )
 NAMESPACE_NOT_ALLOWED = Reason(
     "NamespaceNotAllowed",
     "A namespace of `rbac.workspaceNamespaces` has not opted in.",
     "Label it `coder.com/workspaces-from=<namespace of the control plane>`, or add it to the operator's "
     "`--allow-workspace-namespaces`.",
+    example="Namespace team-a has not opted in; label it coder.com/workspaces-from=coder",
 )
 NAMESPACE_MISSING = Reason(
     "NamespaceMissing",
     "A namespace of `rbac.workspaceNamespaces` does not exist.",
     "Create it, or remove it from the list.",
+    example="Namespace team-b does not exist; create it, or remove it from rbac.workspaceNamespaces",
 )
 
 OWNER_ROLE = (
@@ -131,6 +158,7 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
         NO_REPLICAS_READY.means(
             NO_REPLICAS_READY.meaning,
             f"{NO_REPLICAS_READY.remedy} If the message names a Secret or ConfigMap, pods wait for it: create it.",
+            example="Pods cannot start: Secret it does not exist",
         ),
         ROLLOUT_IN_PROGRESS,
         ROLLOUT_STUCK,
@@ -138,8 +166,11 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
     ControlPlaneCondition.OPERATOR_ACCESS_READY: (
         TOKEN_READY,
         SCALED_TO_ZERO,
-        DISABLED.means("`operatorAccess.disabled` is set."),
-        PENDING.means("Coder is not ready yet, or has not finished its database migrations."),
+        DISABLED.means("`operatorAccess.disabled` is set.", example="Disabled by operatorAccess.disabled"),
+        PENDING.means(
+            "Coder is not ready yet, or has not finished its database migrations.",
+            example="Waiting for Coder to finish its database migrations",
+        ),
         DATABASE_URL_MISSING,
         DATABASE_UNREACHABLE,
         SCHEMA_UNSUPPORTED,
@@ -150,26 +181,34 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             "in the database of `CODER_PG_CONNECTION_URL`.",
             "Create a new token in Coder, as a user with the role Owner, and put it into the Secret. Without that "
             "field: set `CODER_PG_CONNECTION_URL` to the database that Coder uses.",
+            example="Coder rejects the token in Secret given: API key is invalid; store a new token in key token",
         ),
         FORBIDDEN.means(
             "The finalizer that the token needs cannot be added. The status is the last known one.",
             "Change the policy or webhook that the condition `Stalled` names.",
+            example="Finalizer coder.com/control-plane-cleanup cannot be added; the status is the last known one",
         ),
         REDIRECTED_TO_ACCESS_URL,
     ),
     ControlPlaneCondition.LICENSE_APPLIED: (
-        APPLIED.means("Coder has the license. The message says when it expires."),
+        APPLIED.means(
+            "Coder has the license. The message says when it expires.",
+            example="The license of Secret license is in Coder and expires on 2027-03-01",
+        ),
         SCALED_TO_ZERO,
         NOT_CONFIGURED,
         PENDING,
         SECRET_MISSING.means(
             "The Secret of `licenseSecretRef` or its key does not exist.",
             "Create the Secret with the license under that key.",
+            example="Secret license does not exist; create it with key license",
         ),
         FORBIDDEN.means("Coder does not let the operator upload licenses, or a finalizer cannot be added.", OWNER_ROLE),
         NOT_SUPPORTED.means(
             "This build of Coder does not support licenses.",
             "Use an image with the enterprise features, or remove `licenseSecretRef`.",
+            example="Image ghcr.io/coder/coder:latest is a build of Coder without licenses; use another image, or "
+            "remove licenseSecretRef",
         ),
         LICENSE_INVALID,
         ERROR.means("The request to Coder or the upload failed; the operator retries.", CODER_LOGS),
@@ -181,11 +220,17 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
         FORBIDDEN.means(
             "Coder does not let the operator read entitlements, or a finalizer cannot be added.", OWNER_ROLE
         ),
-        NOT_SUPPORTED.means("This build of Coder does not support entitlements."),
+        NOT_SUPPORTED.means(
+            "This build of Coder does not support entitlements.",
+            example="Image ghcr.io/coder/coder:latest is a build of Coder without entitlements",
+        ),
         ERROR,
     ),
     ControlPlaneCondition.EXPOSED: (
-        APPLIED.means("The Ingress is in place, or every Gateway accepts the HTTPRoute."),
+        APPLIED.means(
+            "The Ingress is in place, or every Gateway accepts the HTTPRoute.",
+            example="Ingress demo serves coder.example.com",
+        ),
         PENDING.means("The Service does not exist yet.", "If it persists: see the condition `Stalled`."),
         WAITING_FOR_GATEWAY,
         GATEWAY_API_MISSING,
@@ -205,8 +250,11 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
         ),
     ),
     ControlPlaneCondition.WORKSPACE_RBAC_READY: (
-        APPLIED.means("Coder can run workspaces in all the namespaces of the spec."),
-        DISABLED.means("`rbac.workspacePerms` is off."),
+        APPLIED.means(
+            "Coder can run workspaces in all the namespaces of the spec.",
+            example="ServiceAccount demo may run workspaces in namespaces: coder, team-c, team-a",
+        ),
+        DISABLED.means("`rbac.workspacePerms` is off.", example="Disabled by rbac.workspacePerms"),
         NAMESPACE_NOT_ALLOWED,
         NAMESPACE_MISSING,
         FORBIDDEN.means(

@@ -99,12 +99,12 @@ class OperatorAccess:
         about = (where, token)
         if (known := self._coderd_answers.get(plane.key, about)) is not None:
             return known
-        url = api_url(plane)
+        coderd = Coderd(self._connections, api_url(plane), token)
         try:
-            answer: str | coderd_errors.CoderdError = (await Coderd(self._connections, url, token).me()).username
+            answer: str | coderd_errors.CoderdError = (await coderd.me()).username
         except coderd_errors.CoderdError as error:
             answer = error
-        outcome = judge_token(answer, where, url)
+        outcome = judge_token(answer, where)
         if outcome.reason == reasons.TOKEN_REJECTED:  # it may have been deleted since the check in the database
             self._database_answers.forget(plane.key)
         return self._coderd_answers.keep(plane.key, about, outcome, TOKEN_RECHECK if outcome.status else RETRY)

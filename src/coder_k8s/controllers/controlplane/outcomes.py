@@ -68,7 +68,7 @@ TOKEN_ERRORS: Explanations = {
             READY,
             False,
             reasons.REDIRECTED_TO_ACCESS_URL,
-            "Coder redirects requests for {url}{target}; set CODER_REDIRECT_TO_ACCESS_URL to false",
+            "Coder redirects the operator's requests{target}; set CODER_REDIRECT_TO_ACCESS_URL to false",
             stalled=True,
         )
     ),
@@ -105,14 +105,14 @@ def judge_access_error(error: errors.AccessError) -> Outcome:
             return Outcome(READY, False, reasons.DATABASE_UNREACHABLE, f"{error}; check CODER_PG_CONNECTION_URL")
 
 
-def judge_token(answer: str | errors.CoderdError, secret: str, url: str) -> Outcome:
+def judge_token(answer: str | errors.CoderdError, secret: str) -> Outcome:
     """Whether coderd accepts the token of a Secret; its answer is the name of the user, or an error."""
     if isinstance(answer, str):
         return Outcome(
             READY, True, reasons.TOKEN_READY, f"Coder accepts the token in Secret {secret}, of user {answer}"
         )
     target = f" to {answer.target}" if isinstance(answer, errors.Redirected) and answer.target else ""
-    return explain(answer, TOKEN_ERRORS, secret=secret, url=url, target=target).outcome
+    return explain(answer, TOKEN_ERRORS, secret=secret, target=target).outcome
 
 
 def judge_generated(database: Outcome, coderd: Outcome | None, secret: str) -> Outcome:
