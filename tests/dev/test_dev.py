@@ -123,6 +123,9 @@ def test_state_is_kept_and_two_can_run_at_once(folders: Path, coder: str) -> Non
     for path in plurals:
         found = again.get(f"/apis/coder.com/v1alpha1/namespaces/coder/{path}")
         assert datetime.fromisoformat(found["metadata"]["creationTimestamp"]) < again.began
+    events = again.get("/apis/events.k8s.io/v1/namespaces/coder/events")["items"]
+    assert {event["reason"] for event in events} >= {"OperatorTokenIssued", "LicenseApplied", "Ready"}
+    assert [event["note"] for event in events if event["type"] == "Warning"] == [], "the first run is clean"
     assert str(again.folder / "admin.kubeconfig") in again.output
     assert "kubectl get coder -A" in again.output
     assert "operator coder-system  running  " in again.status()
