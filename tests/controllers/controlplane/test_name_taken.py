@@ -49,7 +49,7 @@ async def test_coderd_of_another_owner_gets_no_request(
     await make(demo, database)
     async with demo.operator() as operator:
         taken = await demo.condition("Ready", "NameTaken", "False")
-        assert f"{kinds[0].name} {demo.key}" in taken.message
+        assert f"{kinds[0].name} {demo.key.name} exists" in taken.message
         if DEPLOYMENT not in kinds:
             await demo.roll_out()
         await operator.wait_idle()
@@ -81,7 +81,7 @@ async def test_service_of_another_owner_is_not_exposed(demo: PlaneNamespace, dat
     await demo.make(extraEnv=env(database.url), expose={"ingress": {"host": "coder.example.com"}})
     async with demo.operator() as operator:
         exposed = await demo.condition("Exposed", "NameTaken", "False")
-        assert f"Service {demo.key}" in exposed.message
+        assert exposed.message == "Service demo exists and has no owner; rename this object or delete the other one"
         await operator.wait_idle()
         assert await demo.find(INGRESS, demo.key.name) is None
         assert (await demo.get()).status.url == ""

@@ -141,7 +141,7 @@ async def test_deployment_of_a_control_plane_is_not_adopted(place: ProvisionerNa
     async with place.operator() as operator:
         await place.make()
         taken = await place.condition("Ready", "NameTaken", "False")
-        assert f"Deployment {place.namespace}/provisioner-build" in taken.message
+        assert "Deployment provisioner-build exists and belongs to CoderControlPlane" in taken.message
         await operator.reconcile(place.key)
         assert (await place.conditions())["DeploymentReady"] == ("False", "NoReplicasReady")
         status = (await place.get()).status

@@ -245,7 +245,7 @@ async def test_deployment_of_a_control_plane_is_not_adopted(place: ProxyNamespac
     async with place.operator() as operator:
         await place.make()
         taken = await place.condition("Ready", "NameTaken", "False")
-        assert f"Deployment {place.namespace}/wsproxy-{NAME}" in taken.message
+        assert f"Deployment wsproxy-{NAME} exists and belongs to CoderControlPlane" in taken.message
         await operator.wait_idle()
         assert (await place.conditions())["DeploymentReady"] == ("False", "NoReplicasReady")
         status = (await place.get()).status
