@@ -140,9 +140,9 @@ class DelayedView(StaleView):
         super().__init__(cluster, version)
         self._before = before
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         if request.path.endswith(CONTROL_PLANE.plural) and not is_watch(request):
-            return await super().answer(request)
+            return await super().handle(request)
         return await self.forward(request, request.raw_path)
 
     async def events(self, request: web.Request, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -20,8 +20,8 @@ from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Unstructured
 from tests.support import eventually
 from tests.support.api import (
-    Answer,
     Api,
+    Responder,
     config_map,
     cut,
     event,
@@ -70,7 +70,7 @@ async def watched(client: Client, idle_timeout: float = 5) -> list[WatchEvent]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected", "message"),
+    ("responder", "expected", "message"),
     [
         (refuse(400, "BadRequest", "no such field"), errors.Invalid, "no such field"),
         (refuse(401, "Unauthorized", "no valid token"), errors.Unauthorized, "no valid token"),
@@ -104,9 +104,9 @@ async def watched(client: Client, idle_timeout: float = 5) -> list[WatchEvent]:
     ],
 )
 async def test_each_response_has_its_error(
-    metrics: Metrics, answer: Answer, expected: type[errors.KubeError], message: str
+    metrics: Metrics, responder: Responder, expected: type[errors.KubeError], message: str
 ) -> None:
-    async with connected(Api(answer), metrics) as client:
+    async with connected(Api(responder), metrics) as client:
         with pytest.raises(errors.KubeError) as raised:
             await client.get(CONFIG_MAP, KEY)
     assert type(raised.value) is expected
@@ -280,7 +280,7 @@ async def test_a_list_has_all_pages(metrics: Metrics) -> None:
     ],
 )
 async def test_an_incomplete_list_is_an_error(
-    metrics: Metrics, second: Answer, expected: type[errors.KubeError]
+    metrics: Metrics, second: Responder, expected: type[errors.KubeError]
 ) -> None:
     async with connected(Api(listing(9, config_map("a"), proceed="more"), second), metrics) as client:
         with pytest.raises(expected):
@@ -296,7 +296,7 @@ async def test_events_are_split_at_newlines(metrics: Metrics) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "expected", "message"),
+    ("responder", "expected", "message"),
     [
         (watch(b"garbage\n"), errors.ServerError, "not a valid Kubernetes response"),
         (watch(b'{"type":"ADDED"}\n'), errors.ServerError, "not a valid Kubernetes response"),
@@ -313,9 +313,9 @@ async def test_events_are_split_at_newlines(metrics: Metrics) -> None:
     ],
 )
 async def test_each_end_of_a_watch_has_its_error(
-    metrics: Metrics, answer: Answer, expected: type[errors.KubeError], message: str
+    metrics: Metrics, responder: Responder, expected: type[errors.KubeError], message: str
 ) -> None:
-    api = Api(answer)
+    api = Api(responder)
     async with connected(api, metrics) as client:
         with pytest.raises(errors.KubeError) as raised:
             await watched(client, idle_timeout=0.2)

@@ -13,7 +13,7 @@ from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.objects import Key, Unstructured
 from tests.support import eventually
-from tests.support.api import Answer, Api, Seen, config_map, cut, event, listing, refuse, reply, status, watch
+from tests.support.api import Api, Responder, Seen, config_map, cut, event, listing, refuse, reply, status, watch
 from tests.support.informers import informers, record_changes, running
 
 HTML = b"<!doctype html>\n<title>Sign in</title>\n"
@@ -44,10 +44,10 @@ def watched_from(api: Api) -> list[str]:
     return [seen.query["resourceVersion"] for seen in api.requests if "watch" in seen.query]
 
 
-BAD_ANSWERS: dict[str, Answer] = {
+BAD_ANSWERS: dict[str, Responder] = {
     "a sign-in page": reply(HTML),
     "a redirect": reply(b"", 302, {"Location": "/elsewhere"}),
-    "no answer": cut(),
+    "no responder": cut(),
     "half a response": cut(b'{"metadata":{"resourceVersion":"5"},"items":['),
     "401": refuse(401, "Unauthorized"),
     "403": refuse(403, "Forbidden"),
@@ -55,13 +55,13 @@ BAD_ANSWERS: dict[str, Answer] = {
     "500": refuse(500, "InternalError"),
     "503": refuse(503, "ServiceUnavailable"),
 }
-BAD_LISTS: dict[str, Answer] = {
+BAD_LISTS: dict[str, Responder] = {
     **BAD_ANSWERS,
     "410": refuse(410, "Expired"),
     "an item that is not an object": listing(5, {"no": "metadata"}),
     "an item with invalid UTF-8": reply(b'{"metadata":{"resourceVersion":"5"},"items":[{"metadata":{"name":"\xff"}}]}'),
 }
-BAD_WATCHES: dict[str, Answer] = {
+BAD_WATCHES: dict[str, Responder] = {
     **BAD_ANSWERS,
     "an end": watch(ending="end"),
     "a cut": watch(ending="cut"),
@@ -76,7 +76,7 @@ BAD_WATCHES: dict[str, Answer] = {
 
 
 @pytest.mark.parametrize("error", BAD_WATCHES.values(), ids=BAD_WATCHES)
-async def test_a_watch_resumes_after_an_error(error: Answer) -> None:
+async def test_a_watch_resumes_after_an_error(error: Responder) -> None:
     beginning = watch(event("ADDED", config_map("a", 6)), ending="end")
     rest = watch(event("ADDED", config_map("b", 7)), event("DELETED", config_map("old", 8)))
     api = Api(listing(5, config_map("old", 3)), beginning, error, error, rest)
@@ -89,7 +89,7 @@ async def test_a_watch_resumes_after_an_error(error: Answer) -> None:
 
 
 @pytest.mark.parametrize("error", BAD_LISTS.values(), ids=BAD_LISTS)
-async def test_a_list_is_retried_until_it_is_complete(error: Answer) -> None:
+async def test_a_list_is_retried_until_it_is_complete(error: Responder) -> None:
     first_page = listing(5, config_map("a", 3), proceed="more")
     api = Api(error, first_page, error, first_page, listing(5, config_map("b", 4)), watch())
     async with running_informer(api) as (informer, changes):
@@ -103,7 +103,7 @@ GONES = pytest.mark.parametrize("gone", [GONE, refuse(410, "Expired", "too old")
 
 
 @GONES
-async def test_a_relist_after_gone_notifies_only_changes(gone: Answer) -> None:
+async def test_a_relist_after_gone_notifies_only_changes(gone: Responder) -> None:
     before = listing(5, config_map("same", 1), config_map("changed", 2), config_map("deleted", 3))
     after = listing(9, config_map("same", 1), config_map("changed", 8), config_map("new", 7))
     async with running_informer(Api(before, gone, after, watch())) as (informer, changes):
@@ -117,7 +117,7 @@ async def test_a_relist_after_gone_notifies_only_changes(gone: Answer) -> None:
 
 
 @pytest.mark.parametrize("before", [[], [listing(5, config_map("a", 3)), GONE]], ids=["the first", "after gone"])
-async def test_a_list_that_is_older_than_a_write_does_not_undo_it(before: list[Answer]) -> None:
+async def test_a_list_that_is_older_than_a_write_does_not_undo_it(before: list[Responder]) -> None:
     release = asyncio.Event()
 
     async def late(request: Any) -> Any:
@@ -172,16 +172,16 @@ async def test_an_invalid_event_is_not_activity() -> None:
         assert informer.idle_seconds() == 100.0
 
 
-def slow(seconds: float, answer: Answer) -> Answer:
+def slow(seconds: float, responder: Responder) -> Responder:
     async def later(request: Any) -> Any:
         await asyncio.sleep(seconds)
-        return await answer(request)
+        return await responder(request)
 
     return later
 
 
 @pytest.mark.parametrize(
-    ("answer", "min_watch_lifetime", "alive"),
+    ("responder", "min_watch_lifetime", "alive"),
     [
         (watch(ending="cut", after=0.2), 0.1, True),
         (watch(ending="cut"), 10.0, False),
@@ -191,10 +191,10 @@ def slow(seconds: float, answer: Answer) -> Answer:
     ids=["after the minimum lifetime", "at once", "at once after the headers", "never"],
 )
 async def test_an_interrupted_watch_without_events_was_active_after_the_minimum_lifetime(
-    answer: Answer, min_watch_lifetime: float, alive: bool
+    responder: Responder, min_watch_lifetime: float, alive: bool
 ) -> None:
     now = [0.0]
-    api = Api(listing(5), answer)
+    api = Api(listing(5), responder)
     async with running_informer(
         api, clock=lambda: now[0], watch_idle_timeout=5.0, min_watch_lifetime=min_watch_lifetime
     ) as (
@@ -208,14 +208,14 @@ async def test_an_interrupted_watch_without_events_was_active_after_the_minimum_
 
 
 async def test_the_error_of_one_namespace_is_reported() -> None:
-    async def answer(request: Any) -> Any:
+    async def responder(request: Any) -> Any:
         if "/namespaces/closed/" in request.path:
             return await refuse(403, "Forbidden", "no permission")(request)
         if "watch" in request.query:
             return await watch(event("ADDED", config_map("a", 6)))(request)
         return await listing(5)(request)
 
-    api = Api(answer)
+    api = Api(responder)
     async with running_informer(api, "default", "closed") as (informer, _):
         await eventually(lambda: names(informer) == {"a": "6"} and informer.error == "no permission")
         assert not informer.synced.is_set()

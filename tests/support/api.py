@@ -12,7 +12,7 @@ from aiohttp import web
 from coder_k8s.kube.config import Config
 from coder_k8s.kube.credentials import Content, CredentialCache, StaticCredentials
 
-Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,12 @@ class Seen:
 class Api:
     """Sends its responses in order, for any request, and repeats the last one."""
 
-    def __init__(self, *answers: Answer) -> None:
+    def __init__(self, *responders: Responder) -> None:
         self.requests: list[Seen] = []
         self.port = 0
-        self._answers = list(answers)
+        self._responders = list(responders)
         application = web.Application()
-        application.router.add_route("*", "/{path:.*}", self._answer)
+        application.router.add_route("*", "/{path:.*}", self._respond)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
 
     async def __aenter__(self) -> Self:
@@ -59,11 +59,11 @@ class Api:
         assert server is not None
         return len(server.connections)
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def _respond(self, request: web.Request) -> web.StreamResponse:
         seen = Seen(request.method, request.path, dict(request.query), dict(request.headers), await request.read())
         self.requests.append(seen)
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        return await answer(request)
+        responder = self._responders.pop(0) if len(self._responders) > 1 else self._responders[0]
+        return await responder(request)
 
 
 def plain_config(port: int, token: Content | None = None) -> Config:
@@ -72,19 +72,19 @@ def plain_config(port: int, token: Content | None = None) -> Config:
     return Config(f"http://127.0.0.1:{port}", "default", credential_cache)
 
 
-def reply(content: object = b"", status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+def reply(content: object = b"", status: int = 200, headers: Mapping[str, str] | None = None) -> Responder:
     """A complete response; content other than bytes is encoded as JSON."""
     body = content if isinstance(content, bytes) else msgspec.json.encode(content)
 
-    async def answer(_: web.Request) -> web.Response:
+    async def responder(_: web.Request) -> web.Response:
         return web.Response(body=body, status=status, headers=headers)
 
-    return answer
+    return responder
 
 
 def refuse(
     code: int, reason: str = "", message: str = "", *, after: float | None = None, header: str | None = None
-) -> Answer:
+) -> Responder:
     """A Status with an error, with the retry delay in the body or in the `Retry-After` header."""
     return reply(status(code, reason, message, after), code, {"Retry-After": header} if header else None)
 
@@ -101,10 +101,10 @@ def status(code: int, reason: str = "", message: str = "", after: float | None =
     }
 
 
-def cut(beginning: bytes = b"", status: int = 200) -> Answer:
+def cut(beginning: bytes = b"", status: int = 200) -> Responder:
     """An incomplete response, or none, after which the connection is closed."""
 
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def responder(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(status=status)
         response.content_length = len(beginning) + 100
         if beginning:
@@ -112,13 +112,13 @@ def cut(beginning: bytes = b"", status: int = 200) -> Answer:
             await response.write(beginning)
         return _abort(request, response)
 
-    return answer
+    return responder
 
 
-def watch(*lines: bytes, ending: Literal["end", "cut", "hang"] = "hang", after: float = 0.0) -> Answer:
+def watch(*lines: bytes, ending: Literal["end", "cut", "hang"] = "hang", after: float = 0.0) -> Responder:
     """The events of a watch, one chunk per line, and how the watch ends after some seconds."""
 
-    async def answer(request: web.Request) -> web.StreamResponse:
+    async def responder(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         response.enable_chunked_encoding()
         await response.prepare(request)
@@ -129,14 +129,14 @@ def watch(*lines: bytes, ending: Literal["end", "cut", "hang"] = "hang", after: 
         await asyncio.sleep(after)
         return _abort(request, response) if ending == "cut" else response
 
-    return answer
+    return responder
 
 
 def event(type: str, content: object) -> bytes:  # noqa: A002 - the name of the field in Kubernetes
     return msgspec.json.encode({"type": type, "object": content}) + b"\n"
 
 
-def listing(version: int, *items: dict[str, Any], proceed: str = "") -> Answer:
+def listing(version: int, *items: dict[str, Any], proceed: str = "") -> Responder:
     """A page of a list."""
     return reply({"metadata": {"resourceVersion": str(version), "continue": proceed}, "items": items})
 

@@ -132,15 +132,15 @@ class CrashForwarder(Forwarder):
         self._injector = injector
         self._is_coderd = isinstance(server, str)
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         kind = kind_of(request.method, request.path)
         counted = self._is_coderd or (request.method != "GET" and kind not in self._injector.ignored)
         when = self._injector.when(kind) if counted else ""
         if not when:
-            return await super().answer(request)
+            return await super().handle(request)
         if when == "after":
-            async with self.send(request, request.raw_path) as answer:
-                await answer.read()
+            async with self.send(request, request.raw_path) as response:
+                await response.read()
         return self._injector.kill()
 
 

@@ -37,7 +37,7 @@ async def session_without_timeout() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 class Forwarder:
-    """Forwards requests unchanged; subclasses intercept requests in `answer` and watch events in `events`."""
+    """Forwards requests unchanged; subclasses intercept requests in `handle` and watch events in `events`."""
 
     def __init__(self, server: ClusterAccess | str) -> None:
         """Forward to a cluster, or to the URL of a server without TLS."""
@@ -50,7 +50,7 @@ class Forwarder:
     async def __aenter__(self) -> Self:
         self._session = await self._stack.enter_async_context(session_without_timeout())
         application = web.Application(client_max_size=2**24)
-        application.router.add_route("*", "/{path:.*}", self.answer)
+        application.router.add_route("*", "/{path:.*}", self.handle)
         # Without handler cancellation, watches of a stopped operator would keep connections to the server open.
         runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
@@ -66,7 +66,7 @@ class Forwarder:
         """Write a kubeconfig for the same identity through this proxy."""
         return kubeconfig_through(self.port, original, path)
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         return await self.forward(request, request.raw_path)
 
     def events(self, request: web.Request, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -74,12 +74,12 @@ class Forwarder:
         return lines
 
     async def forward(self, request: web.Request, path: str) -> web.StreamResponse:
-        async with self.send(request, path) as answer:
-            kept = {name: value for name, value in answer.headers.items() if name.lower() not in HOP_BY_HOP}
-            stream = web.StreamResponse(status=answer.status, headers=kept)
+        async with self.send(request, path) as response:
+            kept = {name: value for name, value in response.headers.items() if name.lower() not in HOP_BY_HOP}
+            stream = web.StreamResponse(status=response.status, headers=kept)
             try:
                 await stream.prepare(request)
-                chunks = answer.content if not is_watch(request) else self.events(request, aiter(answer.content))
+                chunks = response.content if not is_watch(request) else self.events(request, aiter(response.content))
                 async for chunk in chunks:
                     await stream.write(chunk)
             except (ConnectionError, aiohttp.ClientPayloadError):
@@ -95,8 +95,8 @@ class Forwarder:
             headers["Accept-Encoding"] = "identity"
         async with self._session.request(
             request.method, self._url + path, headers=headers, data=body or None, ssl=self._tls
-        ) as answer:
-            yield answer
+        ) as response:
+            yield response
 
 
 def kubeconfig_through(port: int, original: Path, path: Path) -> Path:
@@ -139,13 +139,13 @@ class StaleView(Forwarder):
     def catch_up(self) -> None:
         self._present.set()
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         if is_watch(request):
             await self._present.wait()
         elif is_list(request) and not self._present.is_set():
             then = {"resourceVersion": self._version, "resourceVersionMatch": "Exact"}
             return await self.forward(request, str(request.rel_url.update_query(then)))
-        return await super().answer(request)
+        return await super().handle(request)
 
 
 class FailingServer(Forwarder):
@@ -158,9 +158,9 @@ class FailingServer(Forwarder):
         self._rng = rng
         self._hang = hang
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         if self._rng.random() >= self.share:
-            return await super().answer(request)
+            return await super().handle(request)
         self.failed += 1
         match self._rng.choice(("throttled", "broken", "unavailable", "cut", "after", "silent")):
             case "throttled":
@@ -203,7 +203,7 @@ class UnreliableWatches(Forwarder):
                 self._lost.add(_subject(request))
             hang_up(request)
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         subject = _subject(request)
         if is_list(request):
             self._lost.discard(subject)
@@ -212,7 +212,7 @@ class UnreliableWatches(Forwarder):
             gone = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "lost events"}
             return web.json_response(gone, status=410)
         try:
-            return await super().answer(request)
+            return await super().handle(request)
         finally:
             self._watching.pop(id(request), None)
 
@@ -247,8 +247,8 @@ class UnreliableWatches(Forwarder):
 class UnreliableServer(UnreliableWatches):
     """Also fails requests with 429, 500 or 503."""
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         if self._rng.random() < self.share / 2:
             self.done["refuse"] += 1
             return web.Response(status=self._rng.choice((429, 500, 503)), headers={"Retry-After": "1"})
-        return await super().answer(request)
+        return await super().handle(request)

@@ -17,7 +17,7 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import ObjectMeta, PartialObject
-from tests.support.api import Answer, Api, refuse, reply
+from tests.support.api import Api, Responder, refuse, reply
 
 from .planes import plane
 
@@ -34,12 +34,12 @@ def whole(**values: str | bytes) -> str:
     return digest(SALT + " ".join(f"{name}={digest(value)}" for name, value in sorted(values.items())))
 
 
-def secret(version: str = "1", **data: str) -> Answer:
+def secret(version: str = "1", **data: str) -> Responder:
     encoded = {name: base64.b64encode(value.encode()).decode() for name, value in data.items()}
     return reply({"kind": "Secret", "metadata": {"name": "it", "resourceVersion": version}, "data": encoded})
 
 
-def config_map(**parts: Any) -> Answer:
+def config_map(**parts: Any) -> Responder:
     return reply({"kind": "ConfigMap", "metadata": {"name": "it", "resourceVersion": "1"}, **parts})
 
 
@@ -60,9 +60,9 @@ def partial(version: str = "1") -> PartialObject:
 
 
 @asynccontextmanager
-async def reader(*answers: Answer) -> AsyncIterator[Reader]:
+async def reader(*responders: Responder) -> AsyncIterator[Reader]:
     secrets, config_maps = Cache[PartialObject](), Cache[PartialObject]()
-    async with Api(*answers) as api, Http(api.config, "test", Metrics()) as http:
+    async with Api(*responders) as api, Http(api.config, "test", Metrics()) as http:
         yield Reader(Sources(Client(http, "test"), secrets, config_maps), secrets, config_maps, api)
 
 
@@ -88,7 +88,7 @@ def one_key(kind: str, key: str, *, optional: bool = False) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("answer", "spec", "expected"),
+    ("responder", "spec", "expected"),
     [
         pytest.param(
             secret(B="2", A="1"), IN_SECRET, Environment({"Secret/it": whole(A="1", B="2")}), id="a whole Secret"
@@ -144,8 +144,8 @@ def one_key(kind: str, key: str, *, optional: bool = False) -> dict[str, Any]:
         ),
     ],
 )
-async def test_environment(answer: Answer, spec: dict[str, Any], expected: Environment) -> None:
-    async with reader(answer) as there:
+async def test_environment(responder: Responder, spec: dict[str, Any], expected: Environment) -> None:
+    async with reader(responder) as there:
         there.secrets.update("", partial())
         there.config_maps.update("", partial())
         assert await there.read(**spec) == expected
@@ -185,7 +185,7 @@ URL = "https://coder.example.com"
         pytest.param(config_map(), IN_MAP | variable("coder"), "", id="no URL"),
     ],
 )
-async def test_access_url(answer: Answer, spec: dict[str, Any], expected: str) -> None:
+async def test_access_url(answer: Responder, spec: dict[str, Any], expected: str) -> None:
     async with reader(answer) as there:
         there.secrets.update("", partial())
         there.config_maps.update("", partial())
