@@ -18,6 +18,8 @@ OF_HELM = ("app.kubernetes.io/managed-by", "helm.sh/chart", "helm.sh/resource-po
 
 Manifest = dict[str, Any]
 DEFAULTS: Manifest = yaml.safe_load((CHART / "values.yaml").read_text())
+IMAGE: Manifest = {"image": {"repository": "coder-k8s"}}
+"""The only value without a default."""
 SMALL: Manifest = {"crds": {"install": False}, "admissionPolicy": {"enabled": False}}
 """Disables objects that are slow to render and not needed."""
 Objects = dict[tuple[str, str], Manifest]
@@ -52,12 +54,20 @@ class Helm:
 
     def template(self, values: Mapping[str, Any] | None = None, *args: str, release: str = RELEASE) -> Objects:
         """The objects of the chart with these values."""
-        return objects(self.run("template", release, CHART, "--namespace", NAMESPACE, *args, values=values or {}))
+        given = over(IMAGE, values or {})
+        return objects(self.run("template", release, CHART, "--namespace", NAMESPACE, *args, values=given))
 
 
 def render(helm: Helm, values: Manifest, release: str = RELEASE) -> Objects:
     """The objects of the chart with these values, without the large ones."""
     return helm.template(SMALL | values, release=release)
+
+
+def over(below: Any, above: Any) -> Any:
+    """Values merged as Helm merges files of values."""
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    return below | {name: over(below.get(name), value) for name, value in above.items()}
 
 
 def kustomized(folder: Path) -> Objects:

@@ -1,21 +1,25 @@
 """All installation methods, on a real API server."""
 
+import re
+import shlex
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from coder_k8s.dev.binaries import program
 from coder_k8s.dev.cluster import Cluster, KubectlFailed
 from tests.e2e.operator_process import OperatorProcess, Start
-from tests.install.rendering import CHART, NAMESPACE, RELEASE, ROOT, Helm, HelmFailed, Manifest, Objects, objects
+from tests.install.rendering import CHART, IMAGE, NAMESPACE, RELEASE, ROOT, Helm, HelmFailed, Manifest, Objects, objects
 from tests.support import eventually
 
 pytestmark = pytest.mark.timeout(300)
 
 STRICTLY = ("--validate=strict", "--warnings-as-errors")
-NO_POLICY = {"admissionPolicy": {"enabled": False}}
+NO_POLICY = IMAGE | {"admissionPolicy": {"enabled": False}}
 CONTROL_PLANES = "crd/codercontrolplanes.coder.com"
 
 
@@ -75,7 +79,7 @@ async def test_helm_installs_upgrades_and_uninstalls(
     before = bare_cluster.kubectl("get", CONTROL_PLANES, "--output=yaml")
     assert "licenseSecretRef" not in before
 
-    output = cluster_helm.run("upgrade", RELEASE, CHART, *place, "--reset-values")
+    output = cluster_helm.run("upgrade", RELEASE, CHART, *place, "--reset-values", values=IMAGE)
     assert "rollout status deployment/coder-k8s" in output
     assert "licenseSecretRef" in bare_cluster.kubectl("get", CONTROL_PLANES, "--output=yaml")
     installed = objects(cluster_helm.run("get", "manifest", RELEASE, *place))
@@ -116,6 +120,29 @@ async def test_a_namespaced_installation_has_no_permissions_in_other_namespaces(
     assert can(bare_cluster, "create", "deployments", "team-b")
     assert not can(bare_cluster, "get", "secrets", "team-c")
     assert not can(bare_cluster, "get", "secrets", "confined")
+
+
+def test_every_command_of_the_notes_works(bare_cluster: Cluster, cluster_helm: Helm, tmp_path: Path) -> None:
+    place = ("--namespace", "noted")
+    cluster_helm.run("install", RELEASE, CHART, *place, "--create-namespace", values=NO_POLICY)
+    bare_cluster.kubectl("create", "--filename=-", input=yaml.safe_dump(control_plane("noted")))
+    notes = cluster_helm.run("get", "notes", RELEASE, *place)
+    commands = re.findall(r"^  (kubectl .+)$", notes, re.MULTILINE)
+    assert commands == re.findall(r"^ +(\S.*)$", notes, re.MULTILINE)
+    assert len(commands) > 3
+    for command in commands:
+        assert first_line(bare_cluster, command, tmp_path), command
+
+
+def first_line(cluster: Cluster, command: str, folder: Path) -> str:
+    """The first line that a kubectl command prints. Some commands do not end by themselves."""
+    _, *arguments = shlex.split(command)
+    general = ("--kubeconfig", cluster.kubeconfig, "--cache-dir", folder / "discovery")
+    with subprocess.Popen([program("kubectl"), *general, *arguments], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        process.kill()
+    return line
 
 
 def test_helm_rejects_unknown_fields(bare_cluster: Cluster, cluster_helm: Helm, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import yaml
 from coder_k8s.dev.binaries import program
 from coder_k8s.dev.cluster import Cluster
 from tests.docs.pages import DOCS, Block, blocks
-from tests.install.rendering import CHART, NAMESPACE, RELEASE, ROOT, Helm, HelmFailed
+from tests.install.rendering import CHART, IMAGE, NAMESPACE, RELEASE, ROOT, Helm, HelmFailed
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -80,7 +80,7 @@ def test_helm_takes_over_an_installation_of_the_go_operator(place: Cluster, clus
         place.kubectl("create", *each)
     before = uid(place, "codercontrolplane", "coder")
     with pytest.raises(HelmFailed, match=HELM_REFUSES):
-        cluster_helm.run("install", RELEASE, CHART, "--namespace", NAMESPACE)
+        cluster_helm.run("install", RELEASE, CHART, "--namespace", NAMESPACE, values=IMAGE)
     for block in excused(DOCS / "how-to" / "migrate-from-go-operator.md"):
         run(cluster_helm, block)
     assert uid(place, "codercontrolplane", "coder") == before
@@ -97,10 +97,10 @@ def test_helm_takes_over_an_installation_of_the_go_operator(place: Cluster, clus
 def test_another_release_takes_over_kept_crds(place: Cluster, cluster_helm: Helm) -> None:
     before = uid(place, "codercontrolplane", "coder")
     there = ("--namespace", NAMESPACE)
-    cluster_helm.run("install", RELEASE, CHART, *there, "--take-ownership", "--force-conflicts")
+    cluster_helm.run("install", RELEASE, CHART, *there, "--take-ownership", "--force-conflicts", values=IMAGE)
     cluster_helm.run("uninstall", RELEASE, *there)
     with pytest.raises(HelmFailed, match=HELM_REFUSES):
-        cluster_helm.run("install", "coder-operator", CHART, *there)
+        cluster_helm.run("install", "coder-operator", CHART, *there, values=IMAGE)
     for block in excused(DOCS / "how-to" / "upgrade.md"):
         run(cluster_helm, block)
     assert uid(place, "codercontrolplane", "coder") == before

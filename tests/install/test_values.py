@@ -164,26 +164,13 @@ def test_monitoring(helm: Helm) -> None:
     values = {
         "labels": {"release": "coder"},
         "metrics": {"podMonitor": {"enabled": True, "interval": "1m", "labels": {"release": "prometheus"}}},
-        "prometheusRule": {"enabled": True, "runbookUrl": "https://wiki.example.com/coder"},
+        "prometheusRule": {"enabled": True, "labels": {"release": "rules"}},
     }
     found = render(helm, values)
     monitor, rule = found["PodMonitor", NAME], found["PrometheusRule", NAME]
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "metrics", "interval": "1m", "honorLabels": True}]
-    assert runbooks(rule) == {name: f"https://wiki.example.com/coder#{name.lower()}" for name in runbooks(rule)}
-
-
-def runbooks(rule: Manifest) -> dict[str, str]:
-    """The page of each alert."""
-    alerts = [alert for group in rule["spec"]["groups"] for alert in group["rules"]]
-    return {alert["alert"]: alert["annotations"]["runbook_url"] for alert in alerts}
-
-
-@pytest.mark.parametrize("url", ["https://example.com/$1", "https://example.com/${1}/$0?a=b&c=%20", "http://x/{a}'\"!"])
-def test_a_runbook_url_is_not_a_template(helm: Helm, url: str) -> None:
-    rule = render(helm, {"prometheusRule": {"enabled": True, "runbookUrl": url}})["PrometheusRule", NAME]
-    assert runbooks(rule)
-    assert runbooks(rule) == {name: f"{url}#{name.lower()}" for name in runbooks(rule)}
+    assert rule["metadata"]["labels"]["release"] == "rules"
 
 
 def test_the_schema_contains_exactly_the_values() -> None:

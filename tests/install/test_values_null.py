@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.install.rendering import DEFAULTS, Helm, Manifest
+from tests.install.rendering import DEFAULTS, IMAGE, Helm, Manifest, over
 
 EVERYTHING: Manifest = {
     "networkPolicy": {"enabled": True},
@@ -22,21 +22,14 @@ def nulls(depth: int, default: Any = DEFAULTS) -> Any:
     return {name: value for name, value in inner.items() if depth == 1 or (value != {} and name != "resources")}
 
 
-def over(below: Any, above: Any) -> Any:
-    """Values merged as Helm merges files of values."""
-    if not (isinstance(below, dict) and isinstance(above, dict)):
-        return above
-    return below | {name: over(below.get(name), value) for name, value in above.items()}
-
-
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_null_is_the_default(helm: Helm, depth: int) -> None:
-    assert helm.template(nulls(depth)) == helm.template()
+    assert helm.template(over(nulls(depth), IMAGE)) == helm.template()
 
 
 @pytest.mark.parametrize("depth", [2, 3])
 def test_null_is_the_default_with_everything_enabled(helm: Helm, depth: int) -> None:
-    assert helm.template(over(nulls(depth), EVERYTHING)) == helm.template(EVERYTHING)
+    assert helm.template(over(nulls(depth), IMAGE | EVERYTHING)) == helm.template(EVERYTHING)
 
 
 def test_every_value_is_tried_as_null() -> None:

@@ -49,6 +49,10 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
         {"extraEnv": [{"name": "A", "value": "1"}, {"name": "B"}, {"name": "A", "value": "2"}]},
         "extraEnv: A is listed twice",
     ),
+    "no image": ({"image": {"repository": ""}}, "image.repository: set it to the image that you built, for example"),
+    "null as image": ({"image": None}, "image.repository: set it to the image that you built, for example"),
+    "null as repository": ({"image": {"repository": None}}, "image.repository: set it to the image that you built"),
+    "space in repository": ({"image": {"repository": "a b"}}, "at '/image/repository': 'a b' does not match pattern"),
     "tag in repository": (
         {"image": {"repository": "registry.example.com:5000/coder-k8s:1.2.3"}},
         "image.repository: registry.example.com:5000/coder-k8s:1.2.3 has a tag or a digest; "
@@ -64,7 +68,7 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     ),
     "two monitors": (
         {"metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}},
-        "enable one of them, or every metric is there twice",
+        "enable only one of them, otherwise every metric is collected twice",
     ),
     "no metrics": (
         {"metrics": {"enabled": False, "podMonitor": {"enabled": True}}},

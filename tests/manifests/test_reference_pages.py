@@ -1,4 +1,4 @@
-"""The reference of what the operator says and takes: conditions, events, flags and commands."""
+"""The reference pages of alerts, commands, conditions, events, flags and metrics."""
 
 import dataclasses
 import re
@@ -15,6 +15,7 @@ from coder_k8s.manifests import alerts, reference_metrics
 from coder_k8s.manifests.reference_commands import commands_page, flags_page
 from coder_k8s.manifests.reference_conditions import conditions_page, events_page
 from coder_k8s.settings import ENV_PREFIX, Settings, flag_of
+from tests.manifests.markdown import anchors
 
 PAGES: dict[str, Callable[[], str]] = {
     "alerts.md": alerts.page,
@@ -26,28 +27,21 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
-def anchors(text: str) -> list[str]:
-    """The anchors of a page, as GitHub and MkDocs make them of its headings."""
-    outside = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
-    headings = re.findall(r"^#+ (.*)$", outside, re.MULTILINE)
-    return [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
-
-
 @pytest.mark.parametrize("name", PAGES)
-def test_every_anchor_is_there_once(name: str) -> None:
+def test_anchors_are_unique(name: str) -> None:
     found = anchors(PAGES[name]())
     assert len(set(found)) == len(found)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_link_leads_somewhere(name: str) -> None:
+def test_every_link_has_a_target(name: str) -> None:
     for page, anchor in re.findall(r"\]\(([\w.]*)#?([\w-]*)\)", PAGES[name]()):
         text = PAGES[page or name]()
         assert not anchor or anchor in anchors(text)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_tables_have_as_many_cells_in_each_row(name: str) -> None:
+def test_rows_of_a_table_have_the_same_number_of_cells(name: str) -> None:
     for table in re.findall(r"(?:^\|.*\|$\n?)+", PAGES[name](), re.MULTILINE):
         rows = [row.count("|") for row in table.splitlines()]
         assert len(set(rows)) == 1
@@ -64,13 +58,13 @@ def test_every_reason_is_an_anchor_with_its_meaning_and_remedy() -> None:
                 assert reason.remedy in sections[reason]
 
 
-def test_every_event_has_its_row() -> None:
+def test_every_event_has_a_row() -> None:
     text = events_page()
     for event in (*COMMON_EVENTS, *(event for resource in RESOURCES for event in resource.events)):
         assert f"| `{event}` | {event.type} |" in text
 
 
-def test_every_flag_has_its_row_with_variable_and_default() -> None:
+def test_every_flag_has_a_row_with_variable_and_default() -> None:
     text = flags_page()
     for field in dataclasses.fields(Settings):
         assert re.search(
@@ -82,7 +76,7 @@ def test_every_flag_has_its_row_with_variable_and_default() -> None:
     assert "| `--leader-elect`, `--no-leader-elect` | `CODER_K8S_LEADER_ELECT` | `--leader-elect` |" in text
 
 
-def test_every_command_has_its_section_with_its_options() -> None:
+def test_every_command_has_a_section_with_its_options() -> None:
     text = commands_page()
     for name, command in main.commands.items():
         _, _, section = text.partition(f"## coder-k8s {name}\n")

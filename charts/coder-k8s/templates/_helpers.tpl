@@ -58,6 +58,9 @@ labels:
 
 {{- define "coder-k8s.image" -}}
 {{- with .Values.image -}}
+{{- if not .repository -}}
+{{- fail "image.repository: set it to the image that you built, for example registry.example.com/coder-k8s; there is no public image" -}}
+{{- end -}}
 {{- if regexMatch "[:@][^/]*$" .repository -}}
 {{- fail (printf "image.repository: %s has a tag or a digest; set image.tag or image.digest instead" .repository) -}}
 {{- end -}}

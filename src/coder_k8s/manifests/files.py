@@ -11,6 +11,7 @@ from coder_k8s.api import RESOURCES
 from . import (
     alerts,
     chart,
+    chart_readme,
     crd,
     dashboard,
     embedded,
@@ -37,10 +38,16 @@ Objects = dict[str, list[Json]]
 
 
 class Dumper(yaml.SafeDumper):
-    """Writes YAML without anchors and aliases."""
+    """Writes YAML without anchors and aliases, and whole lines as a literal block."""
 
     def ignore_aliases(self, _data: Any) -> bool:
         return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if data.endswith("\n") else None)
+
+
+Dumper.add_representer(str, Dumper.represent_str)
 
 
 def generated() -> Files:
@@ -109,6 +116,7 @@ def _kustomizations(config: Objects) -> Iterator[tuple[str, str]]:
 
 def _chart(config: Objects) -> Iterator[tuple[str, str]]:
     yield f"{CHART}/Chart.yaml", _yaml([chart.metadata()])
+    yield f"{CHART}/README.md", f"<!-- {MARK} -->\n\n{chart_readme.page()}"
     for resource in RESOURCES:
         name = f"crd/{resource.kind.plural}.yaml"
         yield f"{CHART}/files/{name}", _yaml(config[name])

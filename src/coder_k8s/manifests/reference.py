@@ -32,13 +32,13 @@ def page(resource: Resource) -> str:
     spec, status = (next(part for part in fields(kind.type) if part.name == name) for name in ("spec", "status"))
     blocks = [
         f"# {kind.name}",
-        _paragraph(kind.type.__doc__),
+        paragraph(kind.type.__doc__),
         f"`apiVersion: {kind.api_version}`, `kind: {kind.name}`. For kubectl: `{kind.plural}`, `{singular}` or "
         f"`{resource.short_name}`; `kubectl get {CATEGORY}` lists all kinds. "
         f"`kubectl scale {resource.short_name}/<name> --replicas=3` and autoscalers change `spec.replicas`.",
         *_rules(getattr(kind.type, "checks", ())),
         "## Example",
-        f"```yaml\n{(EXAMPLES / f'{singular}.yaml').read_text()}```",
+        f"```yaml\n{example(resource)}```",
         "## Spec",
         "Defaults are set when the object is stored, so `kubectl get -o yaml` shows them.",
         *_section("spec", spec, level=2),
@@ -54,6 +54,11 @@ def page(resource: Resource) -> str:
         *_conditions(resource.conditions, resource.reasons),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def example(resource: Resource) -> str:
+    """Return the example of a kind, in YAML."""
+    return (EXAMPLES / f"{resource.kind.name.lower()}.yaml").read_text()
 
 
 def _section(path: str, field: Field, level: int) -> Iterator[str]:
@@ -94,7 +99,7 @@ def _spec_row(path: str, field: Field) -> list[str]:
 
 def _status_row(path: str, field: Field) -> list[str]:
     kind = _type(f"{path}.{field.name}", field.shape)
-    return [f"`{field.name}`", kind, "; ".join(_allowed(field.shape)), _paragraph(field.description)]
+    return [f"`{field.name}`", kind, "; ".join(_allowed(field.shape)), paragraph(field.description)]
 
 
 def _struct(shape: Shape) -> type[msgspec.Struct] | None:
@@ -162,5 +167,5 @@ def _literal(value: Any) -> str:
     return msgspec.json.encode(value).decode() if isinstance(value, bool) else str(value)
 
 
-def _paragraph(text: str | None) -> str:
+def paragraph(text: str | None) -> str:
     return " ".join((text or "").split())
