@@ -18,7 +18,7 @@ from coder_k8s.api import RESOURCES
 from coder_k8s.coderd.connections import Connections, parse_connect_to
 from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
 from coder_k8s.controllers.labels import OPERATOR_VERSION
-from coder_k8s.controllers.readiness import ObjectReadiness
+from coder_k8s.controllers.object_metrics import ObjectMetrics
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.kube import errors
 from coder_k8s.kube.addresses import parse_address
@@ -101,7 +101,7 @@ def build_manager(settings: Settings, http: Http, coderd: Connections, metrics: 
         provisioner.build(runtime),
         workspaceproxy.build(runtime),
     ]
-    metrics.registry.register(ObjectReadiness([runtime.informers[resource.kind] for resource in RESOURCES]))
+    metrics.registry.register(ObjectMetrics([runtime.informers[resource.kind] for resource in RESOURCES]))
     informers = list(runtime.informers.values())
     return Manager(
         servers=build_servers(settings, informers, metrics),

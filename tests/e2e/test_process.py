@@ -178,10 +178,13 @@ async def test_roles_in_the_watched_namespaces_are_sufficient(
     plane = Key(namespace, "one")
     await planes.condition(admin, plane, "WorkspaceRBACReady", "Applied")
     assert await operator.metric("coder_k8s_object_ready", kind=CONTROL_PLANE.name, name="one") == 0
+    assert await operator.metric("coder_k8s_object_ready_replicas", kind=CONTROL_PLANE.name, name="one") == 0
+    assert await operator.metric("coder_k8s_object_desired_replicas", kind=CONTROL_PLANE.name, name="one") == 1
     await planes.serve(admin, plane)
     await planes.condition(admin, plane, "Ready", "AllReady")
     ready = partial(operator.count, "coder_k8s_object_ready", name="one", reason="AllReady")
     assert await eventually(ready) == 1  # others may see a write before the operator receives its response
+    assert await operator.metric("coder_k8s_object_ready_replicas", kind=CONTROL_PLANE.name, name="one") == 1
     assert not operator.log_entry("forbidden")
 
 

@@ -29,12 +29,17 @@ def uses(expr: str) -> Use:
     metrics: dict[str, set[str]] = {}
     grouping = {label.strip() for labels in GROUPING.findall(expr) for label in labels.split(",")} - {""}
     rest = GROUPING.sub(" ", expr)
-    for name, matchers in SELECTOR.findall(rest):
+    for name, matchers in selectors(rest):
         metrics.setdefault(name, set()).update(MATCHER.findall(matchers))
     for name in NAME.findall(RANGE.sub(" ", SELECTOR.sub(" ", rest))):
         if name not in WORDS:
             metrics.setdefault(name, set())
     return Use(metrics, grouping)
+
+
+def selectors(expr: str) -> list[tuple[str, str]]:
+    """The name and the matchers of each metric that has matchers."""
+    return SELECTOR.findall(expr)
 
 
 def assert_known(expr: str, known: Mapping[str, set[str]]) -> None:

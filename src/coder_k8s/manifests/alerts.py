@@ -7,8 +7,6 @@ from typing import Any
 import yaml
 
 RULES = Path(__file__).with_name("alerts.yaml")
-RUNBOOKS = "https://github.com/coder/coder-k8s/blob/main/docs/reference/alerts.md"
-"""URL of the page, without the anchor of an alert."""
 TITLES = {"coder-k8s-operator": "The operator", "coder-k8s-coder": "Coder"}
 
 
@@ -18,7 +16,7 @@ def groups() -> list[dict[str, Any]]:
 
 
 def page() -> str:
-    """Return the page: each alert has a heading, which its `runbook_url` links to."""
+    """Return the page. Each alert has a heading, which its `runbook_url` links to."""
     blocks = [
         "# Alerts",
         "The alerting rules in `config/monitoring`, and in the chart with `prometheusRule.enabled`. A `critical` alert "
@@ -38,9 +36,14 @@ def _section(rule: dict[str, Any]) -> list[str]:
     return [
         f"### {rule['alert']}",
         f"`{rule['labels']['severity']}`{duration}. {_plain(annotations['description'])}",
-        f"> {annotations['action']}",
+        f"> {_linked(annotations['action'])}",
         f"```text\n{rule['expr']}\n```",
     ]
+
+
+def _linked(text: str) -> str:
+    """Add the links of the page, which alerts do not have: they are read elsewhere."""
+    return text.replace("conditions reference", "[conditions reference](conditions.md)")
 
 
 def _plain(text: str) -> str:

@@ -65,7 +65,7 @@ def page() -> str:
         "operators built with controller-runtime, so dashboards for those operators work too.",
         "The labels `namespace` and `name` identify the object. Set `honorLabels: true` in a ServiceMonitor or "
         "PodMonitor, otherwise Prometheus renames them to `exported_namespace` and `exported_name`. Only the leader "
-        "has the metrics of objects, except for `coder_k8s_object_ready`.",
+        "has the metrics of objects, except for `coder_k8s_object_*`.",
         "A histogram also has series with the suffixes `_sum` and `_count`. The [alerts](alerts.md) and the Grafana "
         "dashboard `dashboards/coder-k8s.json` use these metrics.",
         table(["name", "type", "labels", "description"], rows),
@@ -87,7 +87,8 @@ async def _assembled() -> list[Metric]:
 
 
 def _described(collector: Collector) -> Iterator[Metric]:
-    labels: tuple[str, ...] = getattr(collector, "_labelnames", ())  # the library has no public attribute
     describe = getattr(collector, "describe", collector.collect)
     for family in describe():
+        # The library has no public attribute for the labels. Our own collectors set them for each metric.
+        labels = getattr(collector, "_labelnames", getattr(family, "_labelnames", ()))
         yield Metric(family.name, family.type, labels, family.documentation)
