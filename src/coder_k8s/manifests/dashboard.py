@@ -3,9 +3,10 @@
 import json
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import yaml
+
+from .dashboard_panels import SOURCE, Json, panel
 
 PANELS = Path(__file__).with_name("dashboard.yaml")
 NAME = "coder-k8s"
@@ -13,14 +14,12 @@ SCHEMA_VERSION = 42
 """The last version of the classic model, which every version of Grafana imports."""
 WIDTH, HEIGHT = 24, 8
 """Width of Grafana's grid, and height of a panel."""
-SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+LABELS = {"job": "Operator", "namespace": "Namespace", "controller": "Controller"}
 VARIABLES = {
     "job": "label_values(coder_k8s_watch_age_seconds, job)",
-    "namespace": 'label_values({__name__=~"coder_k8s_(license|provisioner|workspace)_.+", job=~"$job"}, namespace)',
+    "namespace": 'label_values(coder_k8s_object_ready{job=~"$job"}, namespace)',
     "controller": 'label_values(controller_runtime_max_concurrent_reconciles{job=~"$job"}, controller)',
 }
-
-Json = dict[str, Any]
 
 
 def text(mark: str) -> str:
@@ -60,6 +59,7 @@ def _source() -> Json:
 def _variable(name: str, query: str) -> Json:
     return {
         "name": name,
+        "label": LABELS[name],
         "type": "query",
         "datasource": SOURCE,
         "query": {"query": query, "refId": name},
@@ -77,36 +77,23 @@ def _panels() -> list[Json]:
     ids = count(1)
     placed: list[Json] = []
     top = 0
-    for title, panels in rows().items():
+    for title, contents in rows().items():
         position = {"x": 0, "y": top, "w": WIDTH, "h": 1}
         placed.append(
             {"id": next(ids), "type": "row", "title": title, "collapsed": False, "gridPos": position, "panels": []}
         )
-        width = WIDTH // len(panels)
-        for column, panel in enumerate(panels):
-            position = {"x": column * width, "y": top + 1, "w": width, "h": HEIGHT}
-            placed.append({"id": next(ids), **_panel(panel), "gridPos": position})
-        top += 1 + HEIGHT
+        left, top = 0, top + 1
+        for content, width in zip(contents, _widths(contents), strict=True):
+            if left + width > WIDTH:
+                left, top = 0, top + HEIGHT
+            position = {"x": left, "y": top, "w": width, "h": HEIGHT}
+            placed.append({"id": next(ids), **panel(content), "gridPos": position})
+            left += width
+        top += HEIGHT
     return placed
 
 
-def _panel(panel: Json) -> Json:
-    return {
-        "type": panel.get("kind", "timeseries"),
-        "title": panel["title"],
-        "description": panel["description"],
-        "datasource": SOURCE,
-        "fieldConfig": {"defaults": {"unit": panel["unit"]}, "overrides": []},
-        "options": {},
-        "targets": [_target(reference, query) for reference, query in zip("ABCD", panel["queries"], strict=False)],
-    }
-
-
-def _target(reference: str, query: Json) -> Json:
-    return {
-        "refId": reference,
-        "datasource": SOURCE,
-        "editorMode": "code",
-        "expr": query["expr"],
-        "legendFormat": query["legend"],
-    }
+def _widths(contents: list[Json]) -> list[int]:
+    """Return the width of each panel of a row. Panels without one share a line."""
+    sharing = sum("width" not in content for content in contents)
+    return [content.get("width") or WIDTH // sharing for content in contents]
