@@ -30,7 +30,7 @@ def served(cluster: ClusterAccess) -> Manifest:
     schemas: Manifest = {}
     for path, _ in PACKAGES.values():
         schemas |= json.loads(cluster.request("GET", f"/openapi/v3/{path}")[1])["components"]["schemas"]
-    if minor(cluster) > int(KUBERNETES.removeprefix("1.")):  # properties that are newer than the CRDs do not survive
+    if minor(cluster) > int(KUBERNETES.removeprefix("1.")):  # the CRDs drop newer properties
         for name, known in load().items():
             if "properties" in known:
                 given = schemas[name]["properties"]
@@ -39,7 +39,7 @@ def served(cluster: ClusterAccess) -> Manifest:
 
 
 def values(schema: Manifest, served: Manifest) -> Any:
-    """A value that sets every property of a schema, however deep."""
+    """A value that sets every property of a schema, at every depth."""
     if reference := next((part["$ref"] for part in [schema, *schema.get("allOf", [])] if "$ref" in part), None):
         return values(served[reference.rpartition("/")[2]], served)
     if "oneOf" in schema:
@@ -64,7 +64,7 @@ def entries(core: str, served: Manifest) -> Iterator[Any]:
     """Objects of a type that together set every property."""
     [name] = [f"{package}.{core}" for _, package in PACKAGES.values() if f"{package}.{core}" in served]
     whole = values(served[name], served)
-    if core == "EnvFromSource":  # two sources in one entry are refused
+    if core == "EnvFromSource":  # two sources in one entry are rejected
         yield {key: value for key, value in whole.items() if key != "secretRef"}
         yield {key: value for key, value in whole.items() if key != "configMapRef"}
     else:
@@ -73,7 +73,7 @@ def entries(core: str, served: Manifest) -> Iterator[Any]:
 
 @pytest.mark.usefixtures("crds")
 @pytest.mark.parametrize(("kind", "field", "core"), EMBEDDED)
-def test_every_property_of_an_embedded_type_survives(
+def test_every_property_of_an_embedded_type_is_stored(
     cluster: ClusterAccess, namespace: str, served: Manifest, kind: Kind[Object], field: str, core: str | list[str]
 ) -> None:
     written = list(entries(core[0], served)) if isinstance(core, list) else next(entries(core, served))
@@ -85,14 +85,14 @@ def test_every_property_of_an_embedded_type_survives(
     assert found == written
 
 
-def test_the_embedded_definitions_are_those_of_the_server(cluster: ClusterAccess, served: Manifest) -> None:
+def test_embedded_schemas_match_the_api_server(cluster: ClusterAccess, served: Manifest) -> None:
     if f"1.{minor(cluster)}" != KUBERNETES:
-        pytest.skip(f"the definitions are those of Kubernetes {KUBERNETES}, and this is 1.{minor(cluster)}")
+        pytest.skip(f"the schemas are from Kubernetes {KUBERNETES}, the API server has version 1.{minor(cluster)}")
     assert load() == select(served, needed())
 
 
 @pytest.mark.parametrize("path", CRDS, ids=lambda path: path.stem)
-def test_a_crd_is_fit_for_every_way_to_apply_it(cluster: ClusterAccess, path: Path) -> None:
+def test_crd_can_be_applied_client_side_and_server_side(cluster: ClusterAccess, path: Path) -> None:
     assert len(json.dumps(yaml.safe_load(path.read_text()))) < CLIENT_SIDE_APPLY
     strict = ("--validate=strict", "--warnings-as-errors", "--dry-run=server", "--filename", path)
     cluster.kubectl("apply", *strict)
@@ -101,7 +101,7 @@ def test_a_crd_is_fit_for_every_way_to_apply_it(cluster: ClusterAccess, path: Pa
 
 @pytest.mark.usefixtures("crds")
 @pytest.mark.parametrize("kind", KINDS.values(), ids=str)
-def test_the_api_server_is_content_with_the_crd(cluster: ClusterAccess, kind: Kind[Object]) -> None:
+def test_crd_has_no_schema_violations(cluster: ClusterAccess, kind: Kind[Object]) -> None:
     crd = json.loads(cluster.kubectl("get", "crd", str(kind), "--output=json"))
     conditions = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"]}
     assert conditions == {"NamesAccepted": "True", "Established": "True"}
@@ -119,7 +119,7 @@ def test_the_api_server_is_content_with_the_crd(cluster: ClusterAccess, kind: Ki
         ("cwp.status.conditions", "lastTransitionTime"),
     ],
 )
-def test_kubectl_explains(cluster: ClusterAccess, path: str, expected: str) -> None:
+def test_kubectl_explain(cluster: ClusterAccess, path: str, expected: str) -> None:
     assert expected in cluster.kubectl("explain", path) + cluster.kubectl("explain", path, "--recursive")
 
 
@@ -146,8 +146,8 @@ def test_columns_show_the_summary(cluster: ClusterAccess, namespace: str) -> Non
         "licenseTier": "trial",
         "conditions": [condition | {"lastTransitionTime": "2026-01-02T03:04:05Z"}],
     }
-    status, answer = cluster.request("PUT", CONTROL_PLANE.path(Key(namespace, "shown"), "status"), stored)
-    assert status == 200, answer
+    status, response = cluster.request("PUT", CONTROL_PLANE.path(Key(namespace, "shown"), "status"), stored)
+    assert status == 200, response
     row = ["get", "ccp", "shown", "--namespace", namespace, "--no-headers"]
     shown = ["shown", "False", "Waiting", "1", "2", "v2", "https://coder.example.com"]
     assert cluster.kubectl(*row).split()[:-1] == shown
@@ -198,7 +198,7 @@ def test_an_object_can_be_scaled(cluster: ClusterAccess, namespace: str, kind: K
         ({"lastTransitionTime": "yesterday"}, "date-time"),
     ],
 )
-def test_a_condition_is_what_kubernetes_calls_one(
+def test_invalid_condition_is_rejected(
     cluster: ClusterAccess, namespace: str, change: dict[str, str], message: str
 ) -> None:
     good = {
@@ -209,13 +209,13 @@ def test_a_condition_is_what_kubernetes_calls_one(
         "lastTransitionTime": "2026-01-02T03:04:05Z",
     }
     assert put_conditions(cluster, namespace, [good])[0] == 200
-    status, answer = put_conditions(cluster, namespace, [good | change])
+    status, response = put_conditions(cluster, namespace, [good | change])
     assert status == 422
-    assert message.lower() in answer.lower()
+    assert message.lower() in response.lower()
 
 
 @pytest.mark.usefixtures("crds")
-def test_a_condition_type_occurs_once(cluster: ClusterAccess, namespace: str) -> None:
+def test_duplicate_condition_type_is_rejected(cluster: ClusterAccess, namespace: str) -> None:
     twice = {
         "type": "Ready",
         "status": "True",
@@ -223,20 +223,20 @@ def test_a_condition_type_occurs_once(cluster: ClusterAccess, namespace: str) ->
         "message": "",
         "lastTransitionTime": "2026-01-02T03:04:05Z",
     }
-    status, answer = put_conditions(cluster, namespace, [twice, twice])
-    assert (status, "Duplicate value" in answer) == (422, True)
+    status, response = put_conditions(cluster, namespace, [twice, twice])
+    assert (status, "Duplicate value" in response) == (422, True)
 
 
 def put_conditions(cluster: ClusterAccess, namespace: str, conditions: list[Manifest]) -> tuple[int, str]:
     _, stored = submit(cluster, namespace, minimal(WORKSPACE_PROXY))
     path = WORKSPACE_PROXY.path(Key(namespace, "minimal"))
     stored = json.loads(cluster.request("GET", path)[1])
-    status, answer = cluster.request("PUT", f"{path}/status", stored | {"status": {"conditions": conditions}})
-    return status, answer.decode()
+    status, response = cluster.request("PUT", f"{path}/status", stored | {"status": {"conditions": conditions}})
+    return status, response.decode()
 
 
-def test_a_name_is_judged_at_creation_only(cluster: ClusterAccess, namespace: str) -> None:
-    """An object that is older than the rule must still lose its finalizer."""
+def test_name_is_validated_at_creation_only(cluster: ClusterAccess, namespace: str) -> None:
+    """The finalizer of an object that is older than the rule can be removed."""
     group = f"{namespace}.example.com"
     with_rule = definition(RESOURCES[0], load())
     with_rule["metadata"]["name"] = f"codercontrolplanes.{group}"

@@ -1,4 +1,4 @@
-"""Writing generated files, and noticing that they are stale."""
+"""Writing generated files, and detecting stale ones."""
 
 from pathlib import Path
 
@@ -15,43 +15,43 @@ def check(root: Path) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def test_the_files_of_the_project_are_fresh() -> None:
+def test_generated_files_are_up_to_date() -> None:
     assert outdated(ROOT, generated()) == []
 
 
-def test_the_same_code_gives_the_same_files() -> None:
+def test_generation_is_deterministic() -> None:
     assert generated() == generated()
 
 
-def test_every_file_says_that_it_is_generated() -> None:
+def test_every_file_has_the_marker() -> None:
     assert all("do not edit" in text.splitlines()[0] for text in generated().values())
 
 
-def test_check_names_what_is_stale_and_what_to_do(tmp_path: Path) -> None:
+def test_check_lists_stale_files_and_the_remedy(tmp_path: Path) -> None:
     assert CliRunner().invoke(main, ["--root", str(tmp_path)]).exit_code == 0
     assert check(tmp_path) == (0, "")
 
     (tmp_path / "config/crd/codercontrolplanes.yaml").write_text("edited")
     (tmp_path / "docs/reference/coderprovisioner.md").unlink()
-    left_over = tmp_path / "config/crd/coderthings.yaml"
-    left_over.write_text((tmp_path / "config/crd/kustomization.yaml").read_text())
-    code, said = check(tmp_path)
+    obsolete = tmp_path / "config/crd/coderthings.yaml"
+    obsolete.write_text((tmp_path / "config/crd/kustomization.yaml").read_text())
+    code, output = check(tmp_path)
     assert code == 1
-    assert "make generate" in said
-    assert said.split("\n")[1:-1] == [
+    assert "make generate" in output
+    assert output.split("\n")[1:-1] == [
         "  config/crd/codercontrolplanes.yaml",
         "  config/crd/coderthings.yaml",
         "  docs/reference/coderprovisioner.md",
     ]
-    assert left_over.exists()
+    assert obsolete.exists()
 
 
-def test_writing_removes_what_is_left_over_and_nothing_else(tmp_path: Path) -> None:
+def test_writing_deletes_obsolete_generated_files_only(tmp_path: Path) -> None:
     files = generated()
     write(tmp_path, files | {"config/rbac/old.yaml": files["config/rbac/operator.yaml"]})
-    by_hand = tmp_path / "docs/reference/environment.md"
-    by_hand.write_text("# Environment\n")
+    handwritten = tmp_path / "docs/reference/environment.md"
+    handwritten.write_text("# Environment\n")
     assert outdated(tmp_path, files) == ["config/rbac/old.yaml"]
     write(tmp_path, files)
     assert outdated(tmp_path, files) == []
-    assert by_hand.exists()
+    assert handwritten.exists()

@@ -1,4 +1,4 @@
-"""Roles from rules."""
+"""Roles are generated from rules."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ SECRETS = Rule(("",), ("secrets",), ("get",))
 LEASES = Rule(("coordination.k8s.io",), ("leases",), ("get",))
 
 
-def test_rules_merge_by_resource_and_keep_their_order() -> None:
+def test_rules_are_merged_by_resource_in_a_fixed_order() -> None:
     rules = [
         Rule(("",), ("secrets", "configmaps"), ("watch", "get")),
         Rule(("apps",), ("deployments",), ("delete",)),
@@ -31,7 +31,7 @@ def test_rules_merge_by_resource_and_keep_their_order() -> None:
     assert merged(reversed(rules)) == expected
 
 
-def test_only_the_cluster_wide_role_has_rules_outside_of_namespaces() -> None:
+def test_only_the_cluster_role_has_rules_for_cluster_scoped_resources() -> None:
     files = dict(manifests({"a": (NAMESPACES, SECRETS), "coder_k8s.kube.election": (LEASES,)}))
     assert files["operator.yaml"][0]["rules"] == merged([NAMESPACES, SECRETS])
     assert files["namespaced/operator.yaml"][0]["rules"] == merged([SECRETS])
@@ -43,9 +43,7 @@ def test_rules_are_found_next_to_the_code() -> None:
 
 
 @pytest.mark.usefixtures("crds")
-def test_the_roles_of_the_operator_let_it_do_its_work_and_no_more(
-    cluster: ClusterAccess, operator_kubeconfig: Path
-) -> None:
+def test_operator_has_only_the_permissions_that_it_needs(cluster: ClusterAccess, operator_kubeconfig: Path) -> None:
     assert can(cluster, operator_kubeconfig, "watch", "codercontrolplanes.coder.com", "default")
     assert can(cluster, operator_kubeconfig, "create", "events.events.k8s.io", "default")
     assert can(cluster, operator_kubeconfig, "update", "leases.coordination.k8s.io", "coder-system")
@@ -54,7 +52,7 @@ def test_the_roles_of_the_operator_let_it_do_its_work_and_no_more(
 
 
 @pytest.mark.usefixtures("crds", "operator_kubeconfig")
-def test_the_namespaced_variant_is_applied_to_a_namespace(cluster: ClusterAccess, namespace: str) -> None:
+def test_namespaced_roles_can_be_applied_to_a_namespace(cluster: ClusterAccess, namespace: str) -> None:
     cluster.kubectl("apply", "--kustomize", RBAC / "namespaced", "--namespace", namespace)
     kinds = cluster.kubectl("get", "role,rolebinding", "coder-k8s", "--namespace", namespace, "--output=name").split()
     assert kinds == ["role.rbac.authorization.k8s.io/coder-k8s", "rolebinding.rbac.authorization.k8s.io/coder-k8s"]
@@ -71,30 +69,30 @@ def test_the_namespaced_variant_is_applied_to_a_namespace(cluster: ClusterAccess
         ("edit", "patch", "codercontrolplanes/status", "no"),
     ],
 )
-def test_people_get_our_kinds_by_role(
+def test_user_roles_grant_access_to_the_kinds(
     cluster: ClusterAccess, namespace: str, role: str, verb: str, resource: str, allowed: str
 ) -> None:
     binding = f"--clusterrole=coder-k8s-{role}"
-    cluster.kubectl("create", "rolebinding", "someone", binding, "--user=someone", "--namespace", namespace)
-    asked = ("auth", "can-i", verb, resource.partition("/")[0] + ".coder.com", "--as=someone", "--namespace", namespace)
+    cluster.kubectl("create", "rolebinding", "user", binding, "--user=user", "--namespace", namespace)
+    query = ("auth", "can-i", verb, resource.partition("/")[0] + ".coder.com", "--as=user", "--namespace", namespace)
     subresource = [f"--subresource={part}"] if (part := resource.partition("/")[2]) else []
-    assert answer(cluster, *asked, *subresource) == allowed
+    assert can_i(cluster, *query, *subresource) == allowed
 
 
-def test_the_user_roles_join_those_of_the_cluster() -> None:
+def test_user_roles_are_aggregated_to_those_of_the_cluster() -> None:
     labels = [role["metadata"]["labels"] for role in dict(manifests(declared()))["user-roles.yaml"]]
     prefix = "rbac.authorization.k8s.io/aggregate-to-"
-    joined = [{name.removeprefix(prefix) for name in found if name.startswith(prefix)} for found in labels]
-    assert joined == [{"view"}, {"edit", "admin"}]
+    aggregated = [{name.removeprefix(prefix) for name in found if name.startswith(prefix)} for found in labels]
+    assert aggregated == [{"view"}, {"edit", "admin"}]
 
 
 def can(cluster: ClusterAccess, kubeconfig: Path, verb: str, resource: str, namespace: str) -> bool:
-    asked = ("--kubeconfig", kubeconfig, "auth", "can-i", verb, resource, "--namespace", namespace)
-    return answer(cluster, *asked) == "yes"
+    query = ("--kubeconfig", kubeconfig, "auth", "can-i", verb, resource, "--namespace", namespace)
+    return can_i(cluster, *query) == "yes"
 
 
-def answer(cluster: ClusterAccess, *args: str | Path) -> str:
-    """`kubectl auth can-i` fails to say no."""
+def can_i(cluster: ClusterAccess, *args: str | Path) -> str:
+    """The output of `kubectl auth can-i`, which fails if it is `no`."""
     try:
         return cluster.kubectl(*args).strip()
     except KubectlFailed:

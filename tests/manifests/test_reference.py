@@ -1,4 +1,4 @@
-"""The API reference."""
+"""The API reference pages."""
 
 import re
 from pathlib import Path
@@ -18,15 +18,15 @@ from tests.api.admission import submit
 
 @pytest.mark.usefixtures("crds")
 @pytest.mark.parametrize("path", sorted(EXAMPLES.iterdir()), ids=lambda path: path.stem)
-def test_the_api_server_accepts_the_example(cluster: ClusterAccess, path: Path) -> None:
+def test_api_server_accepts_the_example(cluster: ClusterAccess, path: Path) -> None:
     example = yaml.safe_load(path.read_text())
     example["metadata"]["namespace"] = "default"
-    status, answer = submit(cluster, "default", example, keep=False)
-    assert status == 201, answer
+    status, response = submit(cluster, "default", example, keep=False)
+    assert status == 201, response
 
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.short_name)
-def test_every_field_and_condition_has_its_place(resource: Resource) -> None:
+def test_every_field_and_condition_is_on_the_page(resource: Resource) -> None:
     text = page(resource)
     for struct in structs(resource.kind.type):
         for field in fields(struct):
@@ -37,7 +37,7 @@ def test_every_field_and_condition_has_its_place(resource: Resource) -> None:
 
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.short_name)
-def test_every_link_in_the_page_leads_somewhere(resource: Resource) -> None:
+def test_every_link_of_the_page_has_a_target(resource: Resource) -> None:
     text = page(resource)
     headings = {re.sub(r"[^a-z0-9]", "", heading.lower()) for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
     links = set(re.findall(r"\(#([^)]*)\)", text))
@@ -56,5 +56,5 @@ def test_every_link_in_the_page_leads_somewhere(resource: Resource) -> None:
         (PROVISIONER_RESOURCE, "- [`EntitlementsQueryFailed`](conditions.md#entitlementsqueryfailed): "),
     ],
 )
-def test_a_row_tells_type_default_and_allowed_values(resource: Resource, row: str) -> None:
+def test_row_shows_type_default_and_allowed_values(resource: Resource, row: str) -> None:
     assert row in page(resource)

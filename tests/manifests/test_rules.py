@@ -1,4 +1,4 @@
-"""An object that is older than a rule still gets its status, on every API server."""
+"""An object that is older than a validation rule can still be updated."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ STATUS = {"observedGeneration": 1, "readyReplicas": 3}
 SECRET = {"name": "s"}
 CREDENTIALS = "https://user:password@coder.example.com"
 
-# What the rules of the current definitions reject, by kind and field.
+# Values that the rules of the current CRDs reject, by kind and field.
 REJECTED: list[tuple[Kind[Object], str, Any]] = [
     (CONTROL_PLANE, "spec.operatorAccess", {"disabled": True, "tokenSecretRef": SECRET}),
     (CONTROL_PLANE, "spec.serviceAccount.name", "-account"),
@@ -44,7 +44,7 @@ REJECTED: list[tuple[Kind[Object], str, Any]] = [
 
 @pytest.fixture
 def group(cluster: ClusterAccess, namespace: str) -> Iterator[str]:
-    """A group of this test alone: definitions can change there without harm to others."""
+    """An API group for this test, so that changes of its CRDs do not affect other tests."""
     name = f"{namespace}.example.com"
     yield name
     for resource in RESOURCES:
@@ -52,7 +52,7 @@ def group(cluster: ClusterAccess, namespace: str) -> Iterator[str]:
 
 
 def in_group(kind: Kind[Object], group: str, change: Callable[[Manifest], Manifest]) -> Manifest:
-    """The definition of a kind in another group, with another schema."""
+    """The CRD of a kind in another group, with another schema."""
     [resource] = [each for each in RESOURCES if each.kind is kind]
     crd = deepcopy(definition(resource, load()))
     crd["metadata"]["name"] = f"{kind.plural}.{group}"
@@ -67,7 +67,7 @@ def apply(cluster: ClusterAccess, crd: Manifest) -> None:
 
 
 @pytest.mark.parametrize(("kind", "field", "value"), REJECTED)
-def test_object_from_before_a_rule_can_be_written_but_for_what_breaks_the_rule(
+def test_object_older_than_a_rule_can_be_updated_except_for_the_rejected_value(
     cluster: ClusterAccess, namespace: str, group: str, kind: Kind[Object], field: str, value: Any
 ) -> None:
     older = Kind(group, kind.version, kind.name, kind.plural, Unstructured)
@@ -86,20 +86,20 @@ def test_object_from_before_a_rule_can_be_written_but_for_what_breaks_the_rule(
     apply(cluster, in_group(kind, group, lambda schema: schema))
     assert poll(lambda: create("another", "?dryRun=All") == 422, 30)
 
-    status, answer = patch({"status": STATUS}, "/status")
-    assert (status, answer.get("status")) == (200, STATUS), answer
-    status, answer = patch({"metadata": {"finalizers": ["example.com/x"]}})
-    assert status == 200, answer
-    assert patch({"metadata": {"finalizers": None}, "spec": {"replicas": 2}})[0] in expected_of_edit(field)
+    status, response = patch({"status": STATUS}, "/status")
+    assert (status, response.get("status")) == (200, STATUS), response
+    status, response = patch({"metadata": {"finalizers": ["example.com/x"]}})
+    assert status == 200, response
+    assert patch({"metadata": {"finalizers": None}, "spec": {"replicas": 2}})[0] in statuses_of_change(field)
 
 
-def expected_of_edit(field: str) -> tuple[int, ...]:
-    """Any edit of the spec changes the value that a rule of the whole spec is about."""
+def statuses_of_change(field: str) -> tuple[int, ...]:
+    """Every change of the spec changes the value of a rule for the complete spec."""
     return (422,) if field == "spec.bootstrap" else (200,)
 
 
 @pytest.mark.parametrize("resource", RESOURCES, ids=lambda each: each.kind.name)
-def test_every_rule_is_skipped_for_what_is_stored_or_asked_at_creation_only(resource: Any) -> None:
+def test_every_rule_is_skipped_for_unchanged_values(resource: Any) -> None:
     schema = definition(resource, load())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     rules = list(rules_in(schema))
     assert rules
