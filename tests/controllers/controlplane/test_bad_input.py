@@ -54,7 +54,10 @@ REJECTED_BY_THE_SERVER: dict[str, tuple[Spec, str]] = {
     "request-past-limit": ({"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}}}, "cpu limit of 1"),
     "negative-user": ({"securityContext": {"runAsUser": -1}}, "runAsUser"),
     "big-annotations": ({"service": {"annotations": {"a": "x" * 300_000}}}, "Too long"),
-    "bad-annotation": ({"service": {"annotations": {"bad key!": "x"}}}, "bad key!"),
+    "bad-annotation": (
+        {"service": {"annotations": {"bad key!": "x"}}, "expose": {"ingress": {"host": "coder.example.com"}}},
+        "bad key!",
+    ),
     "bad-account-label": ({"serviceAccount": {"labels": {"team": "not valid!"}}}, "not valid!"),
     "bad-ingress-annotation": (
         {"expose": {"ingress": {"host": "coder.example.com", "annotations": {"bad key!": "x"}}}},

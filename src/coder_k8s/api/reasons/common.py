@@ -33,6 +33,8 @@ RETRYING = Reason(
     "Retrying",
     "The API server failed during the reconcile. The operator retries with back-off.",
     "If it persists: the message has the error of the API server, and the operator's log has every attempt.",
+    example='The API server failed: Internal error occurred: failed calling webhook "refuses.example.com": failed to '
+    'call webhook: Post "https://127.0.0.1:1/?timeout=10s": dial tcp 127.0.0.1:1: connect: connection refused',
 )
 STALLED = Reason(
     "Stalled",
@@ -62,6 +64,9 @@ FORBIDDEN = Reason(
     "The API server does not let the operator write an object, or a finalizer of this one: a role, a quota, a policy "
     "or a webhook forbids it.",
     "Install the operator's roles of this version, or change the quota, policy or webhook that the message names.",
+    example="Finalizer coder.com/control-plane-cleanup cannot be added to this object: codercontrolplanes.coder.com "
+    "\"demo\" is forbidden: ValidatingAdmissionPolicy 'test-1' with binding 'test-1' denied request: Finalizers are "
+    "not allowed here. Nothing that needs a cleanup is created without it",
 )
 SPEC_INVALID = Reason(
     "SpecInvalid",

@@ -108,6 +108,8 @@ LICENSE_INVALID = Reason(
     "Coder rejected the license; the message has its error. The operator uploads it again every hour, and when its "
     "Secret, the version or the deployment ID of Coder changes.",
     "Put a license for this deployment that has not expired into the Secret.",
+    example="Coder v2.36.1 (deployment e8fc4100-7ff4-4c26-98aa-234ec8c19c38) rejects license 6e340b9cffb3 of Secret "
+    "license: Invalid license: license has multiple issues; contact support. Store a valid license in the Secret",
 )
 CHECKED = Reason(
     "Checked",
@@ -203,7 +205,11 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             "Create the Secret with the license under that key.",
             example="Secret license does not exist; create it with key license",
         ),
-        FORBIDDEN.means("Coder does not let the operator upload licenses, or a finalizer cannot be added.", OWNER_ROLE),
+        FORBIDDEN.means(
+            "Coder does not let the operator upload licenses, or a finalizer cannot be added.",
+            OWNER_ROLE,
+            example="Coder rejects the token in Secret given: API key is invalid",
+        ),
         NOT_SUPPORTED.means(
             "This build of Coder does not support licenses.",
             "Use an image with the enterprise features, or remove `licenseSecretRef`.",
@@ -211,33 +217,48 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             "remove licenseSecretRef",
         ),
         LICENSE_INVALID,
-        ERROR.means("The request to Coder or the upload failed; the operator retries.", CODER_LOGS),
+        ERROR.means(
+            "The request to Coder or the upload failed; the operator retries.",
+            CODER_LOGS,
+            example="The license could not be checked in Coder: HTTP 500: Internal error",
+        ),
     ),
     ControlPlaneCondition.ENTITLEMENTS_KNOWN: (
         CHECKED,
         SCALED_TO_ZERO,
         PENDING,
         FORBIDDEN.means(
-            "Coder does not let the operator read entitlements, or a finalizer cannot be added.", OWNER_ROLE
+            "Coder does not let the operator read entitlements, or a finalizer cannot be added.",
+            OWNER_ROLE,
+            example="Coder rejects the token in Secret demo-operator-token: API key is invalid",
         ),
         NOT_SUPPORTED.means(
             "This build of Coder does not support entitlements.",
             example="Image ghcr.io/coder/coder:latest is a build of Coder without entitlements",
         ),
-        ERROR,
+        ERROR.means(
+            ERROR.meaning,
+            ERROR.remedy,
+            example="The entitlements could not be read from Coder: HTTP 500: Internal error",
+        ),
     ),
     ControlPlaneCondition.EXPOSED: (
         APPLIED.means(
             "The Ingress is in place, or every Gateway accepts the HTTPRoute.",
             example="Ingress demo serves coder.example.com",
         ),
-        PENDING.means("The Service does not exist yet.", "If it persists: see the condition `Stalled`."),
+        PENDING.means(
+            "The Service does not exist yet.",
+            "If it persists: see the condition `Stalled`.",
+            example="Waiting for Service bad-annotation",
+        ),
         WAITING_FOR_GATEWAY,
         GATEWAY_API_MISSING,
         NOT_ACCEPTED,
         NAME_TAKEN.means(
             "A Service, Ingress or HTTPRoute of that name belongs to another owner. What was exposed before stays.",
             "Remove it, or rename this object.",
+            example="HTTPRoute demo exists and has no owner; rename this object or delete the other one",
         ),
         SPEC_INVALID.means(
             "The API server or a webhook rejects the Ingress or HTTPRoute.",
@@ -262,10 +283,13 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             "finalizer that Roles in other namespaces need cannot be added.",
             "Remove the rule, or add the same rule to the operator's own role. For the finalizer, see the condition "
             "`Stalled`.",
+            example="Without finalizer coder.com/workspace-rbac-cleanup no Role is written to namespace test-1",
         ),
         NAME_TAKEN.means(
             "A Role or RoleBinding of that name belongs to another owner.",
             "Remove it, or set another `serviceAccount.name`.",
+            example="In namespace test-1, Role demo-5610640d-workspace-perms exists and has no owner; delete it, or "
+            "set another serviceAccount.name",
         ),
         SPEC_INVALID.means(
             "The API server rejects a Role or RoleBinding.",

@@ -124,6 +124,7 @@ class LicenseApplier:
             self._rejected[plane.key] = self._now()
             coder = _signature(await coderd.build_info())
             message = f"Coder {coder} rejects license {license.digest[:DIGEST_LENGTH]}{_source(plane)}: {error}"
+            message = f"{message.rstrip('.')}. Store a valid license in the Secret"
             return Answer(Outcome(APPLIED, False, reasons.LICENSE_INVALID, message, stalled=True))
         self._rejected.pop(plane.key, None)
         if not listed:

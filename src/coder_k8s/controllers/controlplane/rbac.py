@@ -148,7 +148,7 @@ class WorkspaceRBAC:
             await self._children.apply(ROLE, plane, role(plane, namespace), owned)
             await self._children.apply(ROLE_BINDING, plane, role_binding(plane, namespace), owned)
         except OwnedByOther as error:
-            message = f"{error} in namespace {namespace}; delete it, or set another serviceAccount.name"
+            message = f"In namespace {namespace}, {error}; delete it, or set another serviceAccount.name"
             return Denial(reasons.NAME_TAKEN, message)
         except (errors.Forbidden, errors.Invalid, errors.NotFound) as error:
             message = f"Role {role_name(plane)} cannot be written to namespace {namespace}: {error.message}"
