@@ -76,30 +76,30 @@ async def make_account(client: Client, namespace: str, *owners: Manifest) -> Uns
 
 
 async def test_a_child_that_is_released_keeps_its_other_owners(client: Client, namespace: str) -> None:
-    ours, theirs = [await make_owner(client, namespace, name) for name in ("ours", "theirs")]
-    account = await make_account(client, namespace, reference(ours, controller=True), reference(theirs))
+    owner, other = [await make_owner(client, namespace, name) for name in ("owner", "other")]
+    account = await make_account(client, namespace, reference(owner, controller=True), reference(other))
     children = children_of(client)
-    await children.release(SERVICE_ACCOUNT, ours, account)
+    await children.release(SERVICE_ACCOUNT, owner, account)
     live = (await client.get(SERVICE_ACCOUNT, account.key)).manifest
-    assert live["metadata"]["ownerReferences"] == [reference(theirs)]
+    assert live["metadata"]["ownerReferences"] == [reference(other)]
 
 
 async def test_a_child_that_is_released_and_had_no_other_owner_has_none(client: Client, namespace: str) -> None:
-    ours = await make_owner(client, namespace, "ours")
-    account = await make_account(client, namespace, reference(ours, controller=True, blockOwnerDeletion=True))
+    owner = await make_owner(client, namespace, "owner")
+    account = await make_account(client, namespace, reference(owner, controller=True, blockOwnerDeletion=True))
     children = children_of(client)
-    await children.release(SERVICE_ACCOUNT, ours, account)
+    await children.release(SERVICE_ACCOUNT, owner, account)
     assert "ownerReferences" not in (await client.get(SERVICE_ACCOUNT, account.key)).manifest["metadata"]
 
 
 async def test_a_concurrent_owner_reference_is_a_conflict(client: Client, namespace: str) -> None:
-    ours, theirs = [await make_owner(client, namespace, name) for name in ("ours", "theirs")]
-    account = await make_account(client, namespace, reference(ours, controller=True))
-    both = [reference(ours, controller=True), reference(theirs)]
+    owner, other = [await make_owner(client, namespace, name) for name in ("owner", "other")]
+    account = await make_account(client, namespace, reference(owner, controller=True))
+    both = [reference(owner, controller=True), reference(other)]
     await client.merge(SERVICE_ACCOUNT, account.key, {"metadata": {"ownerReferences": both}})
     children = children_of(client)
     with pytest.raises(errors.Conflict):
-        await children.release(SERVICE_ACCOUNT, ours, account)
+        await children.release(SERVICE_ACCOUNT, owner, account)
     live = (await client.get(SERVICE_ACCOUNT, account.key)).manifest
     assert live["metadata"]["ownerReferences"] == both
 

@@ -142,9 +142,9 @@ async def test_concurrent_change_is_not_hidden_by_the_write(harness: Harness) ->
     harness.cache.listen(changes.append)
     await harness.client.merge(CONTROL_PLANE, harness.key, {"spec": {"replicas": 3}})
     await harness.write(seen, working())
-    theirs, ours = changes
-    assert (theirs.writer, theirs.new and theirs.new.spec.replicas) == ("", 3)
-    assert (ours.writer, ours.new and ours.new.spec.replicas) == ("tests", 3)
+    other, own = changes
+    assert (other.writer, other.new and other.new.spec.replicas) == ("", 3)
+    assert (own.writer, own.new and own.new.spec.replicas) == ("tests", 3)
 
 
 async def test_unchanged_status_sends_no_request(harness: Harness) -> None:

@@ -214,8 +214,10 @@ class StatusWriter(Generic[T]):
         raise errors.Conflict(409, "Conflict", f"the status of {seen.key} changed while it was written, {tries} times")
 
     def _announce(self, seen: T, before: Status, after: Status) -> None:
-        """Log each condition whose status or reason changed. Record an event if the object became Ready or Stalled, or
-        was paused or resumed."""
+        """Log each condition whose status or reason changed, and record the events of the object.
+
+        There is one when it becomes Ready or Stalled, is paused or is resumed.
+        """
         self._announce_pause(seen, _is_paused(before), _is_paused(after))
         for new in after.conditions:
             old = find(before.conditions, new.type)

@@ -109,12 +109,10 @@ RELAY = {"name": "CODER_DERP_SERVER_RELAY_URL", "value": ""}
 @pytest.mark.parametrize(
     ("inject", "extra", "expected"),
     [
-        pytest.param(True, [MINE], [*OWN_ENV, ACCESS_URL, MINE], id="behind ours"),
+        pytest.param(True, [MINE], [*OWN_ENV, ACCESS_URL, MINE], id="after the operator's"),
         pytest.param(False, [MINE], [*OWN_ENV, MINE], id="no access URL"),
         pytest.param(False, [OTHER_URL], [*OWN_ENV, OTHER_URL], id="own access URL"),
-        pytest.param(
-            True, [RELAY], [OWN_ENV[0], RELAY, ACCESS_URL], id="ours replaced, where those that refer to it need it"
-        ),
+        pytest.param(True, [RELAY], [OWN_ENV[0], RELAY, ACCESS_URL], id="replaces the operator's in its place"),
         pytest.param(True, [MINE, MINE | {"value": "2"}], [*OWN_ENV, ACCESS_URL, MINE | {"value": "2"}], id="twice"),
     ],
 )

@@ -59,7 +59,7 @@ def _implied(name: str, value: Any) -> bool:
     return not value or name in COPIES or value == DEFAULTS.get(name)
 
 
-def ours(of: Manifest) -> Iterator[tuple[str, Manifest]]:
+def built(of: Manifest) -> Iterator[tuple[str, Manifest]]:
     """The children that this operator builds for a control plane, by kind."""
     plane = msgspec.convert(of, CoderControlPlane)
     spec = plane.spec
@@ -76,7 +76,7 @@ def ours(of: Manifest) -> Iterator[tuple[str, Manifest]]:
         yield "Ingress", ingress(plane, spec.expose.ingress)
 
 
-def theirs(of: Manifest) -> Iterator[tuple[str, Manifest]]:
+def adopted(of: Manifest) -> Iterator[tuple[str, Manifest]]:
     uid = of["metadata"]["uid"]
     for item in RECORDED:
         if item["kind"] not in ("CoderControlPlane", "Secret") and uid in json.dumps(item):
@@ -86,8 +86,8 @@ def theirs(of: Manifest) -> Iterator[tuple[str, Manifest]]:
 @pytest.mark.parametrize("plane", PLANES, ids=lambda plane: plane["metadata"]["name"])
 def test_same_objects(plane: Manifest) -> None:
     """In every field that the Go operator set, and in no other."""
-    expected = {(kind, key_of(item)): meaning(set_by("coder-k8s", item)) for kind, item in theirs(plane)}
-    made = {(kind, key_of(item)): meaning(_body(item)) for kind, item in ours(plane)}
+    expected = {(kind, key_of(item)): meaning(set_by("coder-k8s", item)) for kind, item in adopted(plane)}
+    made = {(kind, key_of(item)): meaning(_body(item)) for kind, item in built(plane)}
     assert expected
     assert made == expected
 
@@ -107,9 +107,9 @@ def test_same_files_for_certificates_that_are_called_crt(renamed: dict[str, str]
     for old, new in renamed.items():
         assert old in text
         text = text.replace(old, new)
-    plane, theirs = json.loads(text)
+    plane, adopted = json.loads(text)
     made = deployment(msgspec.convert(plane, CoderControlPlane), PodInputs())
-    assert meaning(_body(made)) == meaning(set_by("coder-k8s", theirs))
+    assert meaning(_body(made)) == meaning(set_by("coder-k8s", adopted))
 
 
 def _body(manifest: Manifest) -> Manifest:
