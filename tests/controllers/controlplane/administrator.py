@@ -23,6 +23,7 @@ from tests.security.audit import auditing
 from tests.support import eventually, objects
 from tests.support.installation import install_crds, write_operator_kubeconfig
 from tests.support.objects import NAMESPACE
+from tests.support.operators import Operator
 
 from .planes import manifest
 
@@ -95,6 +96,11 @@ class Administrator:
 
     async def label_namespace(self, name: str, labels: Mapping[str, str | None]) -> None:
         await self.client.merge(NAMESPACE, Key("", name), {"metadata": {"labels": labels}})
+
+
+def writes(operator: Operator) -> int:
+    """How many writes the operator sent, without events."""
+    return sum(request.is_write and "/events" not in request.target for request in operator.interceptor.requests)
 
 
 @contextmanager

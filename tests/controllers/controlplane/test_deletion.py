@@ -20,7 +20,7 @@ from tests.support import eventually
 from tests.support.objects import NAMESPACE
 from tests.support.operators import Operator
 
-from .administrator import Administrator, administrator, operator_of
+from .administrator import Administrator, administrator, operator_of, writes
 
 CHILDREN: tuple[Kind[Unstructured], ...] = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS)
 CLUSTER_ROLE = Kind("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", Unstructured, namespaced=False)
@@ -120,15 +120,13 @@ async def test_paused_deletion_waits_until_it_is_resumed(whole_cluster: Cluster,
         key, places = await spread(admin)
         async with operator.one_more_reconcile():
             await admin.annotate(key, {PAUSED: "true"})
-        before = operator.write_requests(), [await admin.granted(place) for place in places]
+        before = writes(operator), [await admin.granted(place) for place in places]
         async with operator.one_more_reconcile():
             await admin.delete(CONTROL_PLANE, key)
         await admin.condition(key, "Ready", "Paused")
         after = [await admin.granted(place) for place in places]
         assert after == before[1]
-        assert operator.write_requests() <= before[0] + 1, (
-            "at most the status, because the deletion starts a new generation"
-        )
+        assert writes(operator) <= before[0] + 1, "at most the status, because the deletion starts a new generation"
 
         await admin.annotate(key, {PAUSED: None})
         await admin.gone(CONTROL_PLANE, key)

@@ -15,7 +15,7 @@ from coder_k8s.kube.objects import Key
 from tests.support import eventually
 from tests.support.operators import Operator
 
-from .administrator import Administrator, administrator
+from .administrator import Administrator, administrator, writes
 from .planes import manifest
 
 
@@ -32,11 +32,6 @@ async def is_paused(admin: Administrator, key: Key) -> None:
         found = find(conditions, type_)
         assert found is not None
         assert (found.status, found.reason) == ("False", "Paused")
-
-
-def writes(operator: Operator) -> int:
-    """How many writes the operator sent, without events."""
-    return sum(request.is_write and "/events" not in request.target for request in operator.interceptor.requests)
 
 
 async def image(admin: Administrator, key: Key) -> str:
