@@ -1,6 +1,7 @@
 """Redaction of free text and of objects."""
 
 import base64
+import time
 
 import pytest
 
@@ -54,6 +55,7 @@ def test_a_secret_inside_an_encoded_value(offset: int) -> None:
     ("text", "left"),
     [
         ("postgres://u:p@ss'w/ord@db/x?sslpassword=a'b next", "postgres://<redacted>@db/x?<redacted> next"),
+        ("https://x/y?a??key=hunter2 next", "https://x/y?a??<redacted> next"),
         ("password=hunter2,more user=x", "password=<redacted> user=x"),
         ("password='hunter 2' user=x", "password=<redacted> user=x"),
         ('{"password":"hun\\"ter 2","user":"x"}', '{"password":<redacted>,"user":"x"}'),
@@ -72,6 +74,14 @@ def test_a_secret_inside_an_encoded_value(offset: int) -> None:
 )
 def test_text_that_looks_like_a_secret(text: str, left: str) -> None:
     assert NOTHING.text(text) == left
+
+
+@pytest.mark.parametrize("part", ["://a", "a?", "password", "-----BEGIN A", "-----END A", "aB3"])
+def test_a_long_line_takes_seconds_at_most(part: str) -> None:
+    text = part * (256 * 1024 // len(part))
+    started = time.process_time()
+    NOTHING.text(text)
+    assert time.process_time() - started < 15
 
 
 @pytest.mark.parametrize(

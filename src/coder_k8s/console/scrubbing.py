@@ -17,10 +17,11 @@ LONGEST = 65536
 PEM = re.compile(r"-----BEGIN[^-]*-----.*?(?:-----END[^-]*-----|\Z)", re.DOTALL)
 PEM_END = re.compile(r"\A.*-----END[^-]*-----", re.DOTALL)
 """After `PEM`: the end of a block whose beginning is not in the text."""
-URL_LOGIN = re.compile(r"(?<=://)[^\s\"<>]*@")
-URL_QUERY = re.compile(r"(?<=\w)\?[^\s\"<>]+=[^\s\"<>]*")
+# Without the limits, a line of a log with many URLs or keywords and no space would take minutes.
+URL_LOGIN = re.compile(r"(?<=://)[^\s\"<>]{0,4096}@")
+URL_QUERY = re.compile(r"(?<=[\w?])\?[^\s\"<>=?]+=[^\s\"<>]*")
 ASSIGNMENT = re.compile(
-    r"((?:password|passwd|pwd|secret|token|credential|api[-_]?key|session)[\w-]*\\?[\"']?[ \t]*[=:][ \t]*)"
+    r"((?:password|passwd|pwd|secret|token|credential|api[-_]?key|session)[\w-]{0,64}\\?[\"']?[ \t]*[=:][ \t]*)"
     r"(?!<redacted>)(?:\\?\"(?:\\.|[^\"\\])*\"?|'[^']*'?|(?:\\.|[^\s\"\\])+)",
     re.IGNORECASE,
 )
