@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help venv dev test lint unit campaign bench binaries generate check-generated docs lock format clean
+.PHONY: help venv dev test lint unit campaign bench binaries coder generate check-generated docs lock format clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -32,6 +32,9 @@ campaign: binaries unit ## run all tests, then all crash, mutation and fault tes
 binaries: $(STAMP) ## build the Go programs that the tests need
 	$(BIN)/python -m coder_k8s.dev.binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok \
 	  helm promtool
+
+coder: $(STAMP) ## build the versions of Coder that the tests use; takes up to 15 minutes
+	$(BIN)/python -m coder_k8s.dev.coder_build 2.36.1 2.30.0
 
 bench: binaries ## run the benchmarks and write docs/performance.md (ARGS="--only converge"); takes 45 minutes
 	$(BIN)/python -m bench $(ARGS)

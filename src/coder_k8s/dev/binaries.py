@@ -10,7 +10,6 @@ import fcntl
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from . import kubernetes_module
+from . import go_module, kubernetes_module
 from .kubernetes_module import KUBERNETES
 
 MODULES = Path(__file__).parent
@@ -47,8 +46,7 @@ SOURCES = {
     # Without service discovery, whose libraries would be most of the build.
     "promtool": Source("promtool", "github.com/prometheus/prometheus/cmd/promtool", ("-tags=remove_all_sd",)),
 }
-
-BUILD_FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false")
+OR_GIVEN = ", or set KUBEBUILDER_ASSETS to a folder that contains it"
 
 
 class BinariesMissing(Exception):
@@ -59,9 +57,9 @@ def program(name: str, report: Callable[[str], None] = print) -> Path:
     """Return the path of a program, and build it if it is missing."""
     if (given := _given(name)) is not None:
         return given
-    built = _cache() / version(name) / name
+    built = cache() / version(name) / name
     if not built.exists():
-        with _lock():
+        with lock():
             if not built.exists():  # another process may have built it meanwhile
                 _build(name, built, report)
     return built
@@ -78,9 +76,9 @@ def module(name: str) -> Path:
     pinned = MODULES / source.folder
     if not source.of_kubernetes or (wanted := _kube_version()) in ("", _pinned(pinned, KUBERNETES)):
         return pinned
-    generated = _cache() / wanted / "module"
+    generated = cache() / wanted / "module"
     if not (generated / "go.mod").exists():
-        with _lock():
+        with lock():
             if not (generated / "go.mod").exists():
                 _generate(wanted, generated)
     return generated
@@ -104,8 +102,8 @@ def _pinned(folder: Path, package: str) -> str:
 
 def _generate(kubernetes: str, folder: Path) -> None:
     try:
-        kubernetes_module.write(_go(f"Kubernetes {kubernetes}"), kubernetes, folder)
-    except kubernetes_module.NotDownloaded as refusal:
+        kubernetes_module.write(go_command(f"Kubernetes {kubernetes}", OR_GIVEN), kubernetes, folder)
+    except go_module.NotDownloaded as refusal:
         raise BinariesMissing(f"KUBE_VERSION: Kubernetes {kubernetes} cannot be downloaded:\n{refusal}") from refusal
 
 
@@ -117,50 +115,44 @@ def _given(name: str) -> Path | None:
     return None
 
 
-def _cache() -> Path:
+def cache(kind: str = "kube") -> Path:
+    """Return the folder of the user that has the built programs of one kind."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "coder-k8s" / "kube"
+    return Path(base) / "coder-k8s" / kind
 
 
 @contextmanager
-def _lock() -> Iterator[None]:
-    path = _cache() / ".lock"
+def lock() -> Iterator[None]:
+    """Prevent concurrent builds."""
+    path = cache() / ".lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _go(needed: str) -> str:
+def go_command(needed: str, alternative: str = "") -> str:
+    """Return the path of Go, or raise an error that names what needs it."""
     go = shutil.which("go")
     if go is None:
         raise BinariesMissing(
-            f"{needed} is missing. Put Go on PATH (https://go.dev/doc/install) to build it once into the cache,"
-            " or set KUBEBUILDER_ASSETS to a folder that contains it."
+            f"{needed} is missing. Put Go on PATH (https://go.dev/doc/install) to build it once into the cache"
+            f"{alternative}."
         )
     return go
 
 
 def _build(name: str, target: Path, report: Callable[[str], None]) -> None:
-    go, folder = _go(name), module(name)
+    go, folder = go_command(name, OR_GIVEN), module(name)
     report(f"building {name} {version(name)} once, into {target.parent} ...")
     started = time.monotonic()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_suffix(".part")
     source = SOURCES[name]
     # A generated module lacks the checksums of replaced modules; a committed module must not change.
-    flags = [*BUILD_FLAGS, *source.flags, *(() if folder.is_relative_to(MODULES) else ("-mod=mod",))]
-    done = subprocess.run(
-        [go, "build", *flags, "-ldflags", _linker_flags(source, folder), "-o", unfinished, source.package],
-        cwd=folder,
-        env=os.environ | {"CGO_ENABLED": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise BinariesMissing(f"building {name} failed:\n{done.stderr.strip()}")
-    unfinished.replace(target)
+    flags = [*source.flags, *(() if folder.is_relative_to(MODULES) else ("-mod=mod",))]
+    try:
+        go_module.build(go, folder, source.package, target, [*flags, "-ldflags", _linker_flags(source, folder)])
+    except go_module.NotBuilt as failure:
+        raise BinariesMissing(f"building {name} failed:\n{failure}") from failure
     report(f"built {name} in {time.monotonic() - started:.0f} s")
 
 

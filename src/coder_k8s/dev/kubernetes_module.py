@@ -5,31 +5,22 @@ requires `k8s.io/kubernetes` instead of being that module, and it uses the publi
 folders.
 """
 
-import json
 import re
 import shutil
-import subprocess
 from pathlib import Path
+
+from . import go_module
 
 KUBERNETES = "k8s.io/kubernetes"
 
 
-class NotDownloaded(Exception):
-    """This version of Kubernetes cannot be downloaded; the message is the error of Go."""
-
-
 def write(go: str, version: str, folder: Path) -> None:
     """Download a version (`v1.30.14`) and write its module into a folder. go.mod is written last."""
-    command = [go, "mod", "download", "-json", f"{KUBERNETES}@{version}"]
-    folder.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise NotDownloaded(_error(done))
-    downloaded = json.loads(done.stdout)
-    shutil.copyfile(Path(downloaded["Dir"]) / "go.sum", folder / "go.sum")
+    downloaded = go_module.download(go, KUBERNETES, version, folder)
+    shutil.copyfile(downloaded.folder / "go.sum", folder / "go.sum")
     (folder / "go.sum").chmod(0o644)  # downloaded files are read-only
     unfinished = folder / "go.mod.part"
-    unfinished.write_text(derived(Path(downloaded["GoMod"]).read_text(), version))
+    unfinished.write_text(derived(downloaded.go_mod.read_text(), version))
     unfinished.replace(folder / "go.mod")
 
 
@@ -43,11 +34,3 @@ def derived(kubernetes: str, version: str) -> str:
     )
     published = "v0." + version.removeprefix("v").split(".", 1)[1]
     return re.sub(r"^(\s+)(\S+) => \./staging/\S+$", rf"\1\2 => \2 {published}", module, flags=re.MULTILINE)
-
-
-def _error(failed: subprocess.CompletedProcess[str]) -> str:
-    """Return the error of Go, which `-json` writes to standard output."""
-    try:
-        return str(json.loads(failed.stdout)["Error"])
-    except (ValueError, KeyError):
-        return failed.stderr.strip()
