@@ -21,6 +21,7 @@ NODE_ANNOTATION = {"kwok.x-k8s.io/node": "fake"}
 class FullCluster(Cluster):
     """`Cluster` with kube-controller-manager, kube-scheduler and kwok; its node has unlimited capacity.
 
+    Without the simulated node, another one has to run the pods.
     `prepare` installs CRDs before the garbage collector starts, because it discovers new kinds only twice a minute.
     """
 
@@ -30,13 +31,18 @@ class FullCluster(Cluster):
         apiserver_args: Sequence[str] = (),
         port: int | None = None,
         prepare: Callable[[ClusterAccess], None] = lambda _: None,
+        *,
+        simulated_node: bool = True,
     ) -> None:
         super().__init__(folder, apiserver_args, port)
         self.prepare = prepare
         self.controller_manager = self._component("kube-controller-manager", *self._controller_manager_options())
         self.scheduler = self._component("kube-scheduler")
         self.kwok = Process(self._kwok_command(), folder / "kwok.log", self._node_ready)
-        self.node_components = [self.controller_manager, self.scheduler, self.kwok]
+        self.node_components = [self.controller_manager, self.scheduler]
+        self.simulated_node = simulated_node
+        if simulated_node:
+            self.node_components.append(self.kwok)
 
     def start(self) -> None:
         """Start the cluster, and return when a pod can be scheduled."""
@@ -50,7 +56,8 @@ class FullCluster(Cluster):
 
     def start_node_components(self) -> None:
         """Start the components that make pods Ready. The API server must be ready."""
-        self._add_node()
+        if self.simulated_node:
+            self._add_node()
         for component in self.node_components:
             self.components.append(component)
             component.start()

@@ -47,12 +47,14 @@ class Process:
         log: Path,
         ready: Callable[[], bool] = lambda: True,
         env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
         self.command = [str(word) for word in command]
         self.name = Path(self.command[0]).name
         self.log = log
         self.ready = ready
         self.env = env
+        self.cwd = cwd
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -67,6 +69,7 @@ class Process:
                 stdout=log,
                 stderr=log,
                 env=self.env,
+                cwd=self.cwd,
                 start_new_session=True,  # Ctrl-C must not stop the child before this process has cleaned up
             )
 

@@ -162,12 +162,16 @@ class Client:
         path = kind.path(key)
         return await self._write(kind, "PATCH", path, JSON_PATCH, list(operations), fieldManager=self.field_manager)
 
-    async def delete(self, kind: Kind[Any], seen: Object, *, unchanged: bool = True) -> None:
+    async def delete(
+        self, kind: Kind[Any], seen: Object, *, unchanged: bool = True, grace_seconds: int | None = None
+    ) -> None:
         """Delete the object if it has the same uid and, with `unchanged`, the same resourceVersion."""
         preconditions = {"uid": seen.metadata.uid}
         if unchanged:
             preconditions["resourceVersion"] = seen.metadata.resource_version
-        options = {"propagationPolicy": "Background", "preconditions": preconditions}
+        options: Manifest = {"propagationPolicy": "Background", "preconditions": preconditions}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
         await self._http.send("DELETE", kind.path(seen.key), {}, _json(JSON), msgspec.json.encode(options), self._fence)
 
     async def _write(self, kind: Kind[T], method: str, path: str, content_type: str, content: Any, **query: str) -> T:
