@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from coder_k8s.dev.binaries import BinariesMissing
@@ -29,6 +30,9 @@ from tests.support.databases import postgres
 from tests.support.installation import install_crds, write_operator_kubeconfig
 
 __all__ = ["postgres"]
+
+hypothesis.settings.register_profile("coder-k8s", deadline=None)  # no test fails because the machine is busy
+hypothesis.settings.load_profile("coder-k8s")
 
 SHARED = pytest.StashKey[ClusterAccess]()
 WANTED = "wanted"

@@ -122,4 +122,4 @@ class Interleavings(RuleBasedStateMachine):
 
 
 TestInterleavings = Interleavings.TestCase
-TestInterleavings.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+TestInterleavings.settings = settings(max_examples=300, stateful_step_count=30)

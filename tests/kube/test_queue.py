@@ -262,4 +262,4 @@ class Work(RuleBasedStateMachine):
 
 
 TestWork = Work.TestCase
-TestWork.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestWork.settings = settings(max_examples=200, stateful_step_count=40)

@@ -11,10 +11,10 @@ T = TypeVar("T")
 
 
 @overload
-async def eventually(check: Callable[[], Awaitable[T]], timeout: float = 10) -> T: ...  # noqa: ASYNC109
+async def eventually(check: Callable[[], Awaitable[T]], timeout: float = 30) -> T: ...  # noqa: ASYNC109
 @overload
-async def eventually(check: Callable[[], T], timeout: float = 10) -> T: ...  # noqa: ASYNC109
-async def eventually(check: Callable[[], T | Awaitable[T]], timeout: float = 10) -> T:  # noqa: ASYNC109
+async def eventually(check: Callable[[], T], timeout: float = 30) -> T: ...  # noqa: ASYNC109
+async def eventually(check: Callable[[], T | Awaitable[T]], timeout: float = 30) -> T:  # noqa: ASYNC109
     """Poll `check` until it returns a truthy value, and return that value.
 
     An AssertionError in `check` also means "not yet"; the last one is raised on timeout.

@@ -341,4 +341,4 @@ class Keys(RuleBasedStateMachine):
 
 
 TestKeys = Keys.TestCase
-TestKeys.settings = settings(max_examples=300, stateful_step_count=30, deadline=None)
+TestKeys.settings = settings(max_examples=300, stateful_step_count=30)
