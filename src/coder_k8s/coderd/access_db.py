@@ -189,13 +189,14 @@ async def _find_user(connection: Connection) -> UUID | None:
     """Return the operator's user; raise `UsernameTaken` if another user has its name."""
     row = await connection.fetchrow(
         """
-        SELECT id, is_system AND login_type = 'none' AS ours FROM users WHERE lower(username) = $1 AND NOT deleted
+        SELECT id, is_system AND login_type = 'none' AS is_operator FROM users
+        WHERE lower(username) = $1 AND NOT deleted
         """,
         USERNAME,
     )
     if row is None:
         return None
-    if not row["ours"]:
+    if not row["is_operator"]:
         raise UsernameTaken(f"User {USERNAME} in Coder does not belong to the operator")
     return UUID(str(row["id"]))
 

@@ -77,12 +77,12 @@ async def _assembled() -> list[Metric]:
     # The layer above: imported dynamically, because only the generators need it.
     app = import_module("coder_k8s.app")
     registry = RecordingRegistry()
-    ours = Metrics(registry)
+    metrics = Metrics(registry)
     ProcessCollector(registry=registry)
-    credential_cache = CredentialCache(StaticCredentials("nobody", time.time), None, time.time)
+    credential_cache = CredentialCache(StaticCredentials("none", time.time), None, time.time)
     nowhere = Config("https://kubernetes.invalid", "default", credential_cache)
-    async with Http(nowhere, app.NAME, ours) as http, Connections() as coderd:
-        app.build_manager(Settings(leader_election_namespace="default"), http, coderd, ours, identity="reference")
+    async with Http(nowhere, app.NAME, metrics) as http, Connections() as coderd:
+        app.build_manager(Settings(leader_election_namespace="default"), http, coderd, metrics, identity="reference")
     return [metric for collector in registry.collectors for metric in _described(collector)]
 
 
