@@ -220,7 +220,7 @@ async def test_key_that_cannot_be_deleted(place: ProvisionerNamespace) -> None:
 
 async def test_messages_of_true_conditions(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
-        await place.make(tags={"env": "gpu", "arch": "arm"}, replicas=2)
+        await place.make(tags={"env": "gpu", "arch": "arm", "dropped": ""}, replicas=2)
         found = await place.ready(operator, ready=2)
     messages = {each.type: each.message for each in found.status.conditions if each.status == "True"}
     assert messages["ProvisionerKeyReady"] == "Key build of organization default has the tags arch=arm, env=gpu."

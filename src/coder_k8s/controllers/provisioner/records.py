@@ -157,6 +157,6 @@ def claimed(
 
 
 def described(provisioner: CoderProvisioner) -> str:
-    tags = ", ".join(f"{name}={value}" for name, value in sorted(provisioner.spec.tags.items()))
+    tags = ", ".join(f"{name}={value}" for name, value in sorted(provisioner.spec.tags.items()) if value)
     where = f"organization {organization_name(provisioner)}"
     return f"Key {provisioner.status.provisioner_key_name} of {where} has {f'the tags {tags}' if tags else 'no tags'}."
