@@ -294,6 +294,9 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
         SPEC_INVALID.means(
             "The API server rejects a Role or RoleBinding.",
             "Correct `rbac.extraRules`; the message has the error.",
+            example="Role rule-without-verbs-6f055305-workspace-perms cannot be written to namespace test-1: "
+            'Role.rbac.authorization.k8s.io "rule-without-verbs-6f055305-workspace-perms" is invalid: rules[3].verbs: '
+            "Required value: verbs must contain at least one value",
         ),
     ),
 }
