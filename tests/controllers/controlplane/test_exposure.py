@@ -204,7 +204,7 @@ async def test_ingress_of_another_owner_is_not_changed(
     async with Operator(operator_kubeconfig, [namespace], wiring.build):
         await admin.make(namespace, expose=BY_INGRESS)
         stalled = await admin.condition(key, "Stalled", "NameTaken")
-        assert f"Ingress {key}" in stalled.message
+        assert "Ingress demo exists and has no owner" in stalled.message
         assert (await admin.condition(key, "Exposed", "NameTaken")).status == "False"
 
         await admin.change(key, expose=None)
@@ -344,7 +344,10 @@ async def test_switch_to_a_route_of_another_owner_keeps_the_ingress(
         await gateway_admin.condition(key, "Exposed", "Applied")
         await gateway_admin.change(key, expose={**BY_GATEWAY, "ingress": None})
 
-        assert f"HTTPRoute {key}" in (await gateway_admin.condition(key, "Stalled", "NameTaken")).message
+        assert (
+            "HTTPRoute demo exists and has no owner"
+            in (await gateway_admin.condition(key, "Stalled", "NameTaken")).message
+        )
         assert await gateway_admin.find(INGRESS, key), "the Ingress stays until the route is accepted"
         assert await gateway_admin.find(HTTP_ROUTE, key) == before
 
