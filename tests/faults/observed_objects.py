@@ -129,18 +129,25 @@ class ObservedObject:
         for plane, coderd in self.coderds.items():
             for held in coderd.state.keys.values():
                 if held.id == getattr(status, "provisioner_key_id", None):
-                    about = {"name": held.name.removesuffix("-2"), "of": held.organization, "tags": held.tags}
+                    about = {"name": _without_suffix(held.name), "of": held.organization, "tags": held.tags}
                     yield from flat(about, f"key at {plane}")
             for proxy in coderd.state.proxies.values():
                 if proxy.id == getattr(status, "proxy_id", None):
                     about = {"name": proxy.name, "display": proxy.display_name, "icon": proxy.icon}
                     yield from flat(about, f"proxy at {plane}")
+        key_name = getattr(status, "provisioner_key_name", "")
         for condition in status.conditions:
-            yield f"condition {condition.type}", f"{condition.status} {condition.reason}: {condition.message}"
+            message = condition.message.replace(key_name, _without_suffix(key_name)) if key_name else condition.message
+            yield f"condition {condition.type}", f"{condition.status} {condition.reason}: {message}"
 
     def _owns(self, child: Unstructured) -> bool:
         owner = child.controller
         return owner is not None and (owner.kind, owner.name) == (self.kind.name, self.key.name)
+
+
+def _without_suffix(key: str) -> str:
+    """The name of a key without the random suffix that it has if the name was taken."""
+    return re.sub(r"-[0-9a-f]{4}$", "", key)
 
 
 def _version(kind: str, child: Unstructured) -> tuple[str, Key, str]:
