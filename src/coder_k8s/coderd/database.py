@@ -102,8 +102,10 @@ def _database(url: str) -> database_url.Database:
     try:
         return database_url.parse(url)
     except ValueError as error:
-        reason = str(error)
-    raise DatabaseUnreachable(f"The connection URL is {reason}")
+        reason = f"The connection URL is {error}"
+    except OSError as error:
+        reason = f"A certificate file of the connection URL cannot be read: {error.strerror or type(error).__name__}"
+    raise DatabaseUnreachable(reason)
 
 
 def _access_error(error: Exception, database: database_url.Database) -> AccessError:
