@@ -31,6 +31,7 @@ async def test_primary_url_of_a_control_plane(place: ProxyNamespace) -> None:
     await place.make_plane()
     async with place.operator() as operator:
         await place.make(controlPlaneRef={"name": PLANE})
+        await place.condition("Registered", "Registered", "True")
         await operator.wait_idle()
         assert (await place.get()).status.primary_access_url == f"http://{PLANE}.{place.namespace}.svc.cluster.local"
 

@@ -92,6 +92,7 @@ ERROR = Reason(
     "Error",
     "The request to Coder failed; the operator retries.",
     "If it persists: check the logs of Coder's pods.",
+    example="The entitlements could not be read from Coder: HTTP 500: Internal error",
 )
 FAILED = Reason(
     "Failed",

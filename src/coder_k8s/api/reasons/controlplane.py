@@ -152,7 +152,6 @@ OWNER_ROLE = (
     "Grant the role Owner in Coder to the user of the token of `operatorAccess.tokenSecretRef`, or see the condition "
     "`Stalled`."
 )
-CODER_LOGS = "If it persists: check the logs of Coder's pods."
 
 CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
     ControlPlaneCondition.AVAILABLE: (
@@ -219,7 +218,7 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
         LICENSE_INVALID,
         ERROR.means(
             "The request to Coder or the upload failed; the operator retries.",
-            CODER_LOGS,
+            ERROR.remedy,
             example="The license could not be checked in Coder: HTTP 500: Internal error",
         ),
     ),
@@ -236,11 +235,7 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             "This build of Coder does not support entitlements.",
             example="Image ghcr.io/coder/coder:latest is a build of Coder without entitlements",
         ),
-        ERROR.means(
-            ERROR.meaning,
-            ERROR.remedy,
-            example="The entitlements could not be read from Coder: HTTP 500: Internal error",
-        ),
+        ERROR,
     ),
     ControlPlaneCondition.EXPOSED: (
         APPLIED.means(
