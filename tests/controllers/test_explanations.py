@@ -17,7 +17,7 @@ from coder_k8s.controllers.provisioner.outcomes import (
 )
 from coder_k8s.controllers.workspaceproxy.outcomes import ERRORS, GIVEN_CREDENTIALS_ERRORS
 
-DETAIL = "detail of coderd"
+DETAIL = "Detail of coderd"
 UNAVAILABLE = errors.Unavailable(DETAIL)
 LIMITED = errors.RateLimited(DETAIL, 60)
 REDIRECTED = errors.Redirected(DETAIL, "https://coder.example.com")
@@ -44,9 +44,14 @@ NAMES = {
     "user": "ada",
     "organization": "acme",
     "secret": "given",
+    "field": "token",
     "url": "http://demo",
     "target": "",
     "image": "coder:v2",
+    "plane": "demo",
+    "coder": "CoderControlPlane demo",
+    "key": "build",
+    "proxy": "sydney",
 }
 STEADY, RETRY, BACKOFF = Recheck.STEADY, Recheck.RETRY, Recheck.BACKOFF
 
@@ -77,7 +82,7 @@ PROXY_ROWS = {
     "NotSupported": Expected("Registered", False, "NotSupported", True, STEADY),
     "Unauthorized": Expected("Registered", False, "CredentialsRejected", False, RETRY),
     "Forbidden": Expected("Registered", False, "Forbidden", True, STEADY),
-    "Invalid": Expected("Registered", False, "SpecInvalid", True, RETRY),
+    "Invalid": Expected("Registered", False, "RegistrationInvalid", True, RETRY),
     "RateLimited": Expected("Registered", None, "RateLimited", False, BACKOFF),
 }
 TABLES: dict[str, tuple[Explanations, dict[CoderdError, Expected]]] = {
@@ -124,22 +129,22 @@ TABLES: dict[str, tuple[Explanations, dict[CoderdError, Expected]]] = {
             Expected("ProvisionerKeyReady", None, "Failed", False, RETRY),
             Forbidden=Expected("ProvisionerKeyReady", False, "Forbidden", True, RETRY),
             NotFound=Expected("ProvisionerKeyReady", False, "OrganizationNotFound", True, RETRY),
-            Invalid=Expected("ProvisionerKeyReady", False, "Failed", True, STEADY),
+            Invalid=Expected("ProvisionerKeyReady", False, "KeyRejected", True, STEADY),
             **KEY_ROWS,
         ),
     ),
     "daemons, with a token that a user provides": (
         {**DAEMON_ERRORS, **BOOTSTRAP_ERRORS},
         table(
-            Expected("DaemonsConnected", None, "Failed", False, RETRY),
+            Expected("DaemonsConnected", None, "DaemonsQueryFailed", False, RETRY),
             **{**KEY_ROWS, "Unauthorized": Expected("BootstrapSecretReady", False, "TokenRejected", True, RETRY)},
         ),
     ),
-    "workspace proxy": (ERRORS, table(Expected("Registered", None, "Unavailable", False, BACKOFF), **PROXY_ROWS)),
+    "workspace proxy": (ERRORS, table(Expected("Registered", None, "CoderUnavailable", False, BACKOFF), **PROXY_ROWS)),
     "workspace proxy, with credentials that a user provides": (
         GIVEN_CREDENTIALS_ERRORS,
         table(
-            Expected("Registered", None, "Unavailable", False, BACKOFF),
+            Expected("Registered", None, "CoderUnavailable", False, BACKOFF),
             **{**PROXY_ROWS, "Unauthorized": Expected("Registered", False, "CredentialsRejected", True, RETRY)},
         ),
     ),

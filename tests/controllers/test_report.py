@@ -146,10 +146,10 @@ def test_the_summary_has_the_message_of_the_first_unsatisfied_condition() -> Non
 @pytest.mark.parametrize("steps", [[], [add("Available", None, "Unknown", "not seen")], [add("Exposed", True, "Yes")]])
 def test_an_interrupt_precedes_all_conditions(steps: list[Callable[[Report], None]]) -> None:
     report = of(*steps)
-    report.interrupt(reasons.UNREACHABLE, "No answer")
+    report.interrupt(reasons.PROXY_UNREACHABLE, "No answer")
     assert report.conclude()[:3] == [
-        Finding("Ready", False, "Unreachable", "No answer"),
-        Finding("Reconciling", True, "Unreachable", "No answer"),
+        Finding("Ready", False, "ProxyUnreachable", "No answer"),
+        Finding("Reconciling", True, "ProxyUnreachable", "No answer"),
         Finding("Stalled", False, "Progressing", "No user action is required"),
     ]
 

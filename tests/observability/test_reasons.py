@@ -90,8 +90,8 @@ def event(type_: str, reason: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "request_",
     [
-        status("DaemonsConnected", "Connected"),
-        status("Ready", "Connecting"),
+        status("DaemonsConnected", "DaemonsConnected"),
+        status("Ready", "DaemonsConnecting"),
         status("Stalled", "CRDOutdated"),
         status("Unrelated", "Odd"),
         status("DaemonsConnected", "Odd", user="admin"),

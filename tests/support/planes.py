@@ -21,7 +21,13 @@ async def make_ready_plane(client: Client, namespace: str, name: str, **spec: An
 
 
 async def put_waiting_pod(client: Client, deployment: Unstructured, reason: str) -> None:
-    """Create a pod of a Deployment whose container is waiting."""
+    """Create a pod of a Deployment whose container waits."""
+    container = {"name": "main", "image": "coder", "imageID": "", "ready": False, "restartCount": 0}
+    await put_pod(client, deployment, containerStatuses=[container | {"state": {"waiting": {"reason": reason}}}])
+
+
+async def put_pod(client: Client, deployment: Unstructured, **status: Any) -> None:
+    """Create a pod of a Deployment with this status."""
     namespace, template = deployment.metadata.namespace, deployment.manifest["spec"]["template"]
     account = template["spec"].get("serviceAccountName", "default")
     with suppress(errors.AlreadyExists):
@@ -33,6 +39,4 @@ async def put_waiting_pod(client: Client, deployment: Unstructured, reason: str)
     }
     spec = {"serviceAccountName": account, "containers": [{"name": "main", "image": "coder"}]}
     made = await client.create(POD, {"metadata": metadata, "spec": spec})
-    container = {"name": "main", "image": "coder", "imageID": "", "ready": False, "restartCount": 0}
-    status = {"containerStatuses": [container | {"state": {"waiting": {"reason": reason}}}]}
     await client.merge(POD, made.key, {"status": status}, "status")

@@ -45,5 +45,7 @@ def explain(error: CoderdError, explanations: Explanations, **names: str) -> Exp
     outcome, recheck, _ = next(explanations[kind] for kind in type(error).__mro__ if kind in explanations)
     message = (outcome.message or "{error}").format(error=str(error).rstrip("."), **names)
     return Explanation(
-        outcome._replace(message=message), recheck, error.after if isinstance(error, RateLimited) else 0.0
+        outcome._replace(message=message[:1].upper() + message[1:]),
+        recheck,
+        error.after if isinstance(error, RateLimited) else 0.0,
     )

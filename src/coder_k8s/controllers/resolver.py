@@ -34,7 +34,16 @@ class CoderdResolver:
         if self.find(key) is not None:
             return f"CoderControlPlane {key.name} is being deleted"
         await self._client.confirm(CONTROL_PLANE, key, None)
-        return f"CoderControlPlane {key.name} does not exist"
+        return f"CoderControlPlane {key.name} does not exist; create it or correct controlPlaneRef.name"
+
+    def waiting_for_access(self, plane: CoderControlPlane) -> str:
+        """Why there is no client with the operator's token."""
+        name = plane.metadata.name
+        if plane.spec.operator_access.disabled:
+            return f"Operator access of CoderControlPlane {name} is disabled; enable it or set bootstrap"
+        if not _is_licensed(plane):
+            return f"Waiting for CoderControlPlane {name} to apply its license"
+        return f"Waiting for operator access of CoderControlPlane {name}; see its condition OperatorAccessReady"
 
     def find(self, key: Key) -> CoderControlPlane | None:
         """The control plane, also while it is being deleted: its coderd runs until keys and proxies are removed."""

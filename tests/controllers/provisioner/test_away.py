@@ -185,7 +185,7 @@ async def test_unknown_image(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         condition = await place.condition("ControlPlaneReady", "ControlPlaneNotReady", "False")
-        assert "demo has not completed a rollout" in condition.message
+        assert "CoderControlPlane demo to report status.image" in condition.message
         await operator.wait_idle()
         assert await place.find(DEPLOYMENT, "provisioner-build") is None
         await place.set_plane_status("demo", image="coder:v2.36.1")
@@ -210,7 +210,7 @@ async def test_key_that_cannot_be_deleted(place: ProvisionerNamespace) -> None:
         place.clock.advance(seconds=11)
         await operator.reconcile(place.key)
         [event] = await eventually(lambda: place.events("ProvisionerKeyNotDeleted"))
-        assert "Key build in organization default of CoderControlPlane demo" in event["note"]
+        assert "Cannot delete provisioner key build in organization default of CoderControlPlane demo" in event["note"]
         assert [key.name for key in (await place.get()).status.retiring_keys] == ["build"]
         assert len(place.keys) == 2
         state.add_token(user, token)
@@ -224,8 +224,8 @@ async def test_messages_of_true_conditions(place: ProvisionerNamespace) -> None:
         found = await place.ready(operator, ready=2)
     messages = {each.type: each.message for each in found.status.conditions if each.status == "True"}
     assert messages["ProvisionerKeyReady"] == "Key build of organization default has the tags arch=arm, env=gpu."
-    assert messages["ProvisionerKeySecretReady"] == "Secret build-provisioner-key holds the key under key."
-    assert messages["DaemonsConnected"] == "Coder sees 2 of 2 daemons (v2.36.1)."
+    assert messages["ProvisionerKeySecretReady"] == "Secret build-provisioner-key has the provisioner key under key key"
+    assert messages["DaemonsConnected"] == "2 of 2 daemons are connected (v2.36.1)"
     assert messages["ExternalProvisionersEntitled"] == "The license covers external provisioners."
     assert messages["OperatorAccessReady"] == "The operator's token for CoderControlPlane demo is used."
     url = f"http://demo.{place.namespace}.svc.cluster.local:80"

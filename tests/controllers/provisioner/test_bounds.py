@@ -192,11 +192,11 @@ async def test_error_when_daemons_are_listed(place: ProvisionerNamespace) -> Non
         place.clock.advance(minutes=3)
         await place.set_plane_status("demo", **place.fresh("entitled"))
         await operator.reconcile(place.key)
-        await place.condition("DaemonsConnected", "Failed", "Unknown")
+        await place.condition("DaemonsConnected", "DaemonsQueryFailed", "Unknown")
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
         place.plane.before = lambda request: None
         await operator.reconcile(place.key)
-        await place.condition("DaemonsConnected", "Connected", "True")
+        await place.condition("DaemonsConnected", "DaemonsConnected", "True")
 
 
 async def test_key_that_coderd_rejects_as_invalid(place: ProvisionerNamespace) -> None:
@@ -204,7 +204,7 @@ async def test_key_that_coderd_rejects_as_invalid(place: ProvisionerNamespace) -
     responses(place, "POST", "/provisionerkeys", web.HTTPBadRequest, '{"message": "Name cannot be reserved name"}')
     async with place.operator() as operator:
         await place.make()
-        await place.condition("ProvisionerKeyReady", "Failed", "False")
+        await place.condition("ProvisionerKeyReady", "KeyRejected", "False")
         await operator.wait_idle()
         again = operator.requeue_after()
         assert again is not None

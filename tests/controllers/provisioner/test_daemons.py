@@ -137,10 +137,10 @@ def test_daemons_with_the_name_of_a_key(changes: dict[str, str], counted: bool) 
 @pytest.mark.parametrize(
     ("replicas", "connected", "expected", "settled"),
     [
-        (2, 2, (True, "Connected"), True),
-        (2, 3, (True, "Connected"), True),
-        (2, 1, (True, "Connecting"), False),
-        (2, 0, (False, "NotConnected"), False),
+        (2, 2, (True, "DaemonsConnected"), True),
+        (2, 3, (True, "DaemonsConnected"), True),
+        (2, 1, (True, "DaemonsConnecting"), False),
+        (2, 0, (False, "DaemonsNotConnected"), False),
         (0, 0, (False, "ScaledToZero"), True),
         (0, 1, (False, "ScaledToZero"), True),
     ],
@@ -183,7 +183,7 @@ async def test_disconnected_daemon_is_restarted(place: ProvisionerNamespace) -> 
         place.clock.advance(minutes=2, seconds=50)
         await place.set_plane_status("demo", **place.fresh("entitled"))
         await operator.reconcile(place.key)
-        await place.condition("DaemonsConnected", "Connecting", "True")
+        await place.condition("DaemonsConnected", "DaemonsConnecting", "True")
         assert not await place.events("DaemonRestarted")
         place.clock.advance(seconds=10)
         await operator.reconcile(place.key)
@@ -225,7 +225,7 @@ async def test_new_daemons_are_detected_soon(place: ProvisionerNamespace) -> Non
     """The operator polls every 10 s only while daemons are missing."""
     async with place.operator() as operator:
         await place.make()
-        await place.condition("DaemonsConnected", "NotConnected", "False")
+        await place.condition("DaemonsConnected", "DaemonsNotConnected", "False")
         await operator.wait_idle()
         assert 0 < (operator.requeue_after() or 0) <= 10
         await place.ready(operator)

@@ -227,7 +227,7 @@ async def test_query_is_forbidden(place: ProvisionerNamespace) -> None:
     ):
         await place.make()
         condition = await place.condition(ENTITLED, "Forbidden", "False")
-        assert condition.message == "Forbidden"
+        assert condition.message == "The operator's user of CoderControlPlane demo cannot read entitlements: Forbidden"
         await place.condition("Ready", "Forbidden", "False")
         await place.condition("Stalled", "Progressing", "False")
         await operator.wait_idle()

@@ -69,7 +69,7 @@ async def test_operator_tokens(two: ProvisionerNamespace) -> None:
     status = (await two.get()).status
     assert (status.control_plane_ref_name, status.retiring_keys) == ("b", [])
     [event] = await two.events("ProvisionerKeyRotated")
-    assert event["note"].startswith("ControlPlaneChanged")
+    assert event["note"].endswith("(control plane changed)")
 
 
 async def test_bootstrap_tokens(two: ProvisionerNamespace) -> None:

@@ -254,11 +254,9 @@ def test_another_url() -> None:
 @pytest.mark.parametrize("cause", ["Requested", "IntervalElapsed"])
 def test_requested_rotation(cause: str) -> None:
     rng = Digits()
-    assert next_step(WANTED, READY, BUILD, [BUILD], [], rng, rotation_cause=cause) == RecordIntent(
-        ANOTHER, cause, retires=True
-    )
-    assert next_step(WANTED, READY, BUILD, [BUILD], FULL, rng, rotation_cause=cause) == Wait(cause)
-    assert next_step(WANTED, READY, None, [BUILD], [], rng, rotation_cause=cause) == RecordIntent(
+    assert next_step(WANTED, READY, BUILD, [BUILD], [], rng, due=cause) == RecordIntent(ANOTHER, cause, retires=True)
+    assert next_step(WANTED, READY, BUILD, [BUILD], FULL, rng, due=cause) == Wait(cause)
+    assert next_step(WANTED, READY, None, [BUILD], [], rng, due=cause) == RecordIntent(
         ANOTHER, "SecretLost", retires=True
     )
 

@@ -135,7 +135,7 @@ class Operator:
             [key.seen(wanted.organization) for key in world.coderd[world.place].values()],
             [each.place == world.place for each in world.retiring],
             world.rng,
-            rotation_cause="Requested" if world.secret[2] != world.rotation_requests else "",
+            due="Requested" if world.secret[2] != world.rotation_requests else "",
             excluded=world.excluded,
             backing_off=self.backing_off,
         )

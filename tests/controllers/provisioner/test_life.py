@@ -28,7 +28,7 @@ async def test_create(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.condition("DeploymentReady", "NoReplicasReady", "False")
-        await place.condition("Reconciling", "NotConnected", "True")
+        await place.condition("Reconciling", "NoReplicasReady", "True")
         assert (await place.get()).status.phase == "Pending"
         found = await place.ready(operator)
     key = place.keys["build"]
@@ -55,7 +55,7 @@ async def test_create(place: ProvisionerNamespace) -> None:
         "ProvisionerKeyReady": ("True", "KeyReady"),
         "ProvisionerKeySecretReady": ("True", "SecretReady"),
         "DeploymentReady": ("True", "MinimumReplicasReady"),
-        "DaemonsConnected": ("True", "Connected"),
+        "DaemonsConnected": ("True", "DaemonsConnected"),
     }
     reasons = [event["reason"] for event in await place.events()]
     assert reasons == ["ProvisionerKeyCreated", "Ready"]

@@ -7,10 +7,11 @@ from random import Random
 import pytest
 
 from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.objects import timestamp
 from tests.support import eventually
 from tests.support.operators import Operator
-from tests.support.planes import make_ready_plane, put_waiting_pod
+from tests.support.planes import make_ready_plane, put_pod, put_waiting_pod
 from tests.support.provisioners import ProvisionerNamespace, provisioner_namespace
 
 
@@ -153,10 +154,39 @@ async def test_condition_has_the_cause_of_a_pod_that_does_not_start(place: Provi
     async with place.operator() as operator:
         await place.make(replicas=2)
         await place.condition("ProvisionerKeyReady", "KeyReady")
-        await put_waiting_pod(place.client, await eventually(place.deployment), "ImagePullBackOff")
+        deployment = await place.deployment()
         await operator.wait_idle()
-        place.clock.advance(seconds=11)
-        await operator.reconcile(place.key)
-        condition = await place.condition("DeploymentReady", "NoReplicasReady", "False")
+        await put_waiting_pod(place.client, deployment, "ImagePullBackOff")
         cause = 'pod provisioner-build-1: ImagePullBackOff: Back-off pulling image "coder"'
-        assert condition.message == f"0 of 2 updated pods are ready; {cause}"
+        await message_of_pods(place, "NoReplicasReady", f"0 of 2 updated pods are ready; {cause}")
+
+
+async def test_pod_that_cannot_be_scheduled_during_a_rollout(place: ProvisionerNamespace) -> None:
+    """The old pods are ready, and do not count."""
+    async with place.operator() as operator:
+        await place.make(replicas=3)
+        await place.ready(operator, ready=3)
+        await place.change(nodeSelector={"disk": "none"})
+        await eventually(lambda: has_node_selector(place))
+        deployment = await place.deployment()
+        counts = {"replicas": 4, "updatedReplicas": 1, "readyReplicas": 3, "availableReplicas": 3}
+        status = {"observedGeneration": deployment.metadata.generation, **counts}
+        await place.client.merge(DEPLOYMENT, deployment.key, {"status": status}, "status")
+        await message_of_pods(place, "MinimumReplicasReady", "0 of 3 updated pods are ready")
+        unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+        await put_pod(place.client, deployment, conditions=[unscheduled])
+        cause = "pod provisioner-build-1: Unschedulable: 0/3 nodes"
+        await message_of_pods(place, "MinimumReplicasReady", f"0 of 3 updated pods are ready; {cause}")
+
+
+async def has_node_selector(place: ProvisionerNamespace) -> bool:
+    return "nodeSelector" in (await place.deployment()).manifest["spec"]["template"]["spec"]
+
+
+async def message_of_pods(place: ProvisionerNamespace, reason: str, expected: str) -> None:
+    """Wait until `DeploymentReady` has this message, without any other cause for a reconcile."""
+
+    async def is_reported() -> bool:
+        return (await place.condition("DeploymentReady", reason)).message == expected
+
+    await eventually(is_reported)

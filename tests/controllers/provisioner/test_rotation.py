@@ -105,7 +105,8 @@ async def test_rotation(place: ProvisionerNamespace, why: str) -> None:
         after = await place.ready(operator)
         await eventually(lambda: set(place.keys) == {name})
         [event] = await eventually(lambda: place.events("ProvisionerKeyRotated"))
-        assert event["note"].startswith(f"{cause}: key {name} ")
+        words = " ".join(re.findall("[A-Z][a-z]+", cause)).lower()
+        assert event["note"] == f"Rotated key build to {name} ({words})"
         assert f'cause="{cause}"' in operator.metrics()
         await operator.reconcile(place.key)
         assert set(place.keys) == {name}
@@ -159,7 +160,7 @@ async def test_another_url_of_another_coderd(place: ProvisionerNamespace) -> Non
         place.plane.coderd.state.delete_key("build")
         await change_url(place)
         [event] = await eventually(lambda: place.events("ProvisionerKeyRotated"))
-        assert event["note"].startswith("ControlPlaneChanged: key build ")
+        assert event["note"].endswith("to build (control plane changed)")
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
     assert await place.stored() == place.keys["build"].secret
 
@@ -186,7 +187,7 @@ async def test_organization(place: ProvisionerNamespace) -> None:
     status = (await place.get()).status
     assert (status.organization_name, status.organization_id) == ("acme", acme.keys["build"].organization)
     [event] = await place.events("ProvisionerKeyRotated")
-    assert event["note"].startswith("OrganizationChanged")
+    assert event["note"].endswith("(organization changed)")
 
 
 async def test_another_name_of_the_organization(place: ProvisionerNamespace) -> None:
@@ -338,7 +339,7 @@ async def test_three_keys_may_retire(place: ProvisionerNamespace) -> None:
             await operator.wait_idle()
         await place.change(tags={"env": "gpu"}, image="coder:next")
         condition = await place.condition("ProvisionerKeyReady", "Rotating", "True")
-        assert "TagsChanged" in condition.message
+        assert "(tags changed)" in condition.message
         await place.condition("Ready", "Rotating", "False")
         assert len(place.keys) == 4
         [container] = (await place.deployment()).manifest["spec"]["template"]["spec"]["containers"]
@@ -405,9 +406,8 @@ async def test_name_taken_during_the_request(place: ProvisionerNamespace) -> Non
         assert set(place.keys) == {"build", "build-0001"}
         assert (await place.get()).status.retiring_keys == []
         [event] = await eventually(lambda: place.events("ProvisionerKeyNameTaken"))
-        assert event["note"] == (
-            "Coder has a key build that this object did not make: it is left alone, build-0001 is made"
-        )
+        taken = "Coder already has a provisioner key build that this object did not create"
+        assert event["note"] == f"{taken}; using the name build-0001 instead"
         await place.delete(PROVISIONER, "build")
         await eventually(lambda: set(place.keys) == {"build"})
 

@@ -74,7 +74,7 @@ async def test_messages_of_true_conditions(place: ProxyNamespace) -> None:
         await place.make(bootstrap={**place.bootstrap, "proxyName": "oceania", "generatedTokenSecretName": "kept"})
         await place.ready(operator)
         said = {each.type: each.message for each in (await place.get()).status.conditions}
-    assert said["Registered"] == f"Registered under the name oceania at {place.coderd.url}"
-    assert said["TokenSecretReady"] == "Secret kept holds the token of the proxy under key token"
+    assert said["Registered"] == f"Registered as oceania at {place.coderd.url}"
+    assert said["TokenSecretReady"] == "Secret kept has the token of the proxy under key token"
     assert said["ProxyHealthy"] == "Coder reaches the proxy, which runs v2.36.1"
     assert "1 of 1 pods are ready" in said["DeploymentReady"]

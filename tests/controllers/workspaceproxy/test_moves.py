@@ -30,7 +30,12 @@ async def other(place: ProxyNamespace) -> AsyncIterator[CoderdServer]:
 
 @pytest.mark.parametrize(
     ("obstacle", "reason"),
-    [("down", "Unavailable"), ("name", "NameTaken"), ("credentials", "CredentialsMissing"), ("license", "NotEntitled")],
+    [
+        ("down", "CoderUnavailable"),
+        ("name", "NameTaken"),
+        ("credentials", "CredentialsMissing"),
+        ("license", "NotEntitled"),
+    ],
 )
 async def test_pods_stay_where_their_token_is_valid(
     place: ProxyNamespace, other: CoderdServer, obstacle: str, reason: str

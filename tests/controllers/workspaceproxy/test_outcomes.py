@@ -32,19 +32,19 @@ def seen(status: str, *problems: str, warnings: list[str] | None = None, version
 @pytest.mark.parametrize(
     ("found", "replicas", "status", "reason", "message"),
     [
-        (seen("ok"), 1, True, "Healthy", "Coder reaches the proxy"),
-        (seen("ok", version="v2"), 1, True, "Healthy", "Coder reaches the proxy, which runs v2"),
-        (seen("ok", warnings=["slow"]), 1, True, "Healthy", "Coder reaches the proxy; warning: slow"),
-        (seen("unreachable"), 1, False, "Unreachable", "coderd cannot reach the proxy"),
-        (seen("unregistered"), 2, False, "Unregistered", "coderd has not heard from the proxy yet"),
+        (seen("ok"), 1, True, "ProxyHealthy", "Coder reaches the proxy"),
+        (seen("ok", version="v2"), 1, True, "ProxyHealthy", "Coder reaches the proxy, which runs v2"),
+        (seen("ok", warnings=["slow"]), 1, True, "ProxyHealthy", "Coder reaches the proxy; warning: slow"),
+        (seen("unreachable"), 1, False, "ProxyUnreachable", "Coder cannot reach the proxy at its access URL"),
+        (seen("unregistered"), 2, False, "ProxyUnregistered", "The proxy has not connected to Coder yet"),
         (
             seen("unhealthy", "one", "two", warnings=["three"]),
             1,
             False,
-            "Unhealthy",
-            "coderd reaches the proxy and finds it unhealthy: one; two; warning: three",
+            "ProxyUnhealthy",
+            "Coder reaches the proxy and reports it as unhealthy: one; two; warning: three",
         ),
-        (seen(""), 1, None, "Unknown", "coderd does not say how the proxy is"),
+        (seen(""), 1, None, "HealthUnknown", "Coder does not report the health of the proxy"),
         (seen("unregistered"), 0, False, "ScaledToZero", "Scaled to zero"),
     ],
 )
@@ -67,7 +67,7 @@ def test_health_without_the_token() -> None:
         (NOT_MANAGED.healthy, True, False),
         (NOT_QUERIED, None, False),
         (Outcome(HEALTHY, False, reasons.SCALED_TO_ZERO, "Scaled to zero", satisfied=True), True, False),
-        (Outcome(HEALTHY, False, reasons.UNHEALTHY, "it is slow"), False, False),
+        (Outcome(HEALTHY, False, reasons.PROXY_UNHEALTHY, "it is slow"), False, False),
         (Outcome(REGISTERED, False, reasons.NAME_TAKEN, "rename it", stalled=True), False, True),
     ],
 )
@@ -82,9 +82,9 @@ def test_report_of_coderd_in_the_message(outcome: Outcome, ready: bool | None, s
 @pytest.mark.parametrize(
     ("outcome", "seconds"),
     [
-        (Outcome(HEALTHY, True, reasons.HEALTHY), 60),
-        (Outcome(HEALTHY, False, reasons.UNHEALTHY), 10),
-        (Outcome(HEALTHY, None, reasons.UNKNOWN), 10),
+        (Outcome(HEALTHY, True, reasons.PROXY_HEALTHY), 60),
+        (Outcome(HEALTHY, False, reasons.PROXY_UNHEALTHY), 10),
+        (Outcome(HEALTHY, None, reasons.HEALTH_UNKNOWN), 10),
         (Outcome(HEALTHY, False, reasons.SCALED_TO_ZERO, satisfied=True), 60),
     ],
 )
@@ -96,16 +96,14 @@ def test_what_is_always_reported() -> None:
     for outcome, condition in zip(NOT_MANAGED, (REGISTERED, HEALTHY), strict=True):
         assert (outcome.type, outcome.status, outcome.reason) == (condition, None, "NotManaged")
         assert "proxySessionTokenSecretRef" in outcome.message
-    assert (NOT_QUERIED.type, NOT_QUERIED.status, NOT_QUERIED.reason) == (HEALTHY, None, "Unknown")
+    assert (NOT_QUERIED.type, NOT_QUERIED.status, NOT_QUERIED.reason) == (HEALTHY, None, "HealthUnknown")
     assert NOT_QUERIED.message
 
 
 def test_missing_permission_is_named() -> None:
-    user = "The user of the token in Secret s"
+    user = "the user of the token in Secret s"
     message = explain(errors.Forbidden("no"), ERRORS, user=user).outcome.message
-    assert message.startswith("The user of the token in Secret s may not manage workspace proxies: ")
-    assert "the role Owner" in message
-    assert message.endswith("Coder answered: no")
+    assert message == "The user of the token in Secret s cannot manage workspace proxies; assign the role Owner: no"
 
 
 @pytest.mark.parametrize(
@@ -130,7 +128,7 @@ def test_missing_permission_is_named() -> None:
             NameConflict("sydney", claimed=True),
             "Coder already has a proxy named sydney that another CoderWorkspaceProxy claims; rename this object",
         ),
-        (NameConflict("Primary"), "The name Primary is that of the Coder deployment itself; rename this object"),
+        (NameConflict("Primary"), "Coder reserves the proxy name Primary for itself; rename this object"),
     ],
 )
 def test_taken_name(found: NameConflict, expected: str) -> None:

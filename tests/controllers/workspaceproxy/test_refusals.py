@@ -103,11 +103,11 @@ async def test_agpl_server_has_no_proxies(
 
 FAILURES: dict[str, tuple[dict[str, Any], str]] = {
     "429": ({"rate_limited": True}, "RateLimited"),
-    "500": ({"failing": True}, "Unavailable"),
-    "timeout": ({"latency": 5}, "Unavailable"),
-    "cut": ({"cut": True}, "Unavailable"),
-    "no database": ({"database_down": True}, "Unavailable"),
-    "sign-in page": ({"sign_in_page": True}, "Unavailable"),
+    "500": ({"failing": True}, "CoderUnavailable"),
+    "timeout": ({"latency": 5}, "CoderUnavailable"),
+    "cut": ({"cut": True}, "CoderUnavailable"),
+    "no database": ({"database_down": True}, "CoderUnavailable"),
+    "sign-in page": ({"sign_in_page": True}, "CoderUnavailable"),
 }
 WELL = {switch: 0 if switch == "latency" else False for switches, _ in FAILURES.values() for switch in switches}
 
@@ -174,7 +174,7 @@ async def test_lost_response(place: ProxyNamespace) -> None:
     place.coderd.state.set(unanswered="POST")
     async with place.operator() as operator:
         await place.make()
-        await place.condition("Registered", "Unavailable", "Unknown")
+        await place.condition("Registered", "CoderUnavailable", "Unknown")
         await operator.wait_idle()
         made = place.proxies[NAME]
         assert (await place.get()).status.proxy_name == NAME

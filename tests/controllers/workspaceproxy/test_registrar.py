@@ -125,12 +125,19 @@ async def test_secret_of_another_owner_is_not_used(place: ProxyNamespace) -> Non
         await place.ready(operator)
 
 
+REPORTED = [
+    ("unhealthy", "ProxyUnhealthy"),
+    ("unreachable", "ProxyUnreachable"),
+    ("nonsense", "HealthUnknown"),
+]
+
+
 async def test_health_as_coderd_sees_it(place: ProxyNamespace) -> None:
     async with place.operator() as operator:
         await place.make()
         await place.ready(operator)
         state = place.coderd.state
-        for word, reason in (("unhealthy", "Unhealthy"), ("unreachable", "Unreachable"), ("nonsense", "Unknown")):
+        for word, reason in REPORTED:
             state.set_proxy(NAME, word, errors=["no DERP mesh"], warnings=["slow"])
             await operator.later(seconds=61)
             condition = await place.condition("ProxyHealthy", reason)
@@ -144,7 +151,7 @@ async def test_health_as_coderd_sees_it(place: ProxyNamespace) -> None:
         )
         state.set_proxy(NAME, "ok", warnings=["slow"])
         await operator.later(seconds=11)
-        condition = await place.condition("ProxyHealthy", "Healthy", "True")
+        condition = await place.condition("ProxyHealthy", "ProxyHealthy", "True")
         assert condition.message == "Coder reaches the proxy, which runs v2.36.1; warning: slow"
         await place.condition("Ready", "AllReady", "True")
         assert (

@@ -27,7 +27,7 @@ async def test_proxy_that_cannot_be_deleted_is_reported(place: ProxyNamespace) -
         assert FINALIZER in (await place.get()).metadata.finalizers
         await operator.later(minutes=5)
         await place.gone(WORKSPACE_PROXY, NAME)
-        assert "Coder still lists it" in await place.note("WorkspaceProxyLeaked")
+        assert "Coder does not permit it" in await place.note("WorkspaceProxyLeaked")
         assert await place.events("WorkspaceProxyDeregistered") == []
     assert NAME in place.proxies
 
@@ -78,7 +78,7 @@ async def test_change_without_permission_names_the_role(place: ProxyNamespace, c
         else:
             await place.put_secret(SECRET_NAME, token="")
         condition = await place.condition("Registered", "Forbidden", "False")
-        assert f"The user of the token in Secret {CREDENTIALS} may not manage workspace proxies" in condition.message
+        assert f"The user of the token in Secret {CREDENTIALS} cannot manage workspace proxies" in condition.message
         assert "the role Owner" in condition.message
         await place.condition("Stalled", "Forbidden", "True")
     assert place.coderd.state.count("PATCH", ONE) == 1

@@ -30,7 +30,7 @@ async def test_tokens_stay_in_their_secrets(place: ProxyNamespace, caplog: pytes
             place.coderd.state.set(**dict.fromkeys(failure, 0))
         place.coderd.state.set_proxy(NAME, "unhealthy", errors=[f"the proxy said {token}"])
         await operator.later(minutes=3)
-        assert "the proxy said" in (await place.condition("ProxyHealthy", "Unhealthy")).message
+        assert "the proxy said" in (await place.condition("ProxyHealthy", "ProxyUnhealthy")).message
         texts.append(repr((await place.get()).status))
         place.coderd.state.revoke_token(place.coderd.state.token)
         await operator.later(minutes=3)

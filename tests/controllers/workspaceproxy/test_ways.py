@@ -84,7 +84,7 @@ async def test_registration_with_given_credentials(place: ProxyNamespace) -> Non
         await place.condition("DeploymentReady", "NoReplicasReady", "False")
         await place.roll_out(ready=2)
         registered = place.proxies[NAME]
-        await place.condition("ProxyHealthy", "Unregistered", "False")
+        await place.condition("ProxyHealthy", "ProxyUnregistered", "False")
         place.coderd.state.set_proxy(NAME, "ok")
         await operator.later(seconds=11)
         await place.condition("Ready", "AllReady", "True")

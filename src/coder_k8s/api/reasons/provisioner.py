@@ -42,7 +42,7 @@ class ProvisionerCondition(StrEnum):
     DEPLOYMENT_READY = "DeploymentReady"
     """Pods of the daemons are ready."""
     DAEMONS_CONNECTED = "DaemonsConnected"
-    """Coder sees the daemons as connected."""
+    """The daemons are connected to Coder."""
 
 
 CONTROL_PLANE_AVAILABLE = Reason("ControlPlaneAvailable", "The control plane exists and has a URL.")
@@ -68,16 +68,26 @@ ROTATING = Reason(
     "A rotation is due. With the status True it waits until one of three earlier keys is retired; with False it "
     "starts soon.",
 )
+KEY_REJECTED = Reason(
+    "KeyRejected",
+    "Coder rejects the key because of its name or tags.",
+    "Correct `key.name` or `tags`; the message has the error of Coder.",
+)
+DAEMONS_QUERY_FAILED = Reason(
+    "DaemonsQueryFailed",
+    "The operator cannot list the daemons in Coder; it retries.",
+    "If it persists: check the logs of Coder's pods.",
+)
 ORGANIZATION_NOT_FOUND = Reason(
     "OrganizationNotFound",
     "Coder has no such organization, or hides it from the user of the token.",
     "Correct `organizationName`, or add this user to the organization.",
 )
-CONNECTED = Reason("Connected", "Coder sees as many daemons as `replicas` asks for.")
-CONNECTING = Reason("Connecting", "Coder sees some of the daemons; the status is True.")
-NOT_CONNECTED = Reason(
-    "NotConnected",
-    "Coder sees none of the daemons.",
+DAEMONS_CONNECTED = Reason("DaemonsConnected", "As many daemons as `replicas` are connected to Coder.")
+DAEMONS_CONNECTING = Reason("DaemonsConnecting", "Some of the daemons are connected to Coder; the status is True.")
+DAEMONS_NOT_CONNECTED = Reason(
+    "DaemonsNotConnected",
+    "None of the daemons is connected to Coder.",
     "If it persists: the logs of the pods show why they do not reach Coder.",
 )
 
@@ -128,8 +138,12 @@ PROVISIONER_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             "Grant this user the role Organization Admin in the organization, or Owner; or change the policy or "
             "webhook that the message names.",
         ),
+        KEY_REJECTED,
         RATE_LIMITED,
-        FAILED,
+        FAILED.means(
+            "The request to Coder failed; the operator retries.",
+            "If it persists: check the logs of Coder's pods.",
+        ),
     ),
     ProvisionerCondition.PROVISIONER_KEY_SECRET_READY: (
         SECRET_READY.means("The Secret holds the key."),
@@ -149,13 +163,10 @@ PROVISIONER_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
     ),
     ProvisionerCondition.DEPLOYMENT_READY: (MINIMUM_REPLICAS_READY, NO_REPLICAS_READY),
     ProvisionerCondition.DAEMONS_CONNECTED: (
-        CONNECTED,
-        CONNECTING,
-        NOT_CONNECTED,
-        FAILED.means(
-            "Coder gave no usable response when the operator listed the daemons; the operator retries.",
-            "If it persists: check the logs of Coder's pods.",
-        ),
+        DAEMONS_CONNECTED,
+        DAEMONS_CONNECTING,
+        DAEMONS_NOT_CONNECTED,
+        DAEMONS_QUERY_FAILED,
         SCALED_TO_ZERO,
     ),
 }

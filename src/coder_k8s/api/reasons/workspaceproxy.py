@@ -17,7 +17,6 @@ from .common import (
     SCALED_TO_ZERO,
     SECRET_MISSING,
     SECRET_READY,
-    SPEC_INVALID,
 )
 from .reason import Reason
 
@@ -51,13 +50,18 @@ CREDENTIALS_REJECTED = Reason(
     "With `bootstrap`: create a new token in Coder and put it into the Secret. Otherwise the operator creates a new "
     "one.",
 )
+REGISTRATION_INVALID = Reason(
+    "RegistrationInvalid",
+    "Coder rejects the proxy because of its name, display name or icon.",
+    "Correct the field that the message names.",
+)
 SECRET_REFUSED = Reason(
     "SecretRefused",
     "Kubernetes does not let the operator create the Secret for the token.",
     "Change the role, quota or webhook that the message names.",
 )
-UNAVAILABLE = Reason(
-    "Unavailable",
+CODER_UNAVAILABLE = Reason(
+    "CoderUnavailable",
     "Coder gave no usable response; the operator retries.",
     "If it persists: check that the operator can reach Coder, and the logs of Coder's pods.",
 )
@@ -66,24 +70,24 @@ IMAGE_PENDING = Reason(
     "No image is set, and the control plane has not reported one in `status.image` yet.",
     "If it persists: see the condition `Available` of the control plane, or set `image`.",
 )
-HEALTHY = Reason("Healthy", "Coder reaches the proxy and reports no errors.")
-UNHEALTHY = Reason(
-    "Unhealthy",
+PROXY_HEALTHY = Reason("ProxyHealthy", "Coder reaches the proxy and reports no errors.")
+PROXY_UNHEALTHY = Reason(
+    "ProxyUnhealthy",
     "Coder reaches the proxy and reports errors.",
     "The message has the errors of Coder; often the access URL or the wildcard name is wrong.",
 )
-UNREACHABLE = Reason(
-    "Unreachable",
+PROXY_UNREACHABLE = Reason(
+    "ProxyUnreachable",
     "Coder cannot reach the proxy.",
     "Check that Coder's pods can reach the access URL of the proxy: DNS, certificate, NetworkPolicy.",
 )
-UNREGISTERED = Reason(
-    "Unregistered",
+PROXY_UNREGISTERED = Reason(
+    "ProxyUnregistered",
     "The proxy has not connected to Coder yet.",
     "If it persists: the logs of the proxy's pods show why they do not reach Coder.",
 )
-UNKNOWN = Reason(
-    "Unknown",
+HEALTH_UNKNOWN = Reason(
+    "HealthUnknown",
     "The operator cannot query Coder, or Coder does not report the health of the proxy.",
     "If it persists: see the condition `Registered`.",
 )
@@ -114,12 +118,9 @@ WORKSPACE_PROXY_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             'the annotation `coder.com/adopt: "true"`.',
         ),
         SECRET_REFUSED,
-        SPEC_INVALID.means(
-            "Coder rejected the request; the message has its error.",
-            "Correct the field that the message names.",
-        ),
+        REGISTRATION_INVALID,
         RATE_LIMITED,
-        UNAVAILABLE,
+        CODER_UNAVAILABLE,
     ),
     WorkspaceProxyCondition.TOKEN_SECRET_READY: (
         SECRET_READY,
@@ -135,12 +136,12 @@ WORKSPACE_PROXY_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
     ),
     WorkspaceProxyCondition.DEPLOYMENT_READY: (MINIMUM_REPLICAS_READY, NO_REPLICAS_READY, IMAGE_PENDING),
     WorkspaceProxyCondition.PROXY_HEALTHY: (
-        HEALTHY,
-        UNHEALTHY,
-        UNREACHABLE,
-        UNREGISTERED,
+        PROXY_HEALTHY,
+        PROXY_UNHEALTHY,
+        PROXY_UNREACHABLE,
+        PROXY_UNREGISTERED,
         SCALED_TO_ZERO,
         NOT_MANAGED,
-        UNKNOWN,
+        HEALTH_UNKNOWN,
     ),
 }

@@ -9,6 +9,7 @@ from coder_k8s.coderd.types import ProvisionerDaemon
 from coder_k8s.controllers.report import Report
 from coder_k8s.kube.objects import Unstructured
 
+from .objects import deployment_name
 from .records import is_unproven
 
 CONNECTED = ProvisionerCondition.DAEMONS_CONNECTED
@@ -54,19 +55,15 @@ def complete(provisioner: CoderProvisioner, daemons: Iterable[ProvisionerDaemon]
 def report_daemons(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None:
     wanted = provisioner.spec.replicas
     versions = f" ({', '.join(found.versions)})" if found.versions else ""
-    message = f"Coder sees {found.connected} of {wanted} daemons{versions}."
+    message = f"{min(found.connected, wanted)} of {wanted} daemons are connected{versions}"
     if wanted == 0:
         report.add(CONNECTED, False, reasons.SCALED_TO_ZERO, "Scaled to zero", satisfied=True)
     elif found.connected >= wanted:
-        report.add(CONNECTED, True, reasons.CONNECTED, message)
+        report.add(CONNECTED, True, reasons.DAEMONS_CONNECTED, message)
     else:
-        report.add(
-            CONNECTED,
-            found.connected > 0,
-            reasons.CONNECTING if found.connected else reasons.NOT_CONNECTED,
-            message,
-            satisfied=False,
-        )
+        reason = reasons.DAEMONS_CONNECTING if found.connected else reasons.DAEMONS_NOT_CONNECTED
+        advice = f"if this persists, see the logs of Deployment {deployment_name(provisioner)}"
+        report.add(CONNECTED, found.connected > 0, reason, f"{message}; {advice}", satisfied=False)
         report.requeue_after(CONNECTING_POLL.total_seconds())
 
 

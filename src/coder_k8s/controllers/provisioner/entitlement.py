@@ -3,15 +3,14 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from coder_k8s.api import CoderControlPlane, reasons
+from coder_k8s.api import CoderControlPlane, CoderProvisioner, reasons
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.answers import STEADY
-from coder_k8s.controllers.explanations import explain
 from coder_k8s.controllers.queries import INTERVAL, CoderdQueries
 from coder_k8s.controllers.report import Report
 
-from .outcomes import ENTITLED, ENTITLEMENT_ERRORS
+from .outcomes import ENTITLED, ENTITLEMENT_ERRORS, NOT_ENTITLED, explain_error
 
 FEATURE = "external_provisioner_daemons"
 USABLE = ("entitled", "grace_period")
@@ -24,22 +23,24 @@ class EntitlementGate:
         self._now = now
         self._queries = queries
 
-    async def passes(self, plane: CoderControlPlane, coderd: Coderd, report: Report) -> bool:
+    async def passes(
+        self, provisioner: CoderProvisioner, plane: CoderControlPlane, coderd: Coderd, report: Report
+    ) -> bool:
         """Whether the license covers them, reported as a condition."""
         try:
             known, recheck = await self._entitlement(plane, coderd)
         except coderd_errors.RateLimited:
             raise
         except coderd_errors.CoderdError as error:
-            explanation = explain(error, ENTITLEMENT_ERRORS)
+            explanation = explain_error(provisioner, error, ENTITLEMENT_ERRORS)
             report.add_outcome(explanation.outcome)
             report.requeue_after(explanation.seconds)
             return False
         if known in USABLE:
-            ending = ", but is in its grace period: renew it." if known == "grace_period" else "."
+            ending = ", but is in its grace period; renew it" if known == "grace_period" else ""
             report.add(ENTITLED, True, reasons.ENTITLED, f"The license covers external provisioners{ending}")
             return True
-        message = "The license does not cover external provisioners"
+        message = NOT_ENTITLED.format(plane=plane.metadata.name)
         report.add(ENTITLED, False, reasons.NOT_ENTITLED, message, stalled=True)
         report.requeue_after(recheck)
         return False

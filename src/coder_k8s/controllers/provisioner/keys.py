@@ -174,7 +174,7 @@ def next_step(
     retiring: Sequence[bool],
     rng: Random,
     *,
-    rotation_cause: str = "",
+    due: str = "",
     excluded: Collection[str] = (),
     backing_off: bool = False,
 ) -> Step:
@@ -183,7 +183,7 @@ def next_step(
     `held` is the key in coderd whose secret is in the Secret; it exists even if the list omits it.
     `stored` are the keys of the organization.
     `retiring` has an entry per retiring key: whether it is in this organization of this control plane.
-    `rotation_cause` is why a rotation is due, or empty.
+    `due` is why a rotation is due, or empty.
     `excluded` are the IDs of keys that daemons use or other objects record.
     `backing_off` says that the last key was replaced recently.
     """
@@ -200,16 +200,16 @@ def next_step(
         return CreateKey(recorded.name, lost=created is not None)
     if not cause and not works:
         cause = "NameTaken" if pending else "SecretLost" if live is not None else "KeyDeleted"
-    if not (cause or rotation_cause):
+    if not (cause or due):
         return Keep()
     retires = bool(recorded.id) or created is not None or (bool(recorded.name) and not here and not recorded.refused)
     if len(retiring) >= RETIRING_LIMIT and (works or (retires and backing_off)):
-        return Wait(cause or rotation_cause, works)
+        return Wait(cause or due, works)
     taken = {key.name for key in stored}
     alone = live is None and created is None and not any(retiring)
     foreign = recorded.name if cause == "NameTaken" else wanted.first if alone and wanted.first in taken else ""
     name = wanted.first if alone and wanted.first not in taken else wanted.unused_name(taken, rng)
-    return RecordIntent(name, cause or rotation_cause, retires, created.id if created is not None else "", foreign)
+    return RecordIntent(name, cause or due, retires, created.id if created is not None else "", foreign)
 
 
 def _created(

@@ -18,11 +18,44 @@ ENTITLED = ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED
 KEY_READY = ProvisionerCondition.PROVISIONER_KEY_READY
 OPERATOR_ACCESS_READY = ProvisionerCondition.OPERATOR_ACCESS_READY
 
+NOT_ENTITLED = (
+    "The license of CoderControlPlane {plane} does not cover external provisioners; set one that does in its "
+    "licenseSecretRef"
+)
+
 COMMON_ERRORS: Explanations = {
-    errors.RateLimited: Explanation(Outcome(KEY_READY, None, reasons.RATE_LIMITED), Recheck.BACKOFF),
-    errors.NotLicensed: Explanation(Outcome(ENTITLED, False, reasons.NOT_ENTITLED, stalled=True), Recheck.STEADY),
-    errors.NotSupported: Explanation(Outcome(ENTITLED, False, reasons.NOT_SUPPORTED, stalled=True), Recheck.STEADY),
-    errors.Unauthorized: Explanation(Outcome(OPERATOR_ACCESS_READY, False, reasons.TOKEN_REJECTED)),
+    errors.RateLimited: Explanation(
+        Outcome(KEY_READY, None, reasons.RATE_LIMITED, "CoderControlPlane {plane} limits the request rate: {error}"),
+        Recheck.BACKOFF,
+    ),
+    errors.NotLicensed: Explanation(
+        Outcome(
+            ENTITLED,
+            False,
+            reasons.NOT_ENTITLED,
+            f"{NOT_ENTITLED}: {{error}}",
+            stalled=True,
+        ),
+        Recheck.STEADY,
+    ),
+    errors.NotSupported: Explanation(
+        Outcome(
+            ENTITLED,
+            False,
+            reasons.NOT_SUPPORTED,
+            "CoderControlPlane {plane} runs a build of Coder without external provisioners; set an image that has them",
+            stalled=True,
+        ),
+        Recheck.STEADY,
+    ),
+    errors.Unauthorized: Explanation(
+        Outcome(
+            OPERATOR_ACCESS_READY,
+            False,
+            reasons.TOKEN_REJECTED,
+            "CoderControlPlane {plane} rejects the operator's token; see its condition OperatorAccessReady: {error}",
+        )
+    ),
 }
 KEY_ERRORS: Explanations = {
     **COMMON_ERRORS,
@@ -31,8 +64,8 @@ KEY_ERRORS: Explanations = {
             KEY_READY,
             False,
             reasons.FORBIDDEN,
-            "The user of the token may not manage provisioner keys of organization {organization}: {error}. "
-            "Give it the role Organization Admin there, or Owner.",
+            "{user} cannot manage provisioner keys of organization {organization}; assign the role Organization Admin "
+            "in this organization, or Owner: {error}",
             stalled=True,
         )
     ),
@@ -41,13 +74,24 @@ KEY_ERRORS: Explanations = {
             KEY_READY,
             False,
             reasons.ORGANIZATION_NOT_FOUND,
-            "Coder has no organization {organization}, or hides it from the user of the token. Correct "
-            "organizationName, or add the user to the organization.",
+            "Coder has no organization {organization}, or {user} cannot see it; correct organizationName, or add the "
+            "user to the organization",
             stalled=True,
         )
     ),
-    errors.Invalid: Explanation(Outcome(KEY_READY, False, reasons.FAILED, stalled=True), Recheck.STEADY),
-    errors.CoderdError: Explanation(Outcome(KEY_READY, None, reasons.FAILED)),
+    errors.Invalid: Explanation(
+        Outcome(
+            KEY_READY,
+            False,
+            reasons.KEY_REJECTED,
+            "Coder rejects provisioner key {key} of organization {organization}; correct key.name or tags: {error}",
+            stalled=True,
+        ),
+        Recheck.STEADY,
+    ),
+    errors.CoderdError: Explanation(
+        Outcome(KEY_READY, None, reasons.FAILED, "Request to CoderControlPlane {plane} failed: {error}")
+    ),
 }
 DAEMON_ERRORS: Explanations = {
     **COMMON_ERRORS,
@@ -55,30 +99,53 @@ DAEMON_ERRORS: Explanations = {
         Outcome(
             DAEMONS_CONNECTED,
             None,
-            reasons.FAILED,
-            "Coder does not list the daemons of organization {organization}: {error}",
+            reasons.DAEMONS_QUERY_FAILED,
+            "Cannot list the daemons of organization {organization} at CoderControlPlane {plane}: {error}",
         )
     ),
 }
 BOOTSTRAP_ERRORS: Explanations = {
-    errors.Unauthorized: Explanation(Outcome(BOOTSTRAP_SECRET_READY, False, reasons.TOKEN_REJECTED, stalled=True))
+    errors.Unauthorized: Explanation(
+        Outcome(
+            BOOTSTRAP_SECRET_READY,
+            False,
+            reasons.TOKEN_REJECTED,
+            "CoderControlPlane {plane} rejects the token in Secret {secret}; put a valid token under key {field}: "
+            "{error}",
+            stalled=True,
+        )
+    )
 }
 """With a token that a user provides, which the operator cannot renew."""
+UNREADABLE = Explanation(Outcome(ENTITLED, False, reasons.FORBIDDEN, "{user} cannot read entitlements: {error}"))
 ENTITLEMENT_ERRORS: Explanations = {
-    errors.NotSupported: Explanation(
-        Outcome(ENTITLED, False, reasons.NOT_SUPPORTED, "This build of Coder has no entitlements", stalled=True),
-        Recheck.STEADY,
+    errors.NotSupported: COMMON_ERRORS[errors.NotSupported],
+    errors.Unauthorized: UNREADABLE,
+    errors.Forbidden: UNREADABLE,
+    errors.CoderdError: Explanation(
+        Outcome(
+            ENTITLED,
+            False,
+            reasons.ENTITLEMENTS_QUERY_FAILED,
+            "Cannot read the entitlements of CoderControlPlane {plane}: {error}",
+        )
     ),
-    errors.Unauthorized: Explanation(Outcome(ENTITLED, False, reasons.FORBIDDEN)),
-    errors.Forbidden: Explanation(Outcome(ENTITLED, False, reasons.FORBIDDEN)),
-    errors.CoderdError: Explanation(Outcome(ENTITLED, False, reasons.ENTITLEMENTS_QUERY_FAILED)),
 }
 
 
 def explain_error(provisioner: CoderProvisioner, error: errors.CoderdError, explanations: Explanations) -> Explanation:
     """Explain an error for a provisioner, whose token a user may provide."""
-    given = BOOTSTRAP_ERRORS if provisioner.spec.bootstrap is not None else {}
-    return explain(error, {**explanations, **given}, organization=records.organization_name(provisioner))
+    spec, plane = provisioner.spec, provisioner.spec.control_plane_ref.name
+    names = {
+        "plane": plane,
+        "organization": records.organization_name(provisioner),
+        "key": spec.key.name or provisioner.metadata.name,
+    }
+    if spec.bootstrap is None:
+        return explain(error, explanations, user=f"the operator's user of CoderControlPlane {plane}", **names)
+    where = spec.bootstrap.credentials_secret_ref
+    user = f"the user of the token in Secret {where.name}"
+    return explain(error, {**explanations, **BOOTSTRAP_ERRORS}, user=user, secret=where.name, field=where.key, **names)
 
 
 def report_key(
@@ -99,12 +166,13 @@ def report_key(
                 report.requeue_after(max(0.0, (due - now).total_seconds()))
         case keys.Wait(why, works=False):
             message = (
-                f"{why}: {len(provisioner.status.retiring_keys)} keys were replaced and are not deleted yet, so the "
-                f"next one has to wait. Find out what keeps changing the spec, or Secret {secret_name(provisioner)}."
+                f"Waiting to create a key ({records.in_words(why)}): {len(provisioner.status.retiring_keys)} replaced "
+                f"keys are not deleted yet; check what changes the spec or Secret {secret_name(provisioner)}"
             )
             report.add(KEY_READY, False, reasons.ROTATING, message)
             backoff_until = records.backoff_until(provisioner)
             report.requeue_after((backoff_until - now).total_seconds() if backoff_until is not None else 0.0)
         case keys.Wait(why):
-            waiting = f"{why}: waiting for one of {len(provisioner.status.retiring_keys)} keys to retire"
-            report.add(KEY_READY, True, reasons.ROTATING, waiting, satisfied=False)
+            waiting = f"waiting until one of {len(provisioner.status.retiring_keys)} replaced keys is deleted"
+            message = f"Rotation is due ({records.in_words(why)}); {waiting}"
+            report.add(KEY_READY, True, reasons.ROTATING, message, satisfied=False)

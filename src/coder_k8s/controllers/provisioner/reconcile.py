@@ -106,7 +106,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
             report.requeue_after(self._rate_limits.left(provisioner.key))
             return provisioner, None, ""
         coderd = await self._resolver.ensure(provisioner, plane, report)
-        if coderd is None or not await self._gate.passes(plane, coderd, report):
+        if coderd is None or not await self._gate.passes(provisioner, plane, coderd, report):
             return provisioner, None, ""
         # Add the finalizer before the first key is created.
         held = await as_condition(self._context.finalizers.add(provisioner, FINALIZER), report, KEY_READY)
@@ -174,7 +174,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
             return
         if (lost := daemons.find_disconnected(self._pods(provisioner), seen, self._now())) is not None:
             await self._children.delete(POD, lost)
-            note = f"pod {lost.metadata.name} is ready but coderd has not seen its daemon for minutes"
+            note = f"Deleted pod {lost.metadata.name}: it is ready, but its daemon is not connected to Coder"
             self._context.recorder.record(PROVISIONER, provisioner, events.DAEMON_RESTARTED, note)
 
     async def _plane(
@@ -188,16 +188,15 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
             report.add(CONTROL_PLANE_READY, False, reasons.CONTROL_PLANE_MISSING, missing, stalled=True)
             return None
         if not plane.status.url:
-            report.add(
-                CONTROL_PLANE_READY, False, reasons.CONTROL_PLANE_NOT_READY, f"CoderControlPlane {name} has no URL yet"
-            )
+            waiting = f"Waiting for CoderControlPlane {name} to report status.url"
+            report.add(CONTROL_PLANE_READY, False, reasons.CONTROL_PLANE_NOT_READY, waiting)
         elif not self._image(provisioner, plane):
-            waiting = f"CoderControlPlane {name} has not completed a rollout: its image is not known yet. Set image to "
-            report.add(
-                CONTROL_PLANE_READY, False, reasons.CONTROL_PLANE_NOT_READY, waiting + "start daemons before that."
+            waiting = (
+                f"Waiting for CoderControlPlane {name} to report status.image after its first rollout; or set image"
             )
+            report.add(CONTROL_PLANE_READY, False, reasons.CONTROL_PLANE_NOT_READY, waiting)
         else:
-            available = f"CoderControlPlane {name} is at {plane.status.url}."
+            available = f"CoderControlPlane {name} is at {plane.status.url}"
             report.add(CONTROL_PLANE_READY, True, reasons.CONTROL_PLANE_AVAILABLE, available)
         return plane
 

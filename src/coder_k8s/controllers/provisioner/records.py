@@ -1,5 +1,6 @@
 """Converts between the status of a provisioner and the values that decisions about keys use."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -159,4 +160,9 @@ def claimed(
 def described(provisioner: CoderProvisioner) -> str:
     tags = ", ".join(f"{name}={value}" for name, value in sorted(provisioner.spec.tags.items()) if value)
     where = f"organization {organization_name(provisioner)}"
-    return f"Key {provisioner.status.provisioner_key_name} of {where} has {f'the tags {tags}' if tags else 'no tags'}."
+    return f"Key {provisioner.status.provisioner_key_name} of {where} has {f'the tags {tags}' if tags else 'no tags'}"
+
+
+def in_words(cause: str) -> str:
+    """A cause such as `TagsChanged` in a message: `tags changed`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", " ", cause).lower()

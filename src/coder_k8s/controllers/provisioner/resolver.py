@@ -24,7 +24,7 @@ class KeyResolver(CoderdResolver):
         """Why there will never be a client for keys of that control plane; empty if there may be one."""
         plane = self.find(Key(provisioner.metadata.namespace, name))
         if plane is None:
-            return "its control plane is gone"
+            return "its control plane does not exist"
         given = provisioner.spec.bootstrap is not None and name == provisioner.spec.control_plane_ref.name
         if not given and self.has_lost_access(plane):
             return "there is no operator access to its control plane"
@@ -36,18 +36,23 @@ class KeyResolver(CoderdResolver):
             where = provisioner.spec.bootstrap.credentials_secret_ref
             coderd = await self._with_bootstrap_token(provisioner, plane)
             if coderd is None:
-                missing = f"Secret {where.name} has no token under key {where.key}"
+                missing = self._secrets.why_missing(Key(provisioner.metadata.namespace, where.name), where.key)
                 report.add(BOOTSTRAP_SECRET_READY, False, reasons.SECRET_MISSING, missing, stalled=True)
             else:
-                found = f"Secret {where.name} has a token under {where.key}."
+                found = f"Secret {where.name} has a token under key {where.key}"
                 report.add(BOOTSTRAP_SECRET_READY, True, reasons.SECRET_READY, found)
             return coderd
         coderd = await self.with_operator_token(plane)
         if coderd is None:
-            waiting = f"Waiting for operator access of CoderControlPlane {plane.metadata.name}"
-            report.add(OPERATOR_ACCESS_READY, False, reasons.OPERATOR_ACCESS_NOT_READY, waiting)
+            report.add(
+                OPERATOR_ACCESS_READY,
+                False,
+                reasons.OPERATOR_ACCESS_NOT_READY,
+                self.waiting_for_access(plane),
+                stalled=plane.spec.operator_access.disabled,
+            )
         else:
-            access = f"The operator's token for CoderControlPlane {plane.metadata.name} is used."
+            access = f"The operator has a token for CoderControlPlane {plane.metadata.name}"
             report.add(OPERATOR_ACCESS_READY, True, reasons.OPERATOR_ACCESS_READY, access)
         return coderd
 

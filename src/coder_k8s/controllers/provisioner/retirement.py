@@ -23,7 +23,7 @@ HIDDEN_POLL = timedelta(minutes=2)
 """Time between two attempts while coderd does not list the organization of a key."""
 HIDDEN_TIMEOUT = timedelta(hours=24)
 """How long an organization may be hidden before it counts as deleted."""
-NOT_PROVEN = "it cannot be shown that this object made it. Delete it in Coder if nobody uses it"
+NOT_PROVEN = "nothing proves that this object created it; delete it in Coder if it is not used"
 
 
 class Waiting(NamedTuple):
@@ -128,14 +128,14 @@ class Retirement:
             self._report_not_deleted(provisioner, key, str(hidden))
             return Waiting(key)
         if owner or (key.since is not None and self._now() - key.since >= HIDDEN_TIMEOUT):
-            self._report_leaked(provisioner, key, "Coder has no such organization. If it was deleted, so is the key")
+            self._report_leaked(provisioner, key, "Coder has no such organization; if it was deleted, so is the key")
             return None
-        advice = "give the user of the token the role Organization Admin there, unless it was deleted"
-        self._report_not_deleted(provisioner, key, f"Coder shows no such organization: {advice}")
+        advice = "unless it was deleted, assign the role Organization Admin in it to the user of the token"
+        self._report_not_deleted(provisioner, key, f"the organization is not visible; {advice}")
         return Waiting(key, HIDDEN_POLL)
 
     def _report_not_deleted(self, provisioner: CoderProvisioner, key: RetiringKey, why: str) -> None:
-        note = f"Key {_describe(key)} cannot be deleted: {why}"
+        note = f"Cannot delete provisioner {_describe(key)}: {why}"
         self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_NOT_DELETED, note)
 
     async def _with_organization_id(self, coderd: Coderd, key: RetiringKey) -> RetiringKey:
@@ -179,7 +179,7 @@ class Retirement:
         if found is None or not await self._is_owned(provisioner, coderd, key, found, stored):
             return
         await coderd.delete_provisioner_key(organization, found.name)
-        note = f"key {found.name} is deleted"
+        note = f"Deleted provisioner key {found.name}"
         self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_RETIRED, note)
 
     async def _is_owned(
@@ -208,12 +208,12 @@ class Retirement:
         return True
 
     def _report_leaked(self, provisioner: CoderProvisioner, key: RetiringKey, why: str) -> None:
-        note = f"key {_describe(key)} is left in coderd: {why}"
+        note = f"Provisioner {_describe(key)} is left in Coder: {why}"
         self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_LEAKED, note)
 
 
 def _describe(key: RetiringKey) -> str:
-    return f"{key.name} in organization {key.organization_name} of CoderControlPlane {key.control_plane_ref_name}"
+    return f"key {key.name} in organization {key.organization_name} of CoderControlPlane {key.control_plane_ref_name}"
 
 
 async def _exists(coderd: Coderd, organization: str) -> bool:

@@ -159,7 +159,7 @@ class Rotation:
         """Whether a Secret of another owner has the name, so that no key can be stored."""
         if not self._secret.name_taken(provisioner):
             return False
-        taken = f"Secret {secret_name(provisioner)} is not ours: remove it or choose another key.secretName"
+        taken = f"Secret {secret_name(provisioner)} belongs to another owner; delete it or set another key.secretName"
         report.add(SECRET_READY, False, reasons.NAME_TAKEN, taken, stalled=True)
         report.requeue_after(NAME_TAKEN_POLL)
         return True
@@ -184,15 +184,7 @@ class Rotation:
         cause, until = records.rotation_cause(provisioner, stored.request, now), records.backoff_until(provisioner)
         recent = until is not None and now < until <= now + records.MAX_BACKOFF
         step = keys.next_step(
-            wanted,
-            recorded,
-            held,
-            known,
-            retiring,
-            self._rng,
-            rotation_cause=cause,
-            excluded=excluded,
-            backing_off=recent,
+            wanted, recorded, held, known, retiring, self._rng, due=cause, excluded=excluded, backing_off=recent
         )
         return step, Observed(stored, held, records.requested_at(listed, now))
 
@@ -202,7 +194,12 @@ class Rotation:
         """Write the key in use to the Secret of the spec, which the pods refer to."""
         await self._secret.write(provisioner, Stored(stored.key, stored.origin or plane, stored.request))
         report.status.secret_ref = where = _secret_ref(provisioner)
-        report.add(SECRET_READY, True, reasons.SECRET_READY, f"Secret {where.name} holds the key under {where.key}.")
+        report.add(
+            SECRET_READY,
+            True,
+            reasons.SECRET_READY,
+            f"Secret {where.name} has the provisioner key under key {where.key}",
+        )
         return stored.key
 
     async def _adopt(self, run: Run, found: ProvisionerKey) -> CoderProvisioner:
@@ -235,9 +232,8 @@ class Rotation:
         """Record the key to create, and the one that it replaces."""
         provisioner, wanted = run.provisioner, run.wanted
         if step.foreign:
-            note = (
-                f"Coder has a key {step.foreign} that this object did not make: it is left alone, {step.name} is made"
-            )
+            taken = f"Coder already has a provisioner key {step.foreign} that this object did not create"
+            note = f"{taken}; using the name {step.name} instead"
             self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_NAME_TAKEN, note)
         status, now = draft(provisioner.status), self._now().replace(microsecond=0)
         if step.retires:
@@ -288,11 +284,13 @@ class Rotation:
         """Record an event for a created key, with the cause if this reconcile decided it."""
         before = [each.name for each in provisioner.status.retiring_keys]
         if not before and cause in ("", "Created", "NameTaken"):
-            self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_CREATED, f"key {name}")
+            self._recorder.record(
+                PROVISIONER, provisioner, events.PROVISIONER_KEY_CREATED, f"Created provisioner key {name}"
+            )
             return
         self._metrics.count_rotation(provisioner.key, cause or "Resumed")
-        follows = f"key {name} follows {before[-1]}" if before else f"key {name} is made again"
-        note = f"{cause}: {follows}" if cause else follows
+        done = f"Rotated key {before[-1]} to {name}" if before else f"Created key {name} again"
+        note = f"{done} ({records.in_words(cause)})" if cause else done
         self._recorder.record(PROVISIONER, provisioner, events.PROVISIONER_KEY_ROTATED, note)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.dependents import planes_of_provisioner
+from coder_k8s.controllers.pods import by_pod
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.wiring import base_rules, by_reference, controller_of
 from coder_k8s.kube.controller import Controller
@@ -12,6 +13,7 @@ from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SE
 from coder_k8s.kube.objects import Key
 from coder_k8s.kube.rules import MANAGE, READ, Rule
 
+from .objects import NAME as COMPONENT
 from .reconcile import ProvisionerSteps
 
 CHILDREN = (DEPLOYMENT, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET)
@@ -33,6 +35,7 @@ def build(runtime: Runtime) -> Controller:
     controller = controller_of(context, ProvisionerSteps(context))
     controller.watch(runtime.informer(CONTROL_PLANE), by_reference(context.objects, planes_of_provisioner))
     controller.watch(context.secrets, by_reference(context.objects, _secrets))
+    controller.watch(context.children.cache(POD), by_pod(context.objects, COMPONENT))
     return controller
 
 

@@ -16,11 +16,10 @@ from .registration import PRIMARY, NameConflict
 REGISTERED = WorkspaceProxyCondition.REGISTERED
 HEALTHY = WorkspaceProxyCondition.PROXY_HEALTHY
 
-STATES = {"unhealthy": reasons.UNHEALTHY, "unreachable": reasons.UNREACHABLE, "unregistered": reasons.UNREGISTERED}
-EXPLAINED = {
-    reasons.UNHEALTHY: "coderd reaches the proxy and finds it unhealthy",
-    reasons.UNREACHABLE: "coderd cannot reach the proxy",
-    reasons.UNREGISTERED: "coderd has not heard from the proxy yet",
+STATES = {
+    "unhealthy": (reasons.PROXY_UNHEALTHY, "Coder reaches the proxy and reports it as unhealthy"),
+    "unreachable": (reasons.PROXY_UNREACHABLE, "Coder cannot reach the proxy at its access URL"),
+    "unregistered": (reasons.PROXY_UNREGISTERED, "The proxy has not connected to Coder yet"),
 }
 
 
@@ -31,37 +30,88 @@ class Answer(NamedTuple):
     healthy: Outcome
 
 
+GIVEN = "proxySessionTokenSecretRef provides the token, so the operator does not query Coder"
 NOT_MANAGED = Answer(
-    Outcome(REGISTERED, None, reasons.NOT_MANAGED, "The token comes from proxySessionTokenSecretRef", satisfied=True),
-    Outcome(HEALTHY, None, reasons.NOT_MANAGED, "The token comes from proxySessionTokenSecretRef", satisfied=True),
+    Outcome(REGISTERED, None, reasons.NOT_MANAGED, GIVEN, satisfied=True),
+    Outcome(HEALTHY, None, reasons.NOT_MANAGED, GIVEN, satisfied=True),
 )
-NOT_QUERIED = Outcome(HEALTHY, None, reasons.UNKNOWN, "Coder could not be asked")
+NOT_QUERIED = Outcome(HEALTHY, None, reasons.HEALTH_UNKNOWN, "The health is not known; see the condition Registered")
 
 ERRORS: Explanations = {
-    errors.NotLicensed: Explanation(Outcome(REGISTERED, False, reasons.NOT_ENTITLED, stalled=True), Recheck.STEADY),
-    errors.NotSupported: Explanation(
-        Outcome(REGISTERED, False, reasons.NOT_SUPPORTED, "This build of Coder has no workspace proxies", stalled=True),
+    errors.NotLicensed: Explanation(
+        Outcome(
+            REGISTERED,
+            False,
+            reasons.NOT_ENTITLED,
+            "The license of {coder} does not cover workspace proxies; add one that does: {error}",
+            stalled=True,
+        ),
         Recheck.STEADY,
     ),
-    errors.Unauthorized: Explanation(Outcome(REGISTERED, False, reasons.CREDENTIALS_REJECTED)),
+    errors.NotSupported: Explanation(
+        Outcome(
+            REGISTERED,
+            False,
+            reasons.NOT_SUPPORTED,
+            "{coder} is a build of Coder without workspace proxies; use an image that has them",
+            stalled=True,
+        ),
+        Recheck.STEADY,
+    ),
+    errors.Unauthorized: Explanation(
+        Outcome(
+            REGISTERED,
+            False,
+            reasons.CREDENTIALS_REJECTED,
+            "{coder} rejects the operator's token; see its condition OperatorAccessReady: {error}",
+        )
+    ),
     errors.Forbidden: Explanation(
         Outcome(
             REGISTERED,
             False,
             reasons.FORBIDDEN,
-            "{user} may not manage workspace proxies: grant it the role Owner in Coder, or another role that may. "
-            "Coder answered: {error}",
+            "{user} cannot manage workspace proxies; assign the role Owner: {error}",
             stalled=True,
         ),
         Recheck.STEADY,
     ),
-    errors.Invalid: Explanation(Outcome(REGISTERED, False, reasons.SPEC_INVALID, stalled=True)),
-    errors.RateLimited: Explanation(Outcome(REGISTERED, None, reasons.RATE_LIMITED), Recheck.BACKOFF),
-    errors.CoderdError: Explanation(Outcome(REGISTERED, None, reasons.UNAVAILABLE), Recheck.BACKOFF),
+    errors.Invalid: Explanation(
+        Outcome(
+            REGISTERED,
+            False,
+            reasons.REGISTRATION_INVALID,
+            "{coder} rejects workspace proxy {proxy}; correct its name, display name or icon: {error}",
+            stalled=True,
+        )
+    ),
+    errors.RateLimited: Explanation(
+        Outcome(REGISTERED, None, reasons.RATE_LIMITED, "{coder} limits the request rate: {error}"), Recheck.BACKOFF
+    ),
+    errors.CoderdError: Explanation(
+        Outcome(REGISTERED, None, reasons.CODER_UNAVAILABLE, "Request to {coder} failed: {error}"), Recheck.BACKOFF
+    ),
 }
 GIVEN_CREDENTIALS_ERRORS: Explanations = {
     **ERRORS,
-    errors.Unauthorized: Explanation(Outcome(REGISTERED, False, reasons.CREDENTIALS_REJECTED, stalled=True)),
+    errors.Unauthorized: Explanation(
+        Outcome(
+            REGISTERED,
+            False,
+            reasons.CREDENTIALS_REJECTED,
+            "{coder} rejects the token in Secret {secret}; put a valid token under key {field}: {error}",
+            stalled=True,
+        )
+    ),
+    errors.CoderdError: Explanation(
+        Outcome(
+            REGISTERED,
+            None,
+            reasons.CODER_UNAVAILABLE,
+            "Request to {coder} failed; check bootstrap.coderURL: {error}",
+        ),
+        Recheck.BACKOFF,
+    ),
 }
 """With credentials that a user provides, which the operator cannot renew."""
 
@@ -79,11 +129,11 @@ def health(found: WorkspaceProxy, replicas: int, token: str) -> Outcome:
             if found.version
             else "Coder reaches the proxy"
         )
-        return Outcome(HEALTHY, True, reasons.HEALTHY, f"{reached}; {details}" if details else reached)
-    reason = STATES.get(found.status.status)
-    if reason is None:
-        return Outcome(HEALTHY, None, reasons.UNKNOWN, details or "coderd does not say how the proxy is")
-    return Outcome(HEALTHY, False, reason, f"{EXPLAINED[reason]}: {details}" if details else EXPLAINED[reason])
+        return Outcome(HEALTHY, True, reasons.PROXY_HEALTHY, f"{reached}; {details}" if details else reached)
+    unknown = (reasons.HEALTH_UNKNOWN, "Coder does not report the health of the proxy")
+    reason, message = STATES.get(found.status.status, unknown)
+    known = None if reason == reasons.HEALTH_UNKNOWN else False
+    return Outcome(HEALTHY, known, reason, f"{message}: {details}" if details else message)
 
 
 def recheck_interval(healthy: Outcome) -> float:
@@ -92,13 +142,13 @@ def recheck_interval(healthy: Outcome) -> float:
 
 
 def registered_as(found: WorkspaceProxy, url: str) -> Outcome:
-    return Outcome(REGISTERED, True, reasons.REGISTERED, f"Registered under the name {sanitize(found.name)} at {url}")
+    return Outcome(REGISTERED, True, reasons.REGISTERED, f"Registered as {sanitize(found.name)} at {url}")
 
 
 def name_taken(found: NameConflict) -> Outcome:
     """Explain how to resolve a conflict over the name."""
     if found.name.lower() == PRIMARY:
-        message = f"The name {found.name} is that of the Coder deployment itself; rename this object"
+        message = f"Coder reserves the proxy name {found.name} for itself; rename this object"
     elif found.claimed:
         message = (
             f"Coder already has a proxy named {found.name} that another CoderWorkspaceProxy claims; rename this object"

@@ -81,7 +81,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         report.status.proxy_token_secret_ref = objects.token_reference(proxy)
         token = await self._secrets.read(Key(proxy.metadata.namespace, given.name), given.key)
         if not token:
-            missing = f"Secret {given.name} has no token under key {given.key}"
+            missing = self._secrets.why_missing(Key(proxy.metadata.namespace, given.name), given.key)
             report.add(TOKEN_SECRET_READY, False, reasons.SECRET_MISSING, missing, stalled=True)
         else:
             report.add(TOKEN_SECRET_READY, True, reasons.SECRET_READY, _holds(objects.token_reference(proxy)))
@@ -92,8 +92,10 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
     ) -> tuple[CoderWorkspaceProxy, str]:
         """Register a proxy; returns its token, which may be an earlier one while coderd is unavailable."""
         if self._tokens.name_taken(proxy):
-            taken = f"Secret {objects.secret_name(proxy)} exists and is not ours: remove it or choose another name"
-            report.add(REGISTERED, None, reasons.PENDING, "there is no place for the token")
+            name = objects.secret_name(proxy)
+            fix = "set bootstrap.generatedTokenSecretName" if proxy.spec.bootstrap else "rename this object"
+            taken = f"Secret {name} belongs to another owner; delete it or {fix}"
+            report.add(REGISTERED, None, reasons.PENDING, f"Waiting for the name of Secret {name} to become free")
             report.add(TOKEN_SECRET_READY, False, reasons.NAME_TAKEN, taken, stalled=True)
             return proxy, ""
         target = await self._resolver.wanted(proxy, plane, report)
@@ -104,7 +106,9 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         token = await self._tokens.stored(proxy)
         if not token or not is_for_wanted_coderd(proxy, token):
             # Pods with a token of another coderd keep running until there is a token of this one.
-            report.add(TOKEN_SECRET_READY, False, reasons.PENDING, "waiting for the registration")
+            report.add(
+                TOKEN_SECRET_READY, False, reasons.PENDING, "Waiting for the registration; see the condition Registered"
+            )
             return proxy, ""
         await self._tokens.store(proxy, token)  # under the name that the spec has for it now
         report.status.proxy_token_secret_ref = where = objects.token_reference(proxy)
@@ -126,10 +130,11 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         annotation = checksum if _sets_checksum(live, proxy.status.token_checksum, checksum) else ""
         await as_condition(self._children.apply(SERVICE, proxy, objects.service(proxy)), report)
         if not (image := objects.image_of(proxy, plane, live)):
-            waiting = f"Waiting for CoderControlPlane {plane.metadata.name if plane else ''} to report status.image"
-            report.add(
-                DEPLOYMENT_READY, False, reasons.IMAGE_PENDING, f"{waiting}, which it does after its first rollout"
+            name = plane.metadata.name if plane else ""
+            waiting = (
+                f"Waiting for CoderControlPlane {name} to report status.image after its first rollout; or set image"
             )
+            report.add(DEPLOYMENT_READY, False, reasons.IMAGE_PENDING, waiting)
             return None
         wanted = objects.deployment(proxy, url, image, annotation)
         applied = await as_condition(self._children.apply(DEPLOYMENT, proxy, wanted), report)
@@ -164,7 +169,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
 
 
 def _holds(where: SecretKey) -> str:
-    return f"Secret {where.name} holds the token of the proxy under key {where.key}"
+    return f"Secret {where.name} has the token of the proxy under key {where.key}"
 
 
 def _sets_checksum(live: Unstructured | None, recorded: str, checksum: str) -> bool:

@@ -22,6 +22,7 @@ from coder_k8s.kube.objects import Key
 from . import registration
 from .claims import claims_of_others
 from .metrics import ProxyMetrics
+from .objects import secret_name
 from .outcomes import (
     ERRORS,
     GIVEN_CREDENTIALS_ERRORS,
@@ -52,9 +53,9 @@ class NameTaken(Exception):
 
 
 UNHEALTHY_EVENTS = {
-    reasons.UNHEALTHY: events.PROXY_UNHEALTHY,
-    reasons.UNREACHABLE: events.PROXY_UNREACHABLE,
-    reasons.UNREGISTERED: events.PROXY_UNREGISTERED,
+    reasons.PROXY_UNHEALTHY: events.PROXY_UNHEALTHY,
+    reasons.PROXY_UNREACHABLE: events.PROXY_UNREACHABLE,
+    reasons.PROXY_UNREGISTERED: events.PROXY_UNREGISTERED,
 }
 
 
@@ -102,9 +103,11 @@ class Registrar:
             proxy, found = await self._take_steps(proxy, target)
         except coderd_errors.CoderdError as error:
             table = ERRORS if target.credentials is None else GIVEN_CREDENTIALS_ERRORS
-            return await self._failed(proxy, target, explain(error, table, user=target.user))
+            names = {**target.names, "proxy": wanted_by(proxy).name}
+            return await self._failed(proxy, target, explain(error, table, **names))
         except SecretRefused as error:
-            refused = Outcome(REGISTERED, False, reasons.SECRET_REFUSED, str(error), stalled=True)
+            message = f"Cannot create Secret {secret_name(proxy)} for the token: {error}"
+            refused = Outcome(REGISTERED, False, reasons.SECRET_REFUSED, message, stalled=True)
             return await self._failed(proxy, target, Explanation(refused))
         except FinalizerRefused as error:
             refused = Outcome(REGISTERED, False, reasons.FORBIDDEN, str(error), stalled=True)
@@ -186,7 +189,7 @@ class Registrar:
             case registration.Adopt(found, requested):
                 proxy = await self._keep(proxy, target, found)
                 if requested:
-                    note = f"Took over workspace proxy {found.name} at {target.url} because of the annotation {ADOPT}"
+                    note = f"Adopted workspace proxy {found.name} at {target.url} because of the annotation {ADOPT}"
                     self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_ADOPTED, note)
                 return proxy
 
@@ -238,7 +241,7 @@ class Registrar:
             raise
         await self._tokens.store(proxy, made.proxy_token)
         self._metrics.count_token(proxy.key, "Registered")
-        note = f"workspace proxy {wanted.name} is registered at {target.url}"
+        note = f"Registered workspace proxy {wanted.name} at {target.url}"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_REGISTERED, note)
         return await self._keep(proxy, target, made.proxy)
 
@@ -252,13 +255,13 @@ class Registrar:
         made = await _update(target, found, current, regenerate_token=True)
         await self._tokens.store(proxy, made.proxy_token)
         self._metrics.count_token(proxy.key, "Regenerated")
-        note = f"the Secret had no token of workspace proxy {found.name}: it has a new one"
+        note = f"Regenerated the token of workspace proxy {found.name}, because Secret {secret_name(proxy)} had none"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_TOKEN_REGENERATED, note)
 
     async def _change(self, proxy: CoderWorkspaceProxy, target: CoderdTarget, found: WorkspaceProxy) -> None:
         wanted = with_defaults(wanted_by(proxy), found)
         await _update(target, found, wanted)
-        note = f"workspace proxy {wanted.name} has the name, display name and icon of the spec"
+        note = f"Updated name, display name and icon of workspace proxy {wanted.name}"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_UPDATED, note)
 
     def _record_event(self, proxy: CoderWorkspaceProxy, healthy: Outcome) -> None:

@@ -35,11 +35,14 @@ class CoderdTarget(NamedTuple):
         status.credentials_secret_ref = self.credentials
 
     @property
-    def user(self) -> str:
-        """The user whose permissions apply there."""
-        if self.credentials is not None:
-            return f"The user of the token in Secret {self.credentials.name}"
-        return f"The operator's user of CoderControlPlane {self.plane}"
+    def names(self) -> dict[str, str]:
+        """The names for messages about errors."""
+        if self.credentials is None:
+            coder = f"CoderControlPlane {self.plane}"
+            return {"coder": coder, "user": f"the operator's user of {coder}"}
+        where = self.credentials
+        user = f"the user of the token in Secret {where.name}"
+        return {"coder": self.url, "user": user, "secret": where.name, "field": where.key}
 
     def is_of(self, proxy: CoderWorkspaceProxy) -> bool:
         """Whether the status records this target, or none."""
@@ -68,17 +71,18 @@ class TargetResolver(CoderdResolver):
             return None
         coderd = await self.with_operator_token(plane)
         if coderd is None:
-            waiting = f"Waiting for operator access of CoderControlPlane {plane.metadata.name}"
-            report.add(REGISTERED, False, reasons.OPERATOR_ACCESS_NOT_READY, waiting)
+            waiting, disabled = self.waiting_for_access(plane), plane.spec.operator_access.disabled
+            report.add(REGISTERED, False, reasons.OPERATOR_ACCESS_NOT_READY, waiting, stalled=disabled)
             return None
         license = (plane.status.license_tier, plane.status.license_last_applied_hash)
         return CoderdTarget(coderd, api_url(plane), plane=plane.metadata.name, license=license)
 
     async def _given(self, proxy: CoderWorkspaceProxy, given: ProxyBootstrap, report: Report) -> CoderdTarget | None:
         where = UsedSecret(name=given.credentials_secret_ref.name, key=given.credentials_secret_ref.key)
-        coderd = await self.with_given_token(given.coder_url, Key(proxy.metadata.namespace, where.name), where.key)
+        secret = Key(proxy.metadata.namespace, where.name)
+        coderd = await self.with_given_token(given.coder_url, secret, where.key)
         if coderd is None:
-            missing = f"Secret {where.name} has no token under key {where.key}"
+            missing = self._secrets.why_missing(secret, where.key)
             report.add(REGISTERED, False, reasons.CREDENTIALS_MISSING, missing, stalled=True)
             return None
         return CoderdTarget(coderd, given.coder_url, credentials=where)
@@ -89,19 +93,17 @@ class TargetResolver(CoderdResolver):
         if made.control_plane_ref_name:
             plane = self.find(Key(namespace, made.control_plane_ref_name))
             if plane is None or self.has_lost_access(plane):
-                raise NoCredentials(
-                    f"there is no operator access to CoderControlPlane {made.control_plane_ref_name} any more"
-                )
+                raise NoCredentials(f"there is no operator access to CoderControlPlane {made.control_plane_ref_name}")
             coderd = await self.with_operator_token(plane)
             if coderd is None:
-                raise coderd_errors.Unavailable("there is no operator access")
+                raise coderd_errors.Unavailable(self.waiting_for_access(plane))
             return coderd
         where = made.credentials_secret_ref
         if where is None or _used_for_another(proxy, made):
-            raise NoCredentials("the credentials for that deployment are gone")
+            raise NoCredentials("there are no credentials for this deployment")
         coderd = await self.with_given_token(made.coder_url, Key(namespace, where.name), where.key)
         if coderd is None:
-            raise coderd_errors.Unavailable(f"Secret {where.name} has no token under key {where.key}")
+            raise coderd_errors.Unavailable(self._secrets.why_missing(Key(namespace, where.name), where.key))
         return coderd
 
 

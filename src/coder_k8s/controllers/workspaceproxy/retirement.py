@@ -64,7 +64,7 @@ class Retirement:
             self._report_leaked(proxy, made, str(reason))
             return
         if deleted:
-            note = f"workspace proxy {made.proxy_name} is deregistered at {made.coder_url}"
+            note = f"Deregistered workspace proxy {made.proxy_name} at {made.coder_url}"
             self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_DEREGISTERED, note)
 
     async def _delete(self, coderd: Coderd, proxy: CoderWorkspaceProxy, made: RetiringProxy, held: str) -> bool:
@@ -76,7 +76,9 @@ class Retirement:
             if found is None or not claims.allow(found):
                 return False
             if found.id != held and not Recorded(made.proxy_name, since=made.registration_started).accounts_for(found):
-                self._report_leaked(proxy, made, "it is not certain that this object registered it")
+                self._report_leaked(
+                    proxy, made, "nothing proves that this object registered it; delete it in Coder if it is not used"
+                )
                 return False
             proxy_id = found.id
         if proxy_id in claims.ids:
@@ -86,15 +88,15 @@ class Retirement:
         except coderd_errors.NotFound as error:
             # coderd also returns 404 to a user who may not delete a listed proxy.
             if any(each.id == proxy_id for each in await coderd.workspace_proxies()):
-                needed = "the user of the token needs the role Owner in Coder, or another role that may delete it"
-                raise coderd_errors.Forbidden(f"Coder still lists it: {needed}") from error
+                needed = "assign the role Owner to the user of the token"
+                raise coderd_errors.Forbidden(f"Coder does not permit it; {needed}") from error
             return False
         return True
 
     def _report_failed(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, error: coderd_errors.CoderdError) -> None:
-        note = f"Cannot deregister workspace proxy {made.proxy_name} at {made.coder_url}, retrying: {error}"
+        note = f"Cannot deregister workspace proxy {made.proxy_name} at {made.coder_url}: {error}"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_NOT_DEREGISTERED, note)
 
     def _report_leaked(self, proxy: CoderWorkspaceProxy, made: RetiringProxy, why: str) -> None:
-        note = f"workspace proxy {made.proxy_name} is left in coderd at {made.coder_url}: {why}"
+        note = f"Workspace proxy {made.proxy_name} is left in Coder at {made.coder_url}: {why}"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_LEAKED, note)
