@@ -37,6 +37,7 @@ REJECTED: list[tuple[Kind[Object], str, Any]] = [
     (CONTROL_PLANE, "spec.expose", {"ingress": {"host": "a.b"}, "gateway": {"host": "a.b", "parentRefs": [SECRET]}}),
     (PROVISIONER, "spec.key.name", "psk"),
     (PROVISIONER, "spec.key.rotation", {"interval": "30 days"}),
+    (PROVISIONER, "spec.key.rotation", {"interval": "30m"}),
     (WORKSPACE_PROXY, "spec.primaryAccessURL", CREDENTIALS),
     (WORKSPACE_PROXY, "spec.bootstrap", {"coderURL": "https://coder.example.com", "credentialsSecretRef": SECRET}),
 ]

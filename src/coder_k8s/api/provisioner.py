@@ -13,6 +13,7 @@ from .markers import Check, Column, Resource, Schema
 from .reasons.provisioner import PROVISIONER_REASONS, ProvisionerCondition
 from .shared import (
     GROUP,
+    IS_DURATION,
     VERSION,
     CoderObject,
     ControlPlaneRef,
@@ -43,8 +44,11 @@ class ProvisionerBootstrap(Part, kw_only=True, frozen=True):
 class KeyRotation(Part, kw_only=True, frozen=True):
     """When a key is rotated regularly."""
 
-    interval: Duration
-    """Rotation interval of the key, such as `720h`. Running builds are not interrupted."""
+    interval: Annotated[
+        Duration,
+        Check(f"!{IS_DURATION} || duration(self) >= duration('1h')", "must be at least 1h"),
+    ]
+    """Rotation interval of the key, such as `720h`; at least `1h`. Running builds are not interrupted."""
 
 
 class ProvisionerKey(Part, kw_only=True, frozen=True):

@@ -83,11 +83,12 @@ URL = Annotated[
     ),
     NoCredentials,
 ]
+IS_DURATION = r"self.matches(r'^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$')"
 Duration = Annotated[
     str,
     Schema(maxLength=32),
     Check(
-        r"self.matches(r'^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$') && duration(self) > duration('0s')",
+        f"{IS_DURATION} && duration(self) > duration('0s')",
         "must be a positive duration with a unit, such as 720h or 90m",
     ),
 ]

@@ -5,17 +5,19 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from coder_k8s.api import PROVISIONER
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
+from coder_k8s.kube.objects import timestamp
 from tests.support import eventually
 from tests.support.clock import Clock, SystemClock
 from tests.support.crashes import CrashRun
@@ -86,12 +88,9 @@ class Stage:
             self._again.set()  # a new operator reconciles immediately, this one within two minutes
 
     async def _let_interval_elapse(self) -> None:
-        """Shorten the interval until it has elapsed, but not for the next key."""
-        [(_, old)] = self.site.found()
-        age = int((datetime.now(UTC) - old.created_at).total_seconds()) + 2
-        await self.site.change(key={"rotation": {"interval": f"{age}s"}})
-        await eventually(lambda: any(each.key.id != old.id for each in self.site.found()), TIMEOUT)
-        await self.site.change(key={"rotation": {"interval": "48h"}})
+        """Record that the key was created 49 hours ago; the interval is 48 hours."""
+        status = {"keyCreated": timestamp(datetime.now(UTC) - timedelta(hours=49))}
+        await self.site.client.merge(PROVISIONER, self.site.key, {"status": status}, "status")
 
 
 @asynccontextmanager

@@ -620,11 +620,11 @@ async def labelled(place: ProvisionerNamespace) -> bool:
 
 async def test_interval_is_kept(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
-        await place.make(key={"rotation": {"interval": "90s"}})
+        await place.make(key={"rotation": {"interval": "1h"}})
         await place.ready(operator)
         created = (await place.get()).status.key_created
         assert created is not None
-        place.clock.time = created + timedelta(seconds=89)
+        place.clock.time = created + timedelta(seconds=3599)
         await operator.reconcile(place.key)
         assert set(place.keys) == {"build"}
         assert 0 < (operator.requeue_after() or 0) <= 1
