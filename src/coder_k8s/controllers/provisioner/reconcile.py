@@ -59,30 +59,39 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         self._rate_limits.forget(key)
 
     async def steps(self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]) -> CoderProvisioner:
-        provisioner = await self._reconcile(provisioner, report)
-        self._observe_rollout(provisioner, report)
+        provisioner, coderd, deployed = await self._reconcile(provisioner, report)
+        self._observe_rollout(
+            provisioner, report
+        )  # before the daemons: a pod that does not start explains a missing one
+        if coderd is not None:
+            await self._reconcile_coderd(provisioner, coderd, deployed, report)
         # What coderd was not queried for keeps its last condition.
         report.retain_conditions = report.has_reason(reasons.RATE_LIMITED, KEY_READY)
         return provisioner
 
     async def _reconcile(
         self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]
-    ) -> CoderProvisioner:
+    ) -> tuple[CoderProvisioner, Coderd | None, bool]:
+        """Manage the key and deploy the daemons. Returns the client, if coderd may get more requests, and whether the
+        Deployment was applied."""
         plane = await self._plane(provisioner, report)
         if plane is None:
-            return provisioner  # there is no URL and no image for daemons
+            return provisioner, None, False  # there is no URL and no image for daemons
         coderd, key = None, ""
         try:
             provisioner, coderd, key = await self._manage_key(provisioner, plane, report)
         except coderd_errors.CoderdError as error:
             self._explain(provisioner, error, report, KEY_ERRORS)
         if _unusable(report):
-            return provisioner  # running daemons are left alone
+            return provisioner, None, False  # running daemons are not changed
         # What needs no coderd does not wait for it: the recorded key is valid until coderd rejects it.
         key = key or await self._rotation.recorded(provisioner, plane, report)
-        deployed = bool(key) and await self._deploy(provisioner, plane, key, report)
-        if coderd is None:
-            return provisioner
+        return provisioner, coderd, bool(key) and await self._deploy(provisioner, plane, key, report)
+
+    async def _reconcile_coderd(
+        self, provisioner: CoderProvisioner, coderd: Coderd, deployed: bool, report: StatusReport[ProvisionerStatus]
+    ) -> None:
+        """Delete old keys and observe the daemons."""
         try:
             recorded = bool(provisioner.status.provisioner_key_id)  # if not, pods use the last key that retires
             rolled_out = deployed and recorded and self._rollout(provisioner).complete
@@ -93,7 +102,6 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
             self._explain(provisioner, error, report, DAEMON_ERRORS)
         else:
             self._rate_limits.forget(provisioner.key)
-        return provisioner
 
     async def _manage_key(
         self, provisioner: CoderProvisioner, plane: CoderControlPlane, report: StatusReport[ProvisionerStatus]
@@ -196,7 +204,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
             )
             report.add(CONTROL_PLANE_READY, False, reasons.CONTROL_PLANE_NOT_READY, waiting)
         else:
-            available = f"CoderControlPlane {name} is at {plane.status.url}"
+            available = f"CoderControlPlane {name} has a URL and an image"
             report.add(CONTROL_PLANE_READY, True, reasons.CONTROL_PLANE_AVAILABLE, available)
         return plane
 

@@ -12,7 +12,7 @@ from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.rejections import as_condition
-from coder_k8s.controllers.report import StatusReport
+from coder_k8s.controllers.report import Outcome, StatusReport
 from coder_k8s.controllers.rollout import Rollout, report_counts, report_pods, rollout
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE
 from coder_k8s.kube.objects import Key, Unstructured
@@ -55,9 +55,9 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         plane = self._resolver.plane(proxy)
         given = proxy.spec.proxy_session_token_secret_ref
         if given is not None:
-            proxy, token = await self._use_given_token(proxy, given, report)
+            proxy, token, healthy = await self._use_given_token(proxy, given, report)
         else:
-            proxy, token = await self._register(proxy, plane, report)
+            proxy, token, healthy = await self._register(proxy, plane, report)
         report.status.primary_access_url = url = objects.primary_url(proxy, plane)
         # Pods wait for a Secret that the user provides. Without any other input they are not started.
         if (token or given) and url:
@@ -65,6 +65,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
             if token and live is not None and self._rollout(proxy).complete:
                 await self._retire(proxy, token, report)
         self._observe_rollout(proxy, report)
+        report.add_outcome(healthy)  # after the pods: one that does not start explains a proxy that is not connected
         return proxy
 
     def needs(self, finalizer: str, proxy: CoderWorkspaceProxy) -> bool:  # noqa: ARG002
@@ -72,12 +73,11 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
 
     async def _use_given_token(
         self, proxy: CoderWorkspaceProxy, given: TokenSecret, report: StatusReport[WorkspaceProxyStatus]
-    ) -> tuple[CoderWorkspaceProxy, str]:
+    ) -> tuple[CoderWorkspaceProxy, str, Outcome]:
         """Use the token that the user provides; a proxy that the operator registered before retires."""
         proxy = await self._registrar.retire(proxy)
         self._metrics.forget(proxy.key)
-        for outcome in NOT_MANAGED:
-            report.add_outcome(outcome)
+        report.add_outcome(NOT_MANAGED.registered)
         report.status.proxy_token_secret_ref = objects.token_reference(proxy)
         token = await self._secrets.read(Key(proxy.metadata.namespace, given.name), given.key)
         if not token:
@@ -85,35 +85,34 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
             report.add(TOKEN_SECRET_READY, False, reasons.SECRET_MISSING, missing, stalled=True)
         else:
             report.add(TOKEN_SECRET_READY, True, reasons.SECRET_READY, _holds(objects.token_reference(proxy)))
-        return proxy, token
+        return proxy, token, NOT_MANAGED.healthy
 
     async def _register(
         self, proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, report: StatusReport[WorkspaceProxyStatus]
-    ) -> tuple[CoderWorkspaceProxy, str]:
-        """Register a proxy; returns its token, which may be an earlier one while coderd is unavailable."""
+    ) -> tuple[CoderWorkspaceProxy, str, Outcome]:
+        """Register a proxy; returns its token, possibly an earlier one while coderd is unavailable, and its health."""
+        healthy = NOT_QUERIED
         if self._tokens.name_taken(proxy):
             name = objects.secret_name(proxy)
             fix = "set bootstrap.generatedTokenSecretName" if proxy.spec.bootstrap else "rename this object"
             taken = f"Secret {name} belongs to another owner; delete it or {fix}"
             report.add(REGISTERED, None, reasons.PENDING, f"Waiting for the name of Secret {name} to become free")
             report.add(TOKEN_SECRET_READY, False, reasons.NAME_TAKEN, taken, stalled=True)
-            return proxy, ""
+            return proxy, "", healthy
         target = await self._resolver.wanted(proxy, plane, report)
         if target is not None:
-            proxy = await self._registrar.ensure(proxy, target, report)
-        else:
-            report.add_outcome(NOT_QUERIED)
+            proxy, healthy = await self._registrar.ensure(proxy, target, report)
         token = await self._tokens.stored(proxy)
         if not token or not is_for_wanted_coderd(proxy, token):
             # Pods with a token of another coderd keep running until there is a token of this one.
             report.add(
                 TOKEN_SECRET_READY, False, reasons.PENDING, "Waiting for the registration; see the condition Registered"
             )
-            return proxy, ""
+            return proxy, "", healthy
         await self._tokens.store(proxy, token)  # under the name that the spec has for it now
         report.status.proxy_token_secret_ref = where = objects.token_reference(proxy)
         report.add(TOKEN_SECRET_READY, True, reasons.SECRET_READY, _holds(where))
-        return proxy, token
+        return proxy, token, healthy
 
     async def _deploy(
         self,

@@ -74,16 +74,17 @@ class Registrar:
     def forget(self, key: Key) -> None:
         self._answers.forget(key)
 
-    async def ensure(self, proxy: CoderWorkspaceProxy, target: CoderdTarget, report: Report) -> CoderWorkspaceProxy:
-        """Register the proxy, and report `Registered` and `ProxyHealthy`; returns the object as recorded."""
+    async def ensure(
+        self, proxy: CoderWorkspaceProxy, target: CoderdTarget, report: Report
+    ) -> tuple[CoderWorkspaceProxy, Outcome]:
+        """Register the proxy and report `Registered`; returns the object as recorded, and the health of the proxy."""
         answer = self._answers.get(proxy.key, await self._version(proxy, target))
         if answer is None:
             proxy, answer = await self._query(proxy, target)
             self._record_event(proxy, answer.healthy)
         report.add_outcome(answer.registered)
-        report.add_outcome(answer.healthy)
         report.requeue_after(self._answers.left(proxy.key))
-        return proxy
+        return proxy, answer.healthy
 
     async def retire(self, proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
         """Retire the recorded proxy, if there is one."""
@@ -119,7 +120,7 @@ class Registrar:
             self._metrics.set_health(proxy.key, healthy.status is True)
         else:
             self._metrics.remove_health(proxy.key)
-        answer = Answer(registered_as(found, target.url), healthy)
+        answer = Answer(registered_as(found, target.names["coder"]), healthy)
         return proxy, self._answers.keep(
             proxy.key, await self._version(proxy, target), answer, recheck_interval(healthy)
         )
