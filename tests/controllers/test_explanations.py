@@ -17,7 +17,7 @@ from coder_k8s.controllers.provisioner.outcomes import (
 )
 from coder_k8s.controllers.workspaceproxy.outcomes import ERRORS, GIVEN_CREDENTIALS_ERRORS
 
-DETAIL = "Detail of coderd"
+DETAIL = "detail of coderd"
 UNAVAILABLE = errors.Unavailable(DETAIL)
 LIMITED = errors.RateLimited(DETAIL, 60)
 REDIRECTED = errors.Redirected(DETAIL, "https://coder.example.com")

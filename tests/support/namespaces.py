@@ -111,6 +111,16 @@ class Namespace(Generic[T]):
         """Wait until the condition has this reason at the current generation, and return it."""
         return await objects.condition(self.client, self.kind, self.key_of(name), type, reason, status, within)
 
+    async def message(self, type: str, reason: str, expected: str, *, name: str = "") -> None:  # noqa: A002
+        """Wait until the condition has this reason and message."""
+
+        async def check() -> bool:
+            found = await self.condition(type, reason, name=name)
+            assert found.message == expected, found
+            return True
+
+        await eventually(check)
+
     async def conditions(self, name: str = "") -> dict[str, tuple[str, str]]:
         """Status and reason by type."""
         return await objects.conditions(self.client, self.kind, self.key_of(name))

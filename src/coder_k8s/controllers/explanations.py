@@ -43,9 +43,9 @@ def explain(error: CoderdError, explanations: Explanations, **names: str) -> Exp
     | `Unavailable` and all others | Unknown | no | retry or back-off |
     """
     outcome, recheck, _ = next(explanations[kind] for kind in type(error).__mro__ if kind in explanations)
-    message = (outcome.message or "{error}").format(error=str(error).rstrip("."), **names)
+    message = (outcome.message or "{error}").format(error=error, **names)
     return Explanation(
-        outcome._replace(message=message[:1].upper() + message[1:]),
+        outcome._replace(message=message),
         recheck,
         error.after if isinstance(error, RateLimited) else 0.0,
     )

@@ -20,12 +20,6 @@ class SecretReader:
     def exists(self, key: Key) -> bool:
         return self._secrets.get(key) is not None
 
-    def why_missing(self, key: Key, field: str, content: str = "token") -> str:
-        """Why `read` finds no value, and what to do."""
-        if not self.exists(key):
-            return f"Secret {key.name} does not exist; create it with a {content} under key {field}"
-        return f"Secret {key.name} has no {content} under key {field}; add it"
-
     async def read(self, key: Key, field: str) -> str:
         """The value without surrounding white space; empty if the Secret, the field or the value is missing.
 

@@ -6,7 +6,6 @@ from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.dev.coderd_server import User
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
-from coder_k8s.kube.objects import Key
 from tests.support import eventually
 from tests.support.api import Api, reply
 from tests.support.provisioners import ProvisionerNamespace
@@ -28,8 +27,8 @@ async def untouched(place: ProvisionerNamespace) -> bool:
 async def test_control_plane_missing(place: ProvisionerNamespace) -> None:
     async with place.operator():
         await place.make(controlPlaneRef={"name": "later"})
-        condition = await place.condition("ControlPlaneReady", "ControlPlaneMissing", "False")
-        assert "later" in condition.message
+        missing = "CoderControlPlane later does not exist; create it or correct controlPlaneRef.name"
+        await place.message("ControlPlaneReady", "ControlPlaneMissing", missing)
         await place.condition("Stalled", "ControlPlaneMissing", "True")
         assert await untouched(place)
         place.planes["later"] = place.plane
@@ -50,12 +49,23 @@ async def test_control_plane_not_ready(place: ProvisionerNamespace) -> None:
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
 
 
+async def disable_access(place: ProvisionerNamespace, disabled: bool) -> None:
+    await place.client.merge(CONTROL_PLANE, place.key_of("demo"), {"spec": {"operatorAccess": {"disabled": disabled}}})
+
+
 async def test_operator_access_not_ready(place: ProvisionerNamespace) -> None:
     await place.set_plane_status("demo", operatorAccessReady=False)
     async with place.operator():
         await place.make()
-        await place.condition("OperatorAccessReady", "OperatorAccessNotReady", "False")
+        waiting = "Waiting for operator access of CoderControlPlane demo; see its condition OperatorAccessReady"
+        await place.message("OperatorAccessReady", "OperatorAccessNotReady", waiting)
+        await place.condition("Stalled", "Progressing", "False")
         assert await untouched(place)
+        await disable_access(place, True)
+        disabled = "Operator access of CoderControlPlane demo is disabled; enable it or set bootstrap"
+        await place.message("OperatorAccessReady", "OperatorAccessNotReady", disabled)
+        await place.condition("Stalled", "OperatorAccessNotReady", "True")
+        await disable_access(place, False)
         await place.set_plane_status("demo", operatorAccessReady=True)
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
         await place.condition("OperatorAccessReady", "OperatorAccessReady", "True")
@@ -64,14 +74,15 @@ async def test_operator_access_not_ready(place: ProvisionerNamespace) -> None:
 async def test_bootstrap(place: ProvisionerNamespace) -> None:
     """Given credentials need no operator access; a Secret that is created later triggers a reconcile."""
     await place.set_plane_status("demo", operatorAccessReady=False, operatorTokenSecretRef=None)
-    await place.client.merge(
-        CONTROL_PLANE, Key(place.namespace, "demo"), {"spec": {"operatorAccess": {"disabled": True}}}
-    )
+    await disable_access(place, True)
     async with place.operator() as operator:
         await place.make(bootstrap={"credentialsSecretRef": {"name": "mine"}})
-        condition = await place.condition("BootstrapSecretReady", "SecretMissing", "False")
-        assert "mine" in condition.message
+        missing = "Secret mine does not exist; create it with key token"
+        await place.message("BootstrapSecretReady", "SecretMissing", missing)
         await place.condition("Stalled", "SecretMissing", "True")
+        assert await untouched(place)
+        await place.put_secret("mine", password=place.plane.token)
+        await place.message("BootstrapSecretReady", "SecretMissing", "Secret mine has no value for key token; set it")
         assert await untouched(place)
         await place.put_secret("mine", token=place.plane.token)
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
@@ -84,7 +95,9 @@ async def test_rejected_token(place: ProvisionerNamespace) -> None:
     async with place.operator() as operator:
         await place.put_secret("mine", token="aaaaaaaaaa-bbbbbbbbbbbbbbbbbbbbbb")
         await place.make(bootstrap={"credentialsSecretRef": {"name": "mine"}})
-        await place.condition("BootstrapSecretReady", "TokenRejected", "False")
+        rejected = await place.condition("BootstrapSecretReady", "TokenRejected", "False")
+        advice = "CoderControlPlane demo rejects the token in Secret mine; put a valid token under key token: "
+        assert rejected.message.startswith(advice)
         await place.condition("Stalled", "TokenRejected", "True")
         await place.put_secret("mine", token=place.plane.token)
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")
@@ -114,7 +127,8 @@ async def test_token_that_can_read_but_not_create_keys(place: ProvisionerNamespa
     async with place.operator() as operator:
         await place.make(bootstrap={"credentialsSecretRef": {"name": "mine"}})
         condition = await place.condition("ProvisionerKeyReady", "Forbidden", "False")
-        assert "organization default" in condition.message
+        user = "The user of the token in Secret mine"
+        assert condition.message.startswith(f"{user} cannot manage provisioner keys of organization default; assign")
         assert "Organization Admin" in condition.message
         await place.condition("Stalled", "Forbidden", "True")
         await operator.wait_idle()

@@ -158,7 +158,9 @@ async def test_condition_has_the_cause_of_a_pod_that_does_not_start(place: Provi
         await operator.wait_idle()
         await put_waiting_pod(place.client, deployment, "ImagePullBackOff")
         cause = 'pod provisioner-build-1: ImagePullBackOff: Back-off pulling image "coder"'
-        await message_of_pods(place, "NoReplicasReady", f"0 of 2 updated pods are ready; {cause}")
+        expected = f"0 of 2 updated pods are ready; {cause}"
+        await place.message("DeploymentReady", "NoReplicasReady", expected)
+        await place.message("Ready", "NoReplicasReady", expected)
 
 
 async def test_pod_that_cannot_be_scheduled_during_a_rollout(place: ProvisionerNamespace) -> None:
@@ -172,21 +174,12 @@ async def test_pod_that_cannot_be_scheduled_during_a_rollout(place: ProvisionerN
         counts = {"replicas": 4, "updatedReplicas": 1, "readyReplicas": 3, "availableReplicas": 3}
         status = {"observedGeneration": deployment.metadata.generation, **counts}
         await place.client.merge(DEPLOYMENT, deployment.key, {"status": status}, "status")
-        await message_of_pods(place, "MinimumReplicasReady", "0 of 3 updated pods are ready")
+        await place.message("DeploymentReady", "MinimumReplicasReady", "0 of 3 updated pods are ready")
         unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
         await put_pod(place.client, deployment, conditions=[unscheduled])
         cause = "pod provisioner-build-1: Unschedulable: 0/3 nodes"
-        await message_of_pods(place, "MinimumReplicasReady", f"0 of 3 updated pods are ready; {cause}")
+        await place.message("DeploymentReady", "MinimumReplicasReady", f"0 of 3 updated pods are ready; {cause}")
 
 
 async def has_node_selector(place: ProvisionerNamespace) -> bool:
     return "nodeSelector" in (await place.deployment()).manifest["spec"]["template"]["spec"]
-
-
-async def message_of_pods(place: ProvisionerNamespace, reason: str, expected: str) -> None:
-    """Wait until `DeploymentReady` has this message, without any other cause for a reconcile."""
-
-    async def is_reported() -> bool:
-        return (await place.condition("DeploymentReady", reason)).message == expected
-
-    await eventually(is_reported)

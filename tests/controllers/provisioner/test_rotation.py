@@ -239,7 +239,11 @@ async def test_missing_organization(place: ProvisionerNamespace) -> None:
     async with place.operator():
         await place.make(organizationName="nowhere")
         condition = await place.condition("ProvisionerKeyReady", "OrganizationNotFound", "False")
-        assert "organization nowhere" in condition.message
+        user = "the operator's user of CoderControlPlane demo"
+        assert condition.message == (
+            f"Coder has no organization nowhere, or {user} cannot see it; correct organizationName, or add the user to "
+            "the organization"
+        )
         await place.condition("Stalled", "OrganizationNotFound", "True")
         await place.change(organizationName="default")
         await place.condition("ProvisionerKeyReady", "KeyReady", "True")

@@ -101,7 +101,7 @@ def test_what_is_always_reported() -> None:
 
 
 def test_missing_permission_is_named() -> None:
-    user = "the user of the token in Secret s"
+    user = "The user of the token in Secret s"
     message = explain(errors.Forbidden("no"), ERRORS, user=user).outcome.message
     assert message == "The user of the token in Secret s cannot manage workspace proxies; assign the role Owner: no"
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from coder_k8s.coderd.connections import Limits
+from coder_k8s.coderd.connections import Endpoint, Limits
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET, SERVICE
-from tests.support import eventually
 from tests.support.planes import make_ready_plane, put_waiting_pod
 from tests.support.workspaceproxies import (
     CREDENTIALS,
@@ -192,13 +191,17 @@ async def test_credentials_missing_wrong_and_rotated(place: ProxyNamespace) -> N
     await place.delete(SECRET, CREDENTIALS)
     async with place.operator() as operator:
         await place.make()
-        condition = await place.condition("Registered", "CredentialsMissing", "False")
-        assert CREDENTIALS in condition.message
+        missing = f"Secret {CREDENTIALS} does not exist; create it with key token"
+        await place.message("Registered", "CredentialsMissing", missing)
         await place.condition("Stalled", "CredentialsMissing", "True")
         assert state.requests.total() == 0
         await place.put_secret(CREDENTIALS, other="key")
+        no_key = f"Secret {CREDENTIALS} has no value for key token; set it"
+        await place.message("Registered", "CredentialsMissing", no_key)
         await place.put_secret(CREDENTIALS, token="nonsense")
-        await place.condition("Registered", "CredentialsRejected", "False")
+        rejected = await place.condition("Registered", "CredentialsRejected", "False")
+        advice = f"rejects the token in Secret {CREDENTIALS}; put a valid token under key token: "
+        assert rejected.message.startswith(f"Coder at {place.coderd.url} {advice}")
         await place.condition("Stalled", "CredentialsRejected", "True")
         await place.put_secret(CREDENTIALS, token=state.add_token(MEMBER))
         await place.condition("Registered", "Forbidden", "False")
@@ -220,6 +223,21 @@ async def test_credentials_missing_wrong_and_rotated(place: ProxyNamespace) -> N
         await place.put_secret(CREDENTIALS, token=rotated)
         await place.condition("Ready", "AllReady", "True")
     assert (place.registrations(), place.changes()) == (2, 0)
+
+
+async def test_message_names_the_url_of_an_unavailable_coder(place: ProxyNamespace) -> None:
+    """Also when nothing listens there."""
+    host, port = Endpoint("coder.example.com", 80), place.coderd.port
+    failed = "Request to Coder at http://coder.example.com failed; check bootstrap.coderURL"
+    place.coderd.state.set(failing=True)
+    async with place.operator(connect_to={host: Endpoint("127.0.0.1", port)}):
+        await place.make(bootstrap=place.bootstrap | {"coderURL": "http://coder.example.com"})
+        found = await place.condition("Registered", "CoderUnavailable", "Unknown")
+        assert found.message.startswith(f"{failed}: HTTP 500")
+    async with place.operator(connect_to={host: Endpoint("127.0.0.1", 1)}):
+        await place.change(replicas=2)
+        found = await place.condition("Registered", "CoderUnavailable", "Unknown")
+        assert found.message.startswith(f"{failed}: cannot connect: ")
 
 
 async def test_rejected_operator_token_needs_no_user_action(place: ProxyNamespace) -> None:
@@ -259,10 +277,7 @@ async def test_condition_has_the_cause_of_a_pod_that_does_not_start(place: Proxy
         deployment = await place.deployment()
         await operator.wait_idle()
         await put_waiting_pod(place.client, deployment, "ImagePullBackOff")
-
-        async def is_reported() -> bool:
-            message = (await place.condition("DeploymentReady", "NoReplicasReady", "False")).message
-            cause = f'pod wsproxy-{NAME}-1: ImagePullBackOff: Back-off pulling image "coder"'
-            return message == f"0 of 1 updated pods are ready; {cause}"
-
-        await eventually(is_reported)
+        cause = f'pod wsproxy-{NAME}-1: ImagePullBackOff: Back-off pulling image "coder"'
+        expected = f"0 of 1 updated pods are ready; {cause}"
+        await place.message("DeploymentReady", "NoReplicasReady", expected)
+        await place.message("Ready", "NoReplicasReady", expected)

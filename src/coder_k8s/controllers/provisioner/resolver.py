@@ -36,7 +36,7 @@ class KeyResolver(CoderdResolver):
             where = provisioner.spec.bootstrap.credentials_secret_ref
             coderd = await self._with_bootstrap_token(provisioner, plane)
             if coderd is None:
-                missing = self._secrets.why_missing(Key(provisioner.metadata.namespace, where.name), where.key)
+                missing = self._secrets.missing(Key(provisioner.metadata.namespace, where.name), where.key)
                 report.add(BOOTSTRAP_SECRET_READY, False, reasons.SECRET_MISSING, missing, stalled=True)
             else:
                 found = f"Secret {where.name} has a token under key {where.key}"

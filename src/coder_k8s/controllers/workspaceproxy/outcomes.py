@@ -141,8 +141,8 @@ def recheck_interval(healthy: Outcome) -> float:
     return 60.0 if healthy.status or healthy.satisfied else 10.0
 
 
-def registered_as(found: WorkspaceProxy, coder: str) -> Outcome:
-    return Outcome(REGISTERED, True, reasons.REGISTERED, f"Registered as {sanitize(found.name)} at {coder}")
+def registered_as(found: WorkspaceProxy, place: str) -> Outcome:
+    return Outcome(REGISTERED, True, reasons.REGISTERED, f"Registered as {sanitize(found.name)} at {place}")
 
 
 def name_taken(found: NameConflict) -> Outcome:

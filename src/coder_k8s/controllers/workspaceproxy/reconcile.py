@@ -81,7 +81,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         report.status.proxy_token_secret_ref = objects.token_reference(proxy)
         token = await self._secrets.read(Key(proxy.metadata.namespace, given.name), given.key)
         if not token:
-            missing = self._secrets.why_missing(Key(proxy.metadata.namespace, given.name), given.key)
+            missing = self._secrets.missing(Key(proxy.metadata.namespace, given.name), given.key)
             report.add(TOKEN_SECRET_READY, False, reasons.SECRET_MISSING, missing, stalled=True)
         else:
             report.add(TOKEN_SECRET_READY, True, reasons.SECRET_READY, _holds(objects.token_reference(proxy)))

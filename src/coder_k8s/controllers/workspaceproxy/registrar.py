@@ -120,7 +120,7 @@ class Registrar:
             self._metrics.set_health(proxy.key, healthy.status is True)
         else:
             self._metrics.remove_health(proxy.key)
-        answer = Answer(registered_as(found, target.names["coder"]), healthy)
+        answer = Answer(registered_as(found, target.place), healthy)
         return proxy, self._answers.keep(
             proxy.key, await self._version(proxy, target), answer, recheck_interval(healthy)
         )

@@ -35,14 +35,18 @@ class CoderdTarget(NamedTuple):
         status.credentials_secret_ref = self.credentials
 
     @property
+    def place(self) -> str:
+        """Where it is, as the spec names it."""
+        return f"CoderControlPlane {self.plane}" if self.plane else self.url
+
+    @property
     def names(self) -> dict[str, str]:
         """The names for messages about errors."""
         if self.credentials is None:
-            coder = f"CoderControlPlane {self.plane}"
-            return {"coder": coder, "user": f"the operator's user of {coder}"}
+            return {"coder": self.place, "user": f"The operator's user of {self.place}"}
         where = self.credentials
-        user = f"the user of the token in Secret {where.name}"
-        return {"coder": self.url, "user": user, "secret": where.name, "field": where.key}
+        user = f"The user of the token in Secret {where.name}"
+        return {"coder": f"Coder at {self.url}", "user": user, "secret": where.name, "field": where.key}
 
     def is_of(self, proxy: CoderWorkspaceProxy) -> bool:
         """Whether the status records this target, or none."""
@@ -82,7 +86,7 @@ class TargetResolver(CoderdResolver):
         secret = Key(proxy.metadata.namespace, where.name)
         coderd = await self.with_given_token(given.coder_url, secret, where.key)
         if coderd is None:
-            missing = self._secrets.why_missing(secret, where.key)
+            missing = self._secrets.missing(secret, where.key)
             report.add(REGISTERED, False, reasons.CREDENTIALS_MISSING, missing, stalled=True)
             return None
         return CoderdTarget(coderd, given.coder_url, credentials=where)
@@ -103,7 +107,7 @@ class TargetResolver(CoderdResolver):
             raise NoCredentials("there are no credentials for this deployment")
         coderd = await self.with_given_token(made.coder_url, Key(namespace, where.name), where.key)
         if coderd is None:
-            raise coderd_errors.Unavailable(self._secrets.why_missing(Key(namespace, where.name), where.key))
+            raise coderd_errors.Unavailable(self._secrets.missing(Key(namespace, where.name), where.key))
         return coderd
 
 
