@@ -91,8 +91,10 @@ async def test_agpl_server_has_no_proxies(
         proxy_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, "agpl") as place,
         place.operator() as operator,
     ):
-        await place.make()
-        await place.condition("Registered", "NotSupported", "False")
+        await place.make_plane()
+        await place.make(controlPlaneRef={"name": PLANE})
+        build = f"CoderControlPlane {PLANE} is a build of Coder without workspace proxies"
+        await place.message("Registered", "NotSupported", f"{build}; use an image that has them")
         await place.condition("Stalled", "NotSupported", "True")
         await operator.wait_idle()
         assert await nothing_was_created(place)
@@ -238,6 +240,11 @@ async def test_message_names_the_url_of_an_unavailable_coder(place: ProxyNamespa
         await place.change(replicas=2)
         found = await place.condition("Registered", "CoderUnavailable", "Unknown")
         assert found.message.startswith(f"{failed}: cannot connect: ")
+    place.coderd.state.set(failing=False, rate_limited=True)
+    async with place.operator(connect_to={host: Endpoint("127.0.0.1", port)}):
+        await place.change(replicas=3)
+        found = await place.condition("Registered", "RateLimited", "Unknown")
+        assert found.message.startswith("Coder at http://coder.example.com limits the request rate: You've been")
 
 
 async def test_rejected_operator_token_needs_no_user_action(place: ProxyNamespace) -> None:

@@ -136,12 +136,14 @@ CONTROL_PLANE_MISSING = Reason(
     "ControlPlaneMissing",
     "The control plane of `controlPlaneRef` does not exist or is being deleted.",
     "Create the CoderControlPlane in the same namespace, or correct the name.",
+    example="CoderControlPlane later does not exist; create it or correct controlPlaneRef.name",
 )
 OPERATOR_ACCESS_NOT_READY = Reason(
     "OperatorAccessNotReady",
     "The operator has no access to the control plane yet.",
     "If it persists: see the condition `OperatorAccessReady` of the control plane. Where operator access is disabled, "
     "set credentials in `bootstrap`.",
+    example="Waiting for operator access of CoderControlPlane demo; see its condition OperatorAccessReady",
 )
 
 COMMON_REASONS: dict[StrEnum, tuple[Reason, ...]] = {

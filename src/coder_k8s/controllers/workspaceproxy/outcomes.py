@@ -30,7 +30,7 @@ class Answer(NamedTuple):
     healthy: Outcome
 
 
-GIVEN = "proxySessionTokenSecretRef provides the token, so the operator does not query Coder"
+GIVEN = "The token comes from proxySessionTokenSecretRef, so the operator does not query Coder"
 NOT_MANAGED = Answer(
     Outcome(REGISTERED, None, reasons.NOT_MANAGED, GIVEN, satisfied=True),
     Outcome(HEALTHY, None, reasons.NOT_MANAGED, GIVEN, satisfied=True),
