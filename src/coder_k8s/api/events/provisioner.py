@@ -14,13 +14,13 @@ PROVISIONER_KEY_RETIRED = Event(
 PROVISIONER_KEY_NAME_TAKEN = Event(
     "ProvisionerKeyNameTaken",
     "Warning",
-    "Coder has a key of that name that this object did not create. It is left alone, and the key gets another name.",
+    "Coder has a key of that name that this object did not create. It stays, and the new key gets another name.",
     "Delete the other key in Coder if it is not needed.",
 )
 PROVISIONER_KEY_NOT_DELETED = Event(
     "ProvisionerKeyNotDeleted",
     "Warning",
-    "Coder does not delete a key that no daemon uses any more, or hides its organization; the operator retries.",
+    "The operator cannot delete a key that no daemon uses any more, or cannot see its organization; it retries.",
     "Grant the user of the token the role Organization Admin in the organization, or delete the key in Coder.",
 )
 PROVISIONER_KEY_LEAKED = Event(

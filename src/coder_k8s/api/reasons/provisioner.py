@@ -36,9 +36,9 @@ class ProvisionerCondition(StrEnum):
     EXTERNAL_PROVISIONERS_ENTITLED = "ExternalProvisionersEntitled"
     """The license of the control plane covers external provisioners."""
     PROVISIONER_KEY_READY = "ProvisionerKeyReady"
-    """Coder has the key that the spec asks for."""
+    """Coder has a key that matches the spec."""
     PROVISIONER_KEY_SECRET_READY = "ProvisionerKeySecretReady"
-    """The Secret of the key holds it."""
+    """The Secret has the provisioner key."""
     DEPLOYMENT_READY = "DeploymentReady"
     """Pods of the daemons are ready."""
     DAEMONS_CONNECTED = "DaemonsConnected"
@@ -95,7 +95,7 @@ DAEMONS_QUERY_FAILED = Reason(
 )
 ORGANIZATION_NOT_FOUND = Reason(
     "OrganizationNotFound",
-    "Coder has no such organization, or hides it from the user of the token.",
+    "Coder has no such organization, or the user of the token cannot see it.",
     "Correct `organizationName`, or add this user to the organization.",
     example="Coder has no organization nowhere, or the operator's user of CoderControlPlane demo cannot see it; "
     "correct organizationName, or add the user to the organization",
@@ -146,7 +146,7 @@ PROVISIONER_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
     ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED: (
         ENTITLED,
         NOT_ENTITLED.means(
-            "The license does not cover external provisioners; running daemons are left alone.",
+            "The license does not cover external provisioners; running daemons are not changed.",
             "Set a license that covers them with `licenseSecretRef` of the control plane.",
             example="The license of CoderControlPlane demo does not cover external provisioners; set one that does in "
             "its licenseSecretRef",

@@ -27,7 +27,7 @@ class WorkspaceProxyCondition(StrEnum):
     REGISTERED = "Registered"
     """Coder has the proxy with the name and icon of the spec."""
     TOKEN_SECRET_READY = "TokenSecretReady"
-    """The Secret with the token of the proxy holds one."""
+    """The Secret has the token of the proxy."""
     DEPLOYMENT_READY = "DeploymentReady"
     """Pods of the proxy are ready."""
     PROXY_HEALTHY = "ProxyHealthy"
@@ -36,7 +36,7 @@ class WorkspaceProxyCondition(StrEnum):
 
 NOT_MANAGED = Reason(
     "NotManaged",
-    "`proxySessionTokenSecretRef` gives the token, so the operator does not query Coder; the status is Unknown.",
+    "The token comes from `proxySessionTokenSecretRef`, so the operator does not query Coder; the status is Unknown.",
     example="The token comes from proxySessionTokenSecretRef, so the operator does not query Coder",
 )
 REGISTERED = Reason(
@@ -134,7 +134,7 @@ WORKSPACE_PROXY_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             "Owner: An internal server error occurred: unauthorized: rbac: forbidden",
         ),
         NOT_ENTITLED.means(
-            "The license does not cover workspace proxies; running pods are left alone.",
+            "The license does not cover workspace proxies; running pods are not changed.",
             "Use a license that covers them in that Coder.",
             example="The license of CoderControlPlane demo does not cover workspace proxies; add one that does: "
             "Workspace Proxy is a Premium feature. Contact sales!",
