@@ -32,7 +32,8 @@ async def test_name_display_name_and_icon_follow_the_spec(place: ProxyNamespace)
         renamed = place.proxies["oceania"]
         assert (renamed.id, renamed.name) == (chosen.id, "Oceania")
         assert (renamed.display_name, renamed.icon) == ("Down under", "/2.png")
-        await place.note("WorkspaceProxyUpdated")
+        updated = "Updated name, display name and icon of workspace proxy "
+        assert (await place.note("WorkspaceProxyUpdated")).startswith(updated)
         assert (await place.get()).status.proxy_name == "Oceania"
     assert await place.token() == token == renamed.token
     assert place.registrations() == 1
@@ -50,7 +51,8 @@ async def test_a_token_is_regenerated_once_when_the_secret_lost_it(place: ProxyN
         else:
             value = {"emptied": "", "garbage": "garbage", "of another proxy": f"other:{old.partition(':')[2]}"}[harm]
             await place.put_secret(SECRET_NAME, token=value)
-        assert "new one" in await place.note("WorkspaceProxyTokenRegenerated")
+        note = f"Regenerated the token of workspace proxy {NAME}: Secret {SECRET_NAME} did not have it"
+        assert await place.note("WorkspaceProxyTokenRegenerated") == note
         await operator.wait_idle()
         assert await place.token() == place.proxies[NAME].token != old
         assert (await place.deployment()).metadata.generation == generation + 1

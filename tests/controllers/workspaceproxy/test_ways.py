@@ -103,7 +103,9 @@ async def test_registration_with_given_credentials(place: ProxyNamespace) -> Non
         assert (proxy.status.registered, proxy.status.proxy_id) == (True, registered.id)
         assert (proxy.status.phase, proxy.status.ready_replicas) == ("Ready", 2)
         assert proxy.metadata.finalizers == [FINALIZER]
-        assert NAME in await place.note("WorkspaceProxyRegistered")
+        assert (
+            await place.note("WorkspaceProxyRegistered") == f"Registered workspace proxy {NAME} at {place.coderd.url}"
+        )
         await operator.wait_idle()
         before = operator.write_requests()
         await operator.later(seconds=61)

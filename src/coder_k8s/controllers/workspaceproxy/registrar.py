@@ -256,7 +256,7 @@ class Registrar:
         made = await _update(target, found, current, regenerate_token=True)
         await self._tokens.store(proxy, made.proxy_token)
         self._metrics.count_token(proxy.key, "Regenerated")
-        note = f"Regenerated the token of workspace proxy {found.name}, because Secret {secret_name(proxy)} had none"
+        note = f"Regenerated the token of workspace proxy {found.name}: Secret {secret_name(proxy)} did not have it"
         self._recorder.record(WORKSPACE_PROXY, proxy, events.WORKSPACE_PROXY_TOKEN_REGENERATED, note)
 
     async def _change(self, proxy: CoderWorkspaceProxy, target: CoderdTarget, found: WorkspaceProxy) -> None:
