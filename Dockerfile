@@ -31,10 +31,11 @@ RUN pip wheel --no-deps --no-build-isolation --wheel-dir dist . \
 FROM python:${PYTHON}
 ARG APP=/opt/coder-k8s
 ARG REVISION=""
+ARG SOURCE=""
 LABEL org.opencontainers.image.title="coder-k8s" \
       org.opencontainers.image.description="A Kubernetes operator for Coder" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.source="https://github.com/coder/coder-k8s" \
+      org.opencontainers.image.source="${SOURCE}" \
       org.opencontainers.image.revision="${REVISION}"
 
 # Remove pip, and compile: the base image has no bytecode, and the file system is read-only at run time.
