@@ -28,6 +28,7 @@ NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=F
 ANY = "0.0.0.0"  # noqa: S104 - the node replaces it
 EVENT = Kind("", "v1", "Event", "events", Unstructured)
 IMAGES = {"python:3": Image((sys.executable, "-I", "-u", "-c"))}
+TAINT = {"key": "processes", "effect": "NoSchedule"}
 TIMEOUT = 60
 
 # Answers /healthz with 503 for its first requests; on SIGTERM it answers what it has accepted, then exits.
@@ -102,6 +103,14 @@ class Place:
     async def runs(self) -> dict[str, Any]:
         return await self.until(lambda each: "running" in each["state"])
 
+    async def reports(self, event: str) -> None:
+        """Wait for an event that begins with this text."""
+
+        async def found() -> bool:
+            return any(each.startswith(event) for each in await self.events())
+
+        await eventually(found, timeout=TIMEOUT)
+
     async def events(self) -> list[str]:
         pages = [page async for page in self.client.list(EVENT, self.namespace)]
         manifests = [Unstructured.decode(raw).manifest for page in pages for raw in page.items]
@@ -116,10 +125,9 @@ class Place:
 async def place(full_cluster: FullCluster, scratch: Path) -> AsyncIterator[Place]:
     """A node of its own in the cluster, and a namespace."""
     name = f"node-{uuid.uuid4().hex[:8]}"
-    taint = {"key": "processes", "effect": "NoSchedule"}
     async with Http(load(full_cluster.kubeconfig), "node-test", Metrics()) as http:
         client = Client(http, "node-test")
-        node = Node(client, name, scratch, IMAGES, Delays(first=0.5, missing=0.2), [taint])
+        node = Node(client, name, scratch, IMAGES, Delays(first=0.5, missing=0.2), [TAINT])
         namespace = {"metadata": {"name": name}}
         await client.create(NAMESPACE, namespace)
         async with node.run():
@@ -142,7 +150,7 @@ async def test_pod_is_ready_when_its_probe_succeeds(place: Place, scratch: Path)
         SERVER, ANY, str(ready), ports=[{"name": "http", "containerPort": 8080}], readinessProbe=PROBE
     )
     await place.runs()
-    await eventually(lambda: unhealthy_is_reported(place), timeout=TIMEOUT)
+    await place.reports("Unhealthy: Readiness probe failed: ")
 
     assert not (await place.container())["ready"]
     ready.touch()
@@ -154,23 +162,20 @@ async def test_pod_is_ready_when_its_probe_succeeds(place: Place, scratch: Path)
     await place.until(lambda each: not each["ready"])
 
 
-async def unhealthy_is_reported(place: Place) -> bool:
-    return any("Unhealthy: Readiness probe failed" in event for event in await place.events())
-
-
 async def test_dead_container_is_restarted(place: Place, scratch: Path) -> None:
     healthy = scratch / "healthy"
     healthy.touch()
-    probe = {**PROBE, "failureThreshold": 1}
     ports = [{"name": "http", "containerPort": 8080}]
-    await place.create_pod(
-        SERVER, "$(IP)", str(healthy), ports=ports, startupProbe=PROBE, livenessProbe=probe, env=[IP]
-    )
+    probes: dict[str, Any] = {
+        "startupProbe": {**PROBE, "failureThreshold": TIMEOUT},
+        "livenessProbe": {**PROBE, "failureThreshold": 1},
+    }
+    await place.create_pod(SERVER, "$(IP)", str(healthy), ports=ports, env=[IP], **probes)
     await place.until(lambda each: bool(each["ready"]))
 
     healthy.unlink()
+    await place.reports("Killing: Container web failed liveness probe, will be restarted")
     await place.until(lambda each: each["restartCount"] == 1 and "running" in each["state"])
-    assert any("failed liveness probe, will be restarted" in event for event in await place.events())
 
 
 IP = {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
@@ -214,7 +219,7 @@ while True: time.sleep(1000)
 
 
 async def test_process_that_ignores_sigterm_is_killed_after_the_grace_period(place: Place) -> None:
-    pod = await place.create_pod(STUBBORN, grace=2)
+    pod = await place.create_pod(STUBBORN, grace=4)
     await place.runs()
     child = int(await eventually(lambda: place.log(pod), timeout=TIMEOUT))
     assert alive(child)
@@ -223,9 +228,8 @@ async def test_process_that_ignores_sigterm_is_killed_after_the_grace_period(pla
     started = loop.time()
     await place.client.delete(POD, pod, unchanged=False)
     await eventually(lambda: "terminated" in place.log(pod), timeout=TIMEOUT)
-    assert alive(child)
     await eventually(lambda: not alive(child), timeout=TIMEOUT)
-    assert loop.time() - started >= 1
+    assert loop.time() - started >= 3  # timestamps have whole seconds
     await eventually(lambda: is_gone(place, "web"), timeout=TIMEOUT)
 
 
@@ -266,7 +270,7 @@ async def test_container_waits_for_its_secret_and_sees_volumes(place: Place) -> 
     await place.create(SECRET, "token", stringData={"value": "a"})
     await place.until(lambda each: "terminated" in each["state"])
     assert place.log(pod) == "a debug True\n"
-    assert "Unsupported: This node ignores: volume data (hostPath)" in await place.events()
+    await place.reports("Unsupported: This node ignores: volume data (hostPath)")
 
 
 async def test_job_completes_after_its_init_container(place: Place, scratch: Path) -> None:
@@ -284,21 +288,24 @@ async def test_job_completes_after_its_init_container(place: Place, scratch: Pat
     await eventually(succeeded, timeout=TIMEOUT)
 
 
-async def test_processes_end_with_the_node(full_cluster: FullCluster, place: Place) -> None:
-    other = f"{place.namespace}-other"
-    folder = place.node.log(await place.client.get(NODE, Key("", place.node.name)), "x").parent.parent / "other"
-    taint = {"key": "processes", "effect": "NoSchedule"}
-    node = Node(place.client, other, folder, IMAGES, Delays(), [taint])
-    mine = place.node
-    async with node.run():
-        place.node = node
+async def test_processes_end_with_the_node_and_start_again_with_the_next_one(place: Place, scratch: Path) -> None:
+    def node() -> Node:
+        return Node(place.client, f"{place.namespace}-other", scratch / "other", IMAGES, Delays(), [TAINT])
+
+    place.node = node()
+    async with place.node.run():
         pod = await place.create_pod("import os, time; print(os.getpid()); time.sleep(1000)")
-        pid = int(await eventually(lambda: place.log(pod), timeout=TIMEOUT))
-        assert alive(pid)
-        place.node = mine
-    assert not alive(pid)
-    await place.client.delete(NODE, await place.client.get(NODE, Key("", other)), unchanged=False)
-    await place.client.delete(POD, pod, unchanged=False, grace_seconds=0)
+        first = int(await eventually(lambda: place.log(pod), timeout=TIMEOUT))
+        await place.runs()
+        assert alive(first)
+    assert not alive(first)
+
+    place.node = node()
+    async with place.node.run():
+        await place.until(lambda each: each["restartCount"] == 1 and "running" in each["state"])
+        await place.client.delete(POD, pod, unchanged=False)
+        await eventually(lambda: is_gone(place, "web"), timeout=TIMEOUT)
+    await place.client.delete(NODE, await place.client.get(NODE, Key("", place.node.name)), unchanged=False)
 
 
 async def test_rollout_through_the_service_without_a_failed_request(place: Place) -> None:

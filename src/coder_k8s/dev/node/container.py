@@ -195,8 +195,9 @@ class Container:
 
     async def _probe(self, instance: Instance) -> None:
         """Probe the process: first whether it has started, then whether it is ready and alive."""
-        if probe := self._parse("startupProbe"):
-            await self._watch_health("Startup", probe, instance, until_healthy=True)
+        startup = self._parse("startupProbe")
+        if startup and not await self._watch_health("Startup", startup, instance, until_healthy=True):
+            return
         self.state.started = True
         self.state.ready = self._parse("readinessProbe") is None
         self._changed()
@@ -219,8 +220,8 @@ class Container:
 
     async def _watch_health(
         self, name: str, probe: probes.Probe, instance: Instance, *, until_healthy: bool = False
-    ) -> None:
-        """Stop the process when it is unhealthy."""
+    ) -> bool:
+        """Stop the process when it is unhealthy; return whether it is healthy."""
         async with aclosing(probes.results(self._host.http, probe)) as results:
             async for result in results:
                 self._record_failure(name, result)
@@ -229,9 +230,10 @@ class Container:
                     self._host.record(self._pod.pod, KILLING, note)
                     grace = self._pod.manifest["spec"].get("terminationGracePeriodSeconds", 30)
                     await instance.stop(grace if probe.grace is None else probe.grace)
-                    return
+                    return False
                 if result.healthy and until_healthy:
-                    return
+                    return True
+        raise AssertionError("a probe ended")
 
     def _record_failure(self, name: str, result: probes.Result) -> None:
         if result.failure:

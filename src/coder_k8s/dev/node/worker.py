@@ -88,7 +88,8 @@ class Worker:
             writing.cancel()
             await self._kill()
             await asyncio.wait([running, writing])
-            shutil.rmtree(self.folder / "volumes", ignore_errors=True)
+            # A pod that starts again on the next node keeps its logs.
+            shutil.rmtree(self.folder if self._deleted.is_set() else self.folder / "volumes", ignore_errors=True)
 
     async def _run_containers(self) -> None:
         self._changed.set()
