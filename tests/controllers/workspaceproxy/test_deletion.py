@@ -49,7 +49,7 @@ async def test_registration_with_a_lost_response_is_undone(place: ProxyNamespace
     place.coderd.state.set(unanswered="POST")
     async with place.operator() as operator:
         await place.make()
-        await place.condition("Registered", "Unavailable", "Unknown")
+        await place.condition("Registered", "CoderUnavailable", "Unknown")
         await operator.wait_idle()
         assert NAME in place.proxies
         assert (await place.get()).status.proxy_id == ""

@@ -33,7 +33,7 @@ async def fail_to_register(place: ProxyNamespace, operator: Operator, times: int
     for number in range(times):
         if number:
             await operator.later(seconds=121)
-        await place.condition("Registered", "Unavailable", "Unknown")
+        await place.condition("Registered", "CoderUnavailable", "Unknown")
         await operator.wait_idle()
         assert place.proxies.pop(NAME)
 
