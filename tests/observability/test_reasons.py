@@ -67,6 +67,11 @@ def test_examples_are_messages_of_kubernetes_style() -> None:
         assert "\n" not in text, reason
 
 
+def test_every_reason_has_an_example() -> None:
+    """Admission rejects all that coderd would reject as an invalid registration."""
+    assert {reason for _, reason in LISTED} - {reason for reason, _ in examples()} == {"RegistrationInvalid"}
+
+
 def test_example_that_no_condition_had_is_found() -> None:
     assert {each.partition(": ")[0] for each in unobserved([])} == {reason for reason, _ in examples()}
 
