@@ -16,7 +16,6 @@ class Row(NamedTuple):
 
     kind: str
     name: str
-    phase: str
     ready: str
     reason: str
     replicas: str
@@ -29,7 +28,7 @@ class Row(NamedTuple):
         return self.ready == "True"
 
 
-HEADER = Row("KIND", "NAME", "PHASE", "READY", "REASON", "REPLICAS", "DAEMONS", "LICENSE", "")
+HEADER = Row("KIND", "NAME", "READY", "REASON", "REPLICAS", "DAEMONS", "LICENSE", "")
 
 
 def row(item: CoderObject) -> Row:
@@ -40,7 +39,6 @@ def row(item: CoderObject) -> Row:
     return Row(
         kind=type(item).__name__,
         name=str(item.key),
-        phase=status.phase or "-",
         ready=condition.status if condition and current else "Unknown",
         reason=condition.reason if condition and current else "NotObserved",
         replicas=f"{status.ready_replicas}/{getattr(item.spec, 'replicas', 0)}",
@@ -63,7 +61,7 @@ def render(rows: Sequence[Row], width: int = 0, *, color: bool = False) -> list[
         text = "  ".join(cell.ljust(size) for cell, size in zip(line, widths, strict=True)).rstrip()
         text = text[: width or None]
         if color and line.ready in COLORS:
-            cell = f"  {line.ready.ljust(widths[3])}  "
+            cell = f"  {line.ready.ljust(widths[2])}  "
             text = text.replace(cell, f"{COLORS[line.ready]}{cell}{PLAIN}", 1)
         rendered.append(text)
     return rendered
