@@ -28,6 +28,7 @@ RULES: dict[str, Any] = {
     "disabled and tokenSecretRef are mutually exclusive": {"disabled": True, "tokenSecretRef": A_SECRET},
     "built-in, user-auth and psk are reserved by Coder: choose": "psk",
     "must be a positive duration": "30 days",
+    "must be at least 1h": "59m",
     "set exactly one of proxySessionTokenSecretRef": {},
     "proxySessionTokenSecretRef needs the URL of Coder": {"proxySessionTokenSecretRef": A_SECRET},
     "must be an http or https URL": "ftp://coder.example.com",

@@ -227,7 +227,7 @@ async def test_the_namespace_is_deleted(
         await eventually(lambda: operator.runtime.recorder.idle)
         lines = [line.getMessage() for line in caplog.records if "Leaked" in getattr(line, "reason", "")]
         named = {"build": "key build", "sydney": "workspace proxy sydney"}
-        assert {name for name, text in named.items() if any(text in line for line in lines)} == left
+        assert {name for name, text in named.items() if any(text in line.lower() for line in lines)} == left
 
 
 async def test_the_secret_of_the_database_is_deleted_too(all_three: CombinedNamespace) -> None:

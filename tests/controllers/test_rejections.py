@@ -28,7 +28,7 @@ async def write(error: Exception | None = None) -> str:
         (
             OwnedByOther(SERVICE, TAKEN),
             reasons.NAME_TAKEN,
-            "Service default/demo exists and has no owner; rename this object or delete the other one",
+            "Service demo exists and has no owner; rename this object or delete the other one",
             60.0,
         ),
         (

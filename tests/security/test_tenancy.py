@@ -220,8 +220,10 @@ def all_observed(operator: Operator) -> bool:
 
 
 def unexpected_requests(proxy: Proxy, victim: Tenant) -> list[str]:
-    """Requests for the victim's namespace other than lists, watches and status of its control planes."""
+    """Requests for the victim's namespace other than lists, watches, and status and events of its control planes."""
     place = rf"\S+/namespaces/{victim.namespace}"
-    expected = rf"GET {place}/[a-z]+\?\S+|PATCH {place}/codercontrolplanes/[a-z0-9-]+/status\?\S+"
+    expected = (
+        rf"GET {place}/[a-z]+\?\S+|PATCH {place}/codercontrolplanes/[a-z0-9-]+/status\?\S+|POST {place}/events\?\S+"
+    )
     about = [request for request in proxy.requests if victim.namespace in request]
     return [request for request in about if not re.fullmatch(expected, request)]

@@ -239,7 +239,7 @@ async def test_message_names_the_url_of_an_unavailable_coder(place: ProxyNamespa
     async with place.operator(connect_to={host: Endpoint("127.0.0.1", 1)}):
         await place.change(replicas=2)
         found = await place.condition("Registered", "CoderUnavailable", "Unknown")
-        assert found.message.startswith(f"{failed}: cannot connect: ")
+        assert found.message.startswith(f"{failed}: coder.example.com: cannot connect: ")
     place.coderd.state.set(failing=False, rate_limited=True)
     async with place.operator(connect_to={host: Endpoint("127.0.0.1", port)}):
         await place.change(replicas=3)

@@ -91,7 +91,7 @@ class OperatorAccess:
             return "", Outcome(READY, None, reasons.PENDING, "Waiting for a ready pod")
         outcome = await self._check_in_coderd(plane, given.name, token)
         if outcome.reason == reasons.TOKEN_REJECTED:
-            outcome = outcome._replace(message=f"{outcome.message}; store a new token in key {given.key}")
+            outcome = outcome._replace(message=f"{outcome.message.rstrip('.')}; store a new token in key {given.key}")
         return token, outcome
 
     async def _check_in_coderd(self, plane: CoderControlPlane, where: str, token: str) -> Outcome:
