@@ -208,10 +208,11 @@ def test_a_complete_installation(console: Console, cluster: ClusterAccess, names
     install(cluster, namespace)
     put_lease(cluster, namespace)
     code, found = lines(console, "--operator-namespace", namespace)
+    gateway, _ = found.pop("Gateway API")  # control planes of other tests may need it
     assert {name: outcome for name, (outcome, _) in found.items()} == dict.fromkeys(
-        ["CRDs", "operator", "leader", "permissions", "Gateway API", "metrics"], "ok"
+        ["CRDs", "operator", "leader", "permissions", "metrics"], "ok"
     )
-    assert code == 0
+    assert (code == 0) == (gateway == "ok")
     assert found["leader"][1].startswith("pod-a leads, last seen ")
     cluster.kubectl("delete", "clusterrolebinding", namespace)
 
@@ -262,7 +263,7 @@ async def test_wait(kubeconfig: Path, cluster: ClusterAccess, namespace: str, cr
     metrics = Metrics()
     async with Http(load(kubeconfig), "test", metrics) as http:
         session = Session(http, Client(http, "test"), "", "")
-        checking = asyncio.create_task(check_all(session, namespace, wait=120))
+        checking = asyncio.create_task(check_all(session, namespace, wait=30))
 
         def reviews() -> float:
             return (
@@ -272,6 +273,7 @@ async def test_wait(kubeconfig: Path, cluster: ClusterAccess, namespace: str, cr
         await eventually(lambda: reviews() > 0, 60)  # the first attempt has read that there is no Lease
         put_lease(cluster, namespace)
         results = await checking
-    assert {result.outcome for result in results} == {"ok"}
+    others = [result for result in results if result.name != "Gateway API"]  # control planes of other tests may need it
+    assert {result.outcome for result in others} == {"ok"}
     assert reviews() >= 2 * len(set(required(rbac.declared(), namespace, [])))
     cluster.kubectl("delete", "clusterrolebinding", namespace)

@@ -26,6 +26,7 @@ if ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
     sys.exit("cannot set PR_SET_PDEATHSIG")
 if os.getppid() != int(parent):
     sys.exit("the parent exited before its child started")
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background job of a shell ignores it, and its children inherit that
 os.execvp(command[0], command)
 """
 
