@@ -10,7 +10,7 @@ from coder_k8s.api import reasons
 from coder_k8s.api.provisioner import ProvisionerStatus
 from coder_k8s.api.reasons import Reason
 from coder_k8s.controllers.draft import draft
-from coder_k8s.controllers.report import MESSAGE_LIMIT, Outcome, Report, StatusReport
+from coder_k8s.controllers.report import MESSAGE_LIMIT, Outcome, Report, StatusReport, sentence
 from coder_k8s.kube.conditions import Condition, Finding, Status
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -229,3 +229,19 @@ def test_report_takes_over_what_another_draft_has() -> None:
     report.update(other)
     assert report.fields == {"provisioner_key_name": "build"}
     assert report.before == []
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("pod a: exit code 1: line\nnext \x1b[31mred", "Pod a: exit code 1: line next  [31mred"),
+        (
+            "cannot connect to postgres://coder:hunter2@db:5432/coder",
+            "Cannot connect to postgres://coder:[redacted]@db:5432/coder",
+        ),
+        ("postgres://:hunter2@db", "Postgres://:[redacted]@db"),
+        ("http://coder.example.com:8080/a@b", "Http://coder.example.com:8080/a@b"),
+    ],
+)
+def test_message_is_one_printable_line_without_a_password(message: str, expected: str) -> None:
+    assert sentence(message) == expected

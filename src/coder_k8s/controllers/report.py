@@ -5,6 +5,7 @@ them are, the object is Ready. What requires user action stalls it. `Ready`, `Re
 that, so the first status write has them, and they always agree with each other.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -22,6 +23,8 @@ READY, RECONCILING, STALLED = "Ready", "Reconciling", "Stalled"
 NO_ACTION = "No user action is required"
 MESSAGE_LIMIT = 4096
 """Characters of a condition's message; Kubernetes itself allows 32768."""
+PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]*@")
+"""In a URL. A message may have the last words of a container, such as a URL that it could not connect to."""
 
 
 class Outcome(NamedTuple):
@@ -150,7 +153,10 @@ class StatusReport(Report, Generic[S]):
 def sentence(message: str) -> str:
     """A message that starts with a capital letter and has no trailing period, also if it is an error of a server.
 
-    A long one is shortened: the API server quotes what it rejects.
+    It is one printable line without the password of a URL. A long one is shortened: the API server quotes what it
+    rejects.
     """
+    message = PASSWORD.sub(r"\1:[redacted]@", message)
+    message = "".join(char if char.isprintable() else " " for char in message)
     message = message[:1].upper() + message[1:].rstrip(".")
     return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…"
