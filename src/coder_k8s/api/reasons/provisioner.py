@@ -129,8 +129,8 @@ PROVISIONER_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
         TOKEN_REJECTED.means(
             "Coder does not accept the token of the Secret.",
             "Create a new token in Coder, as a user who can manage provisioner keys, and put it into the Secret.",
-            example="CoderControlPlane demo rejects the token in Secret mine; put a valid token under key token: You "
-            "are signed out or your session has expired. Please sign in again to continue: API key is invalid",
+            example="CoderControlPlane demo rejects the token in Secret mine; put a valid token under key token: API "
+            "key is invalid",
         ),
     ),
     ProvisionerCondition.OPERATOR_ACCESS_READY: (
@@ -139,8 +139,8 @@ PROVISIONER_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
         TOKEN_REJECTED.means(
             "Coder does not accept the operator's token; the operator creates a new one.",
             "If it persists: see the condition `OperatorAccessReady` of the control plane.",
-            example="CoderControlPlane demo rejects the operator's token; see its condition OperatorAccessReady: You "
-            "are signed out or your session has expired. Please sign in again to continue: API key is invalid",
+            example="CoderControlPlane demo rejects the operator's token; see its condition OperatorAccessReady: API "
+            "key is invalid",
         ),
     ),
     ProvisionerCondition.EXTERNAL_PROVISIONERS_ENTITLED: (

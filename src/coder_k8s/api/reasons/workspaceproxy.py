@@ -55,8 +55,8 @@ CREDENTIALS_REJECTED = Reason(
     "Coder does not accept the token.",
     "With `bootstrap`: create a new token in Coder and put it into the Secret. Otherwise the operator creates a new "
     "one.",
-    example="CoderControlPlane demo rejects the operator's token; see its condition OperatorAccessReady: You are "
-    "signed out or your session has expired. Please sign in again to continue: API key is invalid",
+    example="CoderControlPlane demo rejects the operator's token; see its condition OperatorAccessReady: API key is "
+    "invalid",
 )
 REGISTRATION_INVALID = Reason(
     "RegistrationInvalid",
@@ -168,7 +168,7 @@ WORKSPACE_PROXY_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
         SECRET_MISSING.means(
             "The Secret of `proxySessionTokenSecretRef` or its key does not exist.",
             "Create the Secret with the token of the proxy under that key.",
-            example="Secret given does not exist; create it with key token",
+            example="Secret proxy-token does not exist; create it with key token",
         ),
         PENDING.means(
             "The proxy is not registered yet.",
