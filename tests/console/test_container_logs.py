@@ -59,8 +59,8 @@ async def test_fewer_lines_if_they_are_long() -> None:
     assert (problems, requested) == ([], ["10000", "1000", "100"])
 
 
-async def test_an_incomplete_last_line_is_dropped() -> None:
-    found, problems, _ = await read(b"x\n" + b"y" * 2 * BYTES, [pod("a", READY, {})])
+async def test_incomplete_lines_at_both_ends_of_a_cut_log_are_dropped() -> None:
+    found, problems, _ = await read(b"half a line\nx\n" + b"y" * 2 * BYTES, [pod("a", READY, {})])
     assert found == {"a/coder.log": "x\n"}
     assert problems == ["Skipped (size limit of a log): the end of the log of container coder of pod coder/a"]
 

@@ -2,11 +2,17 @@
 
 import base64
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import yaml
 
-from coder_k8s.console.redaction import Redaction
+from coder_k8s.api import RESOURCES
+from coder_k8s.api.markers import Resource
+from coder_k8s.console.redaction import SHOWN, Redaction
 from coder_k8s.console.scrubbing import Scrubber
+from coder_k8s.manifests import crd, embedded
 
 NOTHING = Scrubber((), (), "")
 
@@ -26,6 +32,15 @@ def scrubbed(text: str, *secrets: str, names: tuple[str, ...] = ()) -> str:
         ("login as inner-password", "login as <redacted>"),
         ("login as url-pass/word", "login as <redacted>"),
         ("login as url-pass%2Fword", "login as <redacted>"),
+        ("{'a': 'Tr0ub4\\u003cdor\\u003e\\u00263x'}", "{'a': '<redacted>'}"),
+        ('"{\\"a\\":\\"quo\\\\\\"ted\\"}"', '"{\\"a\\":\\"<redacted>\\"}"'),
+        ("form Tr0ub4%3Cdor%3E%263x", "form <redacted>"),
+        ("form Tr0ub4%3cdor%3e%263x", "form <redacted>"),
+        ("form two+w%2Fords", "form <redacted>"),
+        ("in Go Tr0ub4%3Cdor%3E&3x", "in Go <redacted>"),
+        ("rejected S3cretP4ss", "rejected <redacted>"),
+        ("rejected 3nvF1leP4ss", "rejected <redacted>"),
+        ("rejected y4mlP4ssword", "rejected <redacted>"),
         ("a short word", "a short word"),
         ("the name coder-gpu", "the name coder-gpu"),
     ],
@@ -38,6 +53,11 @@ def test_known_secrets(text: str, left: str) -> None:
         "first line\nsecond line\n",
         '{"auths":{"r":{"password":"inner-password"}}}',
         "postgres://u:url-pass%2Fword@db/coder",
+        "Tr0ub4<dor>&3x",
+        "two w/ords",
+        "host=db user=coder password=S3cretP4ss",
+        "# settings\nCODER_PG_PASSWORD='3nvF1leP4ss'\n",
+        "oidc:\n  client_secret: y4mlP4ssword\n",
         "short",
         "coder-gpu",
     )
@@ -105,3 +125,21 @@ def test_an_unknown_field_is_redacted() -> None:
         "spec": {"invented": "<redacted>", "replicas": 2, "image": "coder:1"}
     }
     assert redact.values == {"later"}
+
+
+@pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.kind.name)
+def test_every_text_of_a_status_is_shown(resource: Resource) -> None:
+    """A field that is missing in `shown.yaml` is redacted, and its value everywhere else."""
+    [version] = crd.definition(resource, embedded.load())["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+    assert set(texts(schema)) - set(yaml.safe_load(SHOWN.read_text())["fields"].split()) == set()
+
+
+def texts(schema: dict[str, Any], name: str = "status") -> Iterator[str]:
+    """The names of the fields with strings."""
+    if schema.get("type") == "string":
+        yield name
+    for field, inner in schema.get("properties", {}).items():
+        yield from texts(inner, field)
+    if "items" in schema:
+        yield from texts(schema["items"], name)

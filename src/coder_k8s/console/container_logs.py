@@ -58,7 +58,6 @@ class Logs:
             except errors.KubeError as error:
                 self._problems.append(skipped(str(source), error))
                 continue
-            self._left -= len(text)
             found[source.file] = text.decode(errors="replace")
         return found
 
@@ -70,9 +69,12 @@ class Logs:
             query["limitBytes"] = str(limit)
             log = await self._session.http.send("GET", POD.path(key_of(source.pod), "log"), query, {})
             if len(log) < limit:
+                self._left -= len(log)
                 return from_complete_line(log, lines)
+        self._left -= len(log)
         self._problems.append(f"Skipped (size limit of a log): the end of the {source}")
-        return from_complete_line(log[: log.rfind(b"\n", 0, limit) + 1], lines)
+        # The end is cut off, so the number of records does not show whether the log begins with a complete line.
+        return log[log.find(b"\n") + 1 : log.rfind(b"\n") + 1]
 
 
 def from_complete_line(log: bytes, lines: int) -> bytes:

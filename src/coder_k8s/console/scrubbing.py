@@ -5,12 +5,14 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from .redaction import REDACTED
 
 SHORTEST = 6
 """Shorter values are not redacted, because they can be part of many words."""
+SHORTEST_WORD = 8
+"""The same for a part of a structured value, which is more often a common word."""
 LONGEST = 65536
 """Longer values are files, which are not searched for."""
 
@@ -25,6 +27,11 @@ ASSIGNMENT = re.compile(
     r"(?!<redacted>)(?:\\?\"(?:\\.|[^\"\\])*\"?|'[^']*'?|(?:\\.|[^\s\"\\])+)",
     re.IGNORECASE,
 )
+ENTRY = re.compile(r"^[ \t]*[\w.-]+[ \t]*[=:][ \t]*(\S.*)$", re.MULTILINE)
+WORD_ENTRY = re.compile(r"(?<!\S)\w+=(\S+)")
+GO_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+GO_UNRESERVED = "$&+,/:;=@"
+"""What Go leaves as it is in a part of a URL."""
 HEADER = re.compile(r"\b(bearer|basic)[ \t]+[\w.~+/=-]{8,}", re.IGNORECASE)
 JWT = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?")
 SESSION_TOKEN = re.compile(r"\b[A-Za-z0-9]{10}-[A-Za-z0-9]{22}\b")
@@ -73,13 +80,32 @@ def _forms(secret: str) -> Iterator[str]:
     yield from filter(None, map(str.strip, secret.splitlines()))
     for part in {secret, secret.strip(), *_parts(secret)}:
         yield part
-        yield quote(part, safe="")
-        yield json.dumps(part)[1:-1]
+        yield from _percent_encoded(part)
+        yield from _json_encoded(part)
         yield from _encoded(part.encode())
 
 
+def _percent_encoded(text: str) -> Iterator[str]:
+    """Yield the text as in URLs and forms, with upper-case and lower-case digits."""
+    for encoded in (quote(text, safe=""), quote(text, safe=GO_UNRESERVED), quote_plus(text)):
+        yield encoded
+        yield re.sub(r"%[0-9A-F]{2}", lambda escape: escape[0].lower(), encoded)
+
+
+def _json_encoded(text: str) -> Iterator[str]:
+    """Yield the text as in JSON of Python and of Go, also if that is a string of a JSON document again."""
+    for encoded in (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
+        for escaped in (encoded, encoded.translate(GO_ESCAPES)):
+            yield escaped
+            yield json.dumps(escaped, ensure_ascii=False)[1:-1]
+
+
 def _parts(secret: str) -> Iterator[str]:
-    """Yield the parts of a secret: the password of a URL, the strings of a JSON document."""
+    """Yield the parts of a secret: the password of a URL, the values of a DSN, `.env`, YAML or JSON document."""
+    for entry in (*ENTRY.findall(secret), *WORD_ENTRY.findall(secret)):
+        value = entry.strip().strip("\"'")
+        if len(value) >= SHORTEST_WORD:
+            yield value
     try:
         password = urlsplit(secret.strip()).password
     except ValueError:
