@@ -49,3 +49,11 @@ def test_console_lines(stream: io.StringIO) -> None:
     logs.configure("console", "debug", stream)
     logging.getLogger("coder_k8s.kube.test").debug("seen", extra={"namespace": "ns", "object": "thing"})
     assert re.fullmatch(r"\S+Z DEBUG   kube\.test: seen namespace=ns object=thing\n", stream.getvalue())
+
+
+def test_a_console_line_cannot_be_forged(stream: io.StringIO) -> None:
+    logs.configure("console", "info", stream)
+    extra = {"reason": "a\rb"}
+    logging.getLogger("coder_k8s.kube.test").info("quoted: %s", "x\n2026 INFO forged \x1b[2J", extra=extra)
+    (line,) = stream.getvalue().splitlines()
+    assert line.endswith("quoted: x 2026 INFO forged  [2J reason=a b")

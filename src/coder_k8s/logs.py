@@ -44,8 +44,14 @@ class ConsoleFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         extra = "".join(f" {name}={value}" for name, value in _extra(record).items())
         logger = record.name.removeprefix("coder_k8s.")
-        line = f"{_timestamp(record)} {record.levelname:<7} {logger}: {record.getMessage()}{extra}"
+        text = _printable(f"{record.getMessage()}{extra}")
+        line = f"{_timestamp(record)} {record.levelname:<7} {logger}: {text}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _printable(text: str) -> str:
+    """Return the text as one line: a message may quote a server, which must not forge lines or control a terminal."""
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def _timestamp(record: logging.LogRecord) -> str:
