@@ -144,6 +144,7 @@ CASES = {
         (
             {f'coder_k8s_object_ready{{{OPERATOR_OF_OBJECT}, reason="AllReady"}}': "1x200"},
             {f'coder_k8s_object_ready{{{OPERATOR_OF_OBJECT}, reason="PodsNotReady"}}': "0x15 1x200"},
+            {f'coder_k8s_object_ready{{{OPERATOR_OF_OBJECT}, reason="Paused"}}': "0x200"},
         ),
     ),
     "CoderControlPlaneDown": Case(
