@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from coder_k8s.coderd import errors
+from coder_k8s.coderd.caller import decode
 from coder_k8s.coderd.client import Client
 from coder_k8s.coderd.connections import Connections
-from coder_k8s.coderd.types import ProvisionerKey
+from coder_k8s.coderd.templates import PAGE
+from coder_k8s.coderd.types import ProvisionerJob, ProvisionerKey
 from coder_k8s.dev.coderd_server import CoderdServer, User, make_license
 from tests.support.clock import Clock
 
@@ -314,3 +316,42 @@ async def test_an_internal_error(client: Client, coderd: CoderdServer) -> None:
 
 def test_unknown_fields_are_ignored() -> None:
     assert ProvisionerKey.__struct_config__.forbid_unknown_fields is False
+
+
+async def test_jobs_that_wait_or_run(client: Client, coderd: CoderdServer) -> None:
+    """All of them: the oldest are the ones that matter, and coderd lists the newest 50 unless told otherwise."""
+    queue, day = coderd.state.queue, timedelta(days=1)
+    for hours in range(60):
+        queue.add_job({"env": "prod"}, created_at=NOW + timedelta(hours=hours))
+    running, canceling = (queue.add_job(created_at=NOW - day, started_at=NOW - day) for _ in range(2))
+    queue.cancel_job(canceling)
+    for error, canceled in (("", None), ("failed", None), ("", NOW)):
+        queue.add_job(created_at=NOW - 2 * day, canceled_at=canceled, completed_at=NOW - day, error=error)
+    found = await client.provisioner_jobs("default")
+    assert [job.status for job in found] == ["pending"] * 60 + ["running", "canceling"]
+    assert (found[59].tags["env"], found[59].created_at, found[60].id) == ("prod", NOW, running)
+    assert (found[59].started_at, found[59].worker_name, found[59].metadata.workspace_name) == (None, "", "")
+    assert [job.waits for job in found[59:]] == [True, False, False]
+
+
+async def test_organizations_of_the_user(client: Client) -> None:
+    assert [each.is_default for each in await client.organizations()] == [True]
+
+
+@pytest.mark.parametrize(
+    "time",
+    ["2026-01-01T00:00:00", "2026-01-01", "yesterday", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00+14:00"],
+)
+def test_an_impossible_time_of_a_job_is_no_response_of_coderd(time: str) -> None:
+    """It cannot be compared with other times, or no other time can be computed from it."""
+    job = f'[{{"id": "x", "created_at": "{time}", "status": "pending", "tags": {{}}}}]'
+    with pytest.raises(errors.Unavailable, match="jobs: invalid response"):
+        decode(list[ProvisionerJob], "jobs", job.encode())
+
+
+async def test_many_versions_of_a_template(client: Client, coderd: CoderdServer) -> None:
+    template = coderd.state.templates.add_template("go")
+    added = [coderd.state.templates.add_version(f"n{number}", template=template).id for number in range(2 * PAGE)]
+    found = await client.versions_of(template)
+    assert {each.id for each in found} == {*added, coderd.state.templates.templates[template].active}
+    assert sum(number for (_, path), number in coderd.state.requests.items() if path.endswith("/versions")) == 3

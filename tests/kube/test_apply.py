@@ -1,5 +1,6 @@
 """Apply owned objects on a real API server, with as few writes as possible."""
 
+import logging
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -219,7 +220,9 @@ async def test_upgrades_an_object_that_has_changed(scope: ApplierFixture) -> Non
     }
 
 
-async def test_a_value_that_the_server_changes_is_not_applied_again(scope: ApplierFixture) -> None:
+async def test_a_value_that_the_server_changes_is_not_applied_again(
+    scope: ApplierFixture, caplog: pytest.LogCaptureFixture
+) -> None:
     """For example a webhook that changes the value."""
     desired = scope.owned(spec={"selector": LABELS, "ports": [{"port": 80}], "internalTrafficPolicy": "Cluster"})
     desired["spec"]["externalIPs"] = ["192.0.2.1"]
@@ -233,8 +236,11 @@ async def test_a_value_that_the_server_changes_is_not_applied_again(scope: Appli
     assert (await scope.apply(SERVICE, desired)).manifest["spec"]["externalIPs"] == ["192.0.2.1"]
     before = scope.requests()
     scope.applier.forget(scope.owner.key)
+    caplog.clear()
+    caplog.set_level(logging.INFO, "coder_k8s.kube.apply")
     await scope.apply(SERVICE, desired)
     assert scope.requests() != before
+    assert "Changed" not in caplog.text, "the apply changed nothing"
 
 
 async def test_an_object_that_is_being_deleted_is_not_changed(scope: ApplierFixture) -> None:

@@ -98,6 +98,17 @@ class TestCorrelator:
         assert correlator.record(event_key("later"), NOW + REFILL) is None
         assert correlator.record(event_key("still later"), NOW + REFILL) == "rate_limited"
 
+    def test_an_event_that_the_rate_limit_drops_is_a_repeat_from_the_second_time_on(self) -> None:
+        correlator = new_correlator()
+        for number in range(BURST):
+            correlator.record(event_key(f"note {number}"), NOW)
+        assert not correlator.is_repeat(event_key("one more"), NOW)
+        assert correlator.record(event_key("one more"), NOW) == "rate_limited"
+        assert correlator.is_repeat(event_key("one more"), NOW + WINDOW)
+        assert not correlator.is_repeat(event_key("one more"), NOW + WINDOW + SECOND)
+        correlator.record(event_key("later"), NOW + timedelta(hours=1))
+        assert correlator._dropped == {}
+
     def test_the_queue_has_a_capacity(self) -> None:
         correlator = new_correlator(capacity=2)
         results = [correlator.record(event_key(uid=str(number)), NOW) for number in range(3)]
@@ -323,6 +334,19 @@ async def test_the_note_of_a_rejected_warning_is_logged(
             recorder.record(CONFIG_MAP, demo, EventReason("", "Warning"), "Key build is left in Coder")
             await eventually(lambda: dropped(metrics, "failed") == 1)
     assert "Key build is left in Coder" in caplog.text
+
+
+async def test_a_dropped_event_is_logged_once(
+    client: Client, demo: Object, metrics: Metrics, caplog: pytest.LogCaptureFixture
+) -> None:
+    recorder = recorder_with(client, metrics, now=lambda: NOW)
+    with caplog.at_level(logging.INFO, "coder_k8s.kube.events"):
+        for number in range(BURST):
+            recorder.record(CONFIG_MAP, demo, EventReason("Many", "Normal"), f"note {number}")
+        for _ in range(3):
+            recorder.record(CONFIG_MAP, demo, EventReason("Many", "Normal"), "one too many")
+    assert dropped(metrics, "rate_limited") == 3
+    assert caplog.text.count("one too many") == 1
 
 
 @pytest.fixture

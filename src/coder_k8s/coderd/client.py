@@ -1,27 +1,11 @@
 """A client for the routes of coderd's API that the operator uses."""
 
-import hashlib
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
-from urllib.parse import quote, urlencode
 
-import msgspec
-from yarl import URL
-
-from coder_k8s.coderd.connections import Connections, Response
-from coder_k8s.coderd.errors import (
-    Conflict,
-    ErrorResponse,
-    Invalid,
-    NotSupported,
-    Redirected,
-    Unauthorized,
-    Unavailable,
-    from_response,
-    sanitize,
-)
+from coder_k8s.coderd.caller import checked, decode, error_response, fits_header, response_time
+from coder_k8s.coderd.errors import Conflict, TimedOut, sanitize
+from coder_k8s.coderd.health import HealthReport, HealthSettings
+from coder_k8s.coderd.templates import TemplateCalls
 from coder_k8s.coderd.types import (
     BuildInfo,
     CreatedKey,
@@ -29,72 +13,77 @@ from coder_k8s.coderd.types import (
     License,
     Organization,
     ProvisionerDaemon,
+    ProvisionerJob,
     ProvisionerKey,
     ProvisionerKeyList,
     ProxyRegistration,
     Regions,
     User,
+    Workspace,
     WorkspaceProxy,
 )
-
-T = TypeVar("T")
-
-PATH_SAFE = "$&+,:;=@"
-"""Characters that Go does not encode in a path, besides letters, digits and `-_.~`. If a path is not encoded exactly as
-Go does it, coderd's router passes its segments to the handler without decoding them."""
 
 _KEYS = "/api/v2/organizations/{}/provisionerkeys"
 _PROXIES = "/api/v2/workspaceproxies"
 DAEMON_LIMIT = 1000
-"""The maximum number of listed daemons."""
-DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""Errors of decoding; `RecursionError` if a response is nested too deeply."""
+"""The maximum number of listed daemons with those that are offline."""
 
 
-class Client:
-    """A client for one URL and one token. It uses a shared connection pool, so it is cheap to create."""
-
-    def __init__(self, connections: Connections, url: str, token: str = "") -> None:
-        self._connections = connections
-        self._url = url.rstrip("/")
-        self._token = token
-
-    @property
-    def identity(self) -> tuple[str, str]:
-        """The URL and a digest of the token, as a cache key."""
-        return self._url, hashlib.sha256(self._token.encode()).hexdigest()
+class Client(TemplateCalls):
+    """A client for one URL and one token."""
 
     async def build_info(self) -> BuildInfo:
         """Return the version of coderd."""
-        return await self._call(BuildInfo, "GET", "/api/v2/buildinfo")
+        return await self.call(BuildInfo, "GET", "/api/v2/buildinfo")
 
     async def me(self) -> User:
         """Return the user of the token; raise `Unauthorized` if the token is invalid."""
-        return await self._call(User, "GET", "/api/v2/users/me")
+        return await self.call(User, "GET", "/api/v2/users/me")
 
     async def revoke_own_token(self) -> None:
         """Delete the token of this client."""
-        await self._execute("DELETE", "/api/v2/users/me/keys/{}", self._token.partition("-")[0])
+        await self.execute("DELETE", "/api/v2/users/me/keys/{}", self._token.partition("-")[0])
 
     async def entitlements(self) -> Entitlements:
         """Return what the licenses allow."""
-        return await self._call(Entitlements, "GET", "/api/v2/entitlements")
+        return await self.call(Entitlements, "GET", "/api/v2/entitlements")
 
     async def licenses(self) -> list[License]:
         """Return the stored licenses, valid or not."""
-        return await self._call(list[License], "GET", "/api/v2/licenses")
+        return await self.call(list[License], "GET", "/api/v2/licenses")
 
     async def add_license(self, jwt: str) -> License:
         """Store a license; raise `Conflict` if it is already stored."""
         route, secrets = "/api/v2/licenses", (self._token, jwt)
-        response = await self._send("POST", route, body={"license": jwt})
-        if response.status == 500 and "duplicate key" in _error_response(response).detail:
+        response = await self.send("POST", route, body={"license": jwt})
+        if response.status == 500 and "duplicate key" in error_response(response).detail:
             raise Conflict("coderd already has this license")
-        return _decode(License, route, _checked(route, response, secrets))
+        return decode(License, route, checked(route, response, secrets))
+
+    async def health(self) -> HealthReport:
+        """Return the result of the last run of the health check; the check runs if the result is too old.
+
+        Texts of the check may contain the token, because it sends requests with it.
+        """
+        route = "/api/v2/debug/health"
+        response = await self.send("GET", route)
+        if response.status == 503 or (response.status == 404 and b"did not complete in time" in response.body):
+            raise TimedOut(sanitize(error_response(response).text(), (self._token,)))
+        body = checked(route, response, (self._token,))
+        secret = self._token.encode()
+        return decode(HealthReport, route, body.replace(secret, b"[redacted]") if secret else body)
+
+    async def health_settings(self) -> HealthSettings:
+        """Return which sections of the health check an administrator dismissed."""
+        return await self.call(HealthSettings, "GET", "/api/v2/debug/health/settings")
 
     async def organization(self, name: str) -> Organization:
         """Return an organization by name or ID, or the `default` one."""
-        return await self._call(Organization, "GET", "/api/v2/organizations/{}", name)
+        return await self.call(Organization, "GET", "/api/v2/organizations/{}", name)
+
+    async def organizations(self) -> list[Organization]:
+        """Return the organizations that the user can see."""
+        return await self.call(list[Organization], "GET", "/api/v2/organizations")
 
     async def provisioner_keys(self, organization: str) -> list[ProvisionerKey]:
         """Return the keys of an organization."""
@@ -102,43 +91,62 @@ class Client:
 
     async def list_provisioner_keys(self, organization: str) -> ProvisionerKeyList:
         """Return the keys of an organization and when coderd listed them, by the clock that sets `created_at`."""
-        response = await self._send("GET", _KEYS, organization)
-        found = _decode(list[ProvisionerKey], _KEYS, _checked(_KEYS, response, (self._token,)))
-        return ProvisionerKeyList(found, _response_time(response))
+        response = await self.send("GET", _KEYS, organization)
+        found = decode(list[ProvisionerKey], _KEYS, checked(_KEYS, response, (self._token,)))
+        return ProvisionerKeyList(found, response_time(response))
 
     async def create_provisioner_key(self, organization: str, name: str, tags: Mapping[str, str]) -> str:
         """Create a key and return its secret, which coderd does not return again."""
         body = {"name": name, "tags": dict(tags)}
-        return (await self._call(CreatedKey, "POST", _KEYS, organization, body=body)).key
+        return (await self.call(CreatedKey, "POST", _KEYS, organization, body=body)).key
 
     async def delete_provisioner_key(self, organization: str, name: str) -> None:
         """Delete a key by name."""
-        await self._execute("DELETE", _KEYS + "/{}", organization, name)
+        await self.execute("DELETE", _KEYS + "/{}", organization, name)
 
     async def look_up_provisioner_key(self, secret: str) -> ProvisionerKey | None:
         """Return the key with this secret, or None if it does not exist."""
-        if not secret or not _fits_header(secret):
+        if not secret or not fits_header(secret):
             return None
         route = "/api/v2/provisionerkeys/{}"
-        response = await self._send("GET", route, secret, headers={"Coder-Provisioner-Daemon-Key": secret})
-        if response.status in (400, 401) and _error_response(response).message == "provisioner daemon key invalid":
+        response = await self.send("GET", route, secret, headers={"Coder-Provisioner-Daemon-Key": secret})
+        if response.status in (400, 401) and error_response(response).message == "provisioner daemon key invalid":
             return None
-        return _decode(ProvisionerKey, route, _checked(route, response, (self._token, secret)))
+        return decode(ProvisionerKey, route, checked(route, response, (self._token, secret)))
 
     async def provisioner_daemons(self, organization: str, *, offline: bool = True) -> list[ProvisionerDaemon]:
-        """Return the provisioner daemons of an organization."""
-        query = {"limit": str(DAEMON_LIMIT), "offline": str(offline).lower()}
+        """Return the connected daemons of an organization, or up to `DAEMON_LIMIT` daemons with those offline.
+
+        coderd keeps daemons that are offline for days.
+        """
+        query = {"limit": str(DAEMON_LIMIT if offline else 0), "offline": str(offline).lower()}
         route = "/api/v2/organizations/{}/provisionerdaemons"
-        return await self._call(list[ProvisionerDaemon], "GET", route, organization, query=query)
+        return await self.call(list[ProvisionerDaemon], "GET", route, organization, query=query)
+
+    async def provisioner_jobs(self, organization: str) -> list[ProvisionerJob]:
+        """Return all jobs of an organization that wait or run, the newest first."""
+        query = {"status": "pending,running,canceling", "limit": "0"}  # by default the oldest would be left out
+        route = "/api/v2/organizations/{}/provisionerjobs"
+        return await self.call(list[ProvisionerJob], "GET", route, organization, query=query)
+
+    async def find_provisioner_job(self, organization: str, job: str) -> ProvisionerJob | None:
+        """Return a job by ID, whatever its status is; None if the organization does not have it."""
+        route = "/api/v2/organizations/{}/provisionerjobs"
+        found = await self.call(list[ProvisionerJob], "GET", route, organization, query={"ids": job})
+        return next(iter(found), None)
+
+    async def workspace(self, owner: str, name: str) -> Workspace:
+        """Return a workspace of a user, by name."""
+        return await self.call(Workspace, "GET", "/api/v2/users/{}/workspace/{}", owner, name)
 
     async def workspace_proxies(self) -> list[WorkspaceProxy]:
         """Return all workspace proxies, coderd itself first."""
-        return (await self._call(Regions, "GET", _PROXIES)).regions
+        return (await self.call(Regions, "GET", _PROXIES)).regions
 
     async def create_workspace_proxy(self, name: str, display_name: str, icon: str) -> ProxyRegistration:
         """Register a workspace proxy and return it with its token."""
         body = {"name": name, "display_name": display_name, "icon": icon}
-        return await self._call(ProxyRegistration, "POST", _PROXIES, body=body)
+        return await self.call(ProxyRegistration, "POST", _PROXIES, body=body)
 
     async def update_workspace_proxy(
         self, proxy_id: str, name: str, display_name: str, icon: str, *, regenerate_token: bool = False
@@ -151,103 +159,8 @@ class Client:
             "icon": icon,
             "regenerate_token": regenerate_token,
         }
-        return await self._call(ProxyRegistration, "PATCH", _PROXIES + "/{}", proxy_id, body=body)
+        return await self.call(ProxyRegistration, "PATCH", _PROXIES + "/{}", proxy_id, body=body)
 
     async def delete_workspace_proxy(self, name: str) -> None:
         """Delete a workspace proxy by name or ID."""
-        await self._execute("DELETE", _PROXIES + "/{}", name)
-
-    async def _call(
-        self,
-        kind: type[T],
-        method: str,
-        route: str,
-        *names: str,
-        body: Any = None,
-        query: Mapping[str, str] | None = None,
-    ) -> T:
-        """Send a request and decode its response."""
-        response = await self._send(method, route, *names, body=body, query=query)
-        return _decode(kind, route, _checked(route, response, (self._token,)))
-
-    async def _execute(self, method: str, route: str, *names: str) -> None:
-        """Send a request and ignore its response, which must be JSON: another response is not from coderd."""
-        if body := _checked(route, await self._send(method, route, *names), (self._token,)):
-            _decode(object, route, body)
-
-    async def _send(
-        self,
-        method: str,
-        route: str,
-        *names: str,
-        headers: Mapping[str, str] | None = None,
-        body: Any = None,
-        query: Mapping[str, str] | None = None,
-    ) -> Response:
-        """Insert the names into the route and send the request."""
-        if not _fits_header(self._token):
-            raise Unauthorized("the token contains invalid characters")
-        request_headers = {"Coder-Session-Token": self._token, **(headers or {})}
-        if body is not None:
-            request_headers["Content-Type"] = "application/json"
-        if not {"", ".", ".."}.isdisjoint(names):
-            raise Invalid(f"{route}: not a valid name")  # a proxy that normalizes paths would change the route
-        path = route.format(*(quote(name, safe=PATH_SAFE) for name in names))
-        url = f"{self._url}{path}?{urlencode(query)}" if query else self._url + path
-        content = None if body is None else msgspec.json.encode(body)
-        try:
-            return await self._connections.exchange(method, url, request_headers, content)
-        except Unavailable as error:
-            error.add_note(f"{method} {route}")
-            raise
-
-
-def _fits_header(secret: str) -> bool:
-    return secret.isascii() and secret.isprintable()
-
-
-def _checked(route: str, response: Response, secrets: tuple[str, ...]) -> bytes:
-    """Return the body of a successful response; raise the typed error otherwise."""
-    if 200 <= response.status < 300:
-        return response.body
-    if 300 <= response.status < 400:
-        raise _redirected(route, response.headers.get("Location", ""))
-    if response.status == 405:
-        raise NotSupported(f"{route}: coderd does not support this method")
-    raise from_response(response.status, response.headers.get("Retry-After"), _error_response(response), secrets)
-
-
-def _redirected(route: str, location: str) -> Redirected:
-    """Return the error for a redirect. It is not followed, because the token must not be sent to another server."""
-    try:
-        target = sanitize(str(URL(location).origin()))
-    except ValueError:
-        target = ""
-    message = f"{route}: the response is a redirect, which is not followed; use the URL of coderd itself"
-    return Redirected(message, target)
-
-
-def _decode(kind: type[T], route: str, body: bytes) -> T:
-    """Decode a response; Go sends null for an empty list."""
-    try:
-        return msgspec.json.decode(b"[]" if body.strip() == b"null" else body, type=kind)
-    except DECODE_ERRORS as error:
-        reason = str(error)
-    raise Unavailable(f"{route}: invalid response: {reason}")
-
-
-def _response_time(response: Response) -> datetime | None:
-    """Return the `Date` of a response, in whole seconds."""
-    try:
-        return parsedate_to_datetime(response.headers.get("Date", "")).astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _error_response(response: Response) -> ErrorResponse:
-    """Decode an error response; raise `Unavailable` if it is not from coderd."""
-    try:
-        return msgspec.json.decode(response.body, type=ErrorResponse)
-    except DECODE_ERRORS:
-        pass
-    raise Unavailable(f"HTTP {response.status} that is not from coderd")
+        await self.execute("DELETE", _PROXIES + "/{}", name)

@@ -1,25 +1,21 @@
 """The connection pool for coderd servers."""
 
-import socket
 from collections.abc import Iterable, Mapping
 from ipaddress import ip_address
 from types import TracebackType
-from typing import NamedTuple, Self
-from urllib.parse import urlsplit
+from typing import Protocol, Self
 
-import aiohttp
 import msgspec
-from aiohttp.abc import AbstractResolver, ResolveResult
-from yarl import URL
 
 from coder_k8s.coderd.errors import Unavailable
+from coder_k8s.http.connecting import Endpoint as Endpoint
+from coder_k8s.http.connecting import Route
+from coder_k8s.http.connection import Response as Response
+from coder_k8s.http.errors import CannotConnect, HttpError
+from coder_k8s.http.pool import Pool, Request
+from coder_k8s.http.urls import parse_url
 
-
-class Endpoint(NamedTuple):
-    """A host and a port."""
-
-    host: str
-    port: int
+HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "coder-k8s"}
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -27,16 +23,14 @@ class Limits(msgspec.Struct, frozen=True):
 
     connect: float = 5
     total: float = 15
-    body: int = 8 * 1024 * 1024
+    body: int = 10 * 1024 * 1024
     connections: int = 8
 
 
-class Response(NamedTuple):
-    """A response with its body."""
+class Transport(Protocol):
+    """Sends a request and returns its response."""
 
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
+    async def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Response: ...
 
 
 class Connections:
@@ -46,76 +40,39 @@ class Connections:
     """
 
     def __init__(self, connect_to: Mapping[Endpoint, Endpoint] | None = None, limits: Limits | None = None) -> None:
-        self._connect_to = connect_to or {}
         self._limits = limits or Limits()
-        self._session: aiohttp.ClientSession
+        self._pool = Pool(
+            connect_timeout=self._limits.connect, connections=self._limits.connections, connect_to=connect_to
+        )
 
     async def __aenter__(self) -> Self:
-        limits = self._limits
-        resolver = _ConnectTo(self._connect_to)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, limit_per_host=limits.connections, resolver=resolver),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=limits.total, sock_connect=limits.connect),
-            headers={"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "coder-k8s"},
-        )
+        await self._pool.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._session.close()
+        await self._pool.__aexit__(kind, error, trace)
 
     async def exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Response:
-        """Send a request and read its response.
-
-        The error is raised outside of the handlers because aiohttp's exceptions contain the request with its token.
-        """
-        if not url.isprintable() or " " in url:
-            raise Unavailable("the URL contains invalid characters")
+        """Send a request and read its response."""
+        host = "no host"
         try:
-            return await self._exchange(method, url, headers, body)
+            origin, path, authorization = parse_url(url)
+            host = origin.host
+            sent = {**HEADERS, **headers}
+            if authorization:
+                sent["Authorization"] = authorization
+            return await self._pool.exchange(
+                Route(origin), Request(method, path, sent, body), self._limits.total, self._limits.body
+            )
         except TimeoutError:
             reason = f"no response within {self._limits.total:g} s"
-        except aiohttp.ClientConnectorError as error:
-            reason = f"cannot connect: {error.strerror or type(error.os_error).__name__}"
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            reason = type(error).__name__
-        raise Unavailable(f"{_host(url)}: {reason}")
-
-    async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes | None) -> Response:
-        target = URL(url, encoded=True)
-        async with self._session.request(method, target, headers=headers, data=body, allow_redirects=False) as response:
-            content = bytearray()
-            async for chunk in response.content.iter_chunked(1 << 16):
-                content += chunk
-                if len(content) > self._limits.body:
-                    raise Unavailable(f"the response is larger than {self._limits.body} bytes")
-            return Response(response.status, response.headers, bytes(content))
-
-
-def _host(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or "no host"
-    except ValueError:
-        return "invalid host"
-
-
-class _ConnectTo(AbstractResolver):
-    """Resolves some host names to configured addresses; TLS and the Host header keep the original name."""
-
-    def __init__(self, routes: Mapping[Endpoint, Endpoint]) -> None:
-        self._routes = routes
-        self._resolver = aiohttp.DefaultResolver()
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        endpoint = Endpoint(host, port)
-        return await self._resolver.resolve(*self._routes.get(endpoint, endpoint), family)
-
-    async def close(self) -> None:
-        await self._resolver.close()
+        except CannotConnect as error:
+            reason = f"cannot connect: {error.reason}"
+        except (HttpError, OSError) as error:
+            reason = str(error) or type(error).__name__
+        raise Unavailable(f"{host}: {reason}")
 
 
 def parse_connect_to(entries: Iterable[str]) -> dict[Endpoint, Endpoint]:

@@ -3,6 +3,7 @@
     CoderdError
     ├── Unavailable      the result is unknown: retry later
     │   ├── RateLimited  retry after `after` seconds
+    │   ├── TimedOut     coderd did not finish in time: retry later
     │   └── Redirected   the token must not be sent there: an administrator must change a URL or coderd's settings
     ├── Unauthorized     the token is invalid: get another one
     ├── Forbidden        the token is valid, but its user lacks the permission
@@ -22,6 +23,8 @@ Errors of operator access in coderd's database:
 """
 
 import msgspec
+
+from coder_k8s.kube.messages import stable
 
 _MAX_MESSAGE = 300
 _RATE_LIMIT_WINDOW = 60.0
@@ -49,6 +52,10 @@ class RateLimited(Unavailable):
     def __init__(self, message: str, after: float) -> None:
         super().__init__(message)
         self.after = after
+
+
+class TimedOut(Unavailable):
+    """coderd responds that it did not finish in time."""
 
 
 class Redirected(Unavailable):
@@ -130,11 +137,11 @@ class ErrorResponse(msgspec.Struct, frozen=True):
 
 
 def sanitize(text: str, secrets: tuple[str, ...] = ()) -> str:
-    """Return the text truncated, printable and without the given secrets."""
+    """Return the text stable, truncated, printable and without the given secrets."""
     for secret in secrets:
         if secret:
             text = text.replace(secret, "[redacted]")
-    text = "".join(char if char.isprintable() else " " for char in text)
+    text = stable("".join(char if char.isprintable() else " " for char in text))
     return text if len(text) <= _MAX_MESSAGE else text[:_MAX_MESSAGE] + "..."
 
 

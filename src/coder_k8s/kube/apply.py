@@ -74,7 +74,22 @@ class Applier:
             await self._upgrade_managed_fields(kind, live)
         desired["metadata"]["uid"] = live.metadata.uid  # raises `Conflict` if the object was replaced
         changed = await self._write(kind, cache, desired, owner.key, self._client.apply(kind, desired))
-        log.info("Changed %s %s", kind.name, key, extra={"reason": "Changed"})
+        if changed.metadata.resource_version != live.metadata.resource_version:
+            log.info("Changed %s %s", kind.name, key, extra={"reason": "Changed"})
+        return changed
+
+    async def merge(
+        self, kind: Kind[Unstructured], cache: Cache[Unstructured], live: Unstructured, patch: Manifest
+    ) -> Unstructured:
+        """Change some fields of a live object, which differs from its manifest for a while.
+
+        Raise `Conflict` if the object has changed.
+        The digest is removed, so that the next `apply` writes again, and does not look like the repair of a change.
+        """
+        metadata = {"resourceVersion": live.metadata.resource_version, "labels": {self._label: None}}
+        request = self._client.merge(kind, live.key, {**patch, "metadata": metadata})
+        changed = await cache.write(live.key, self._writer, request)
+        log.info("Changed %s %s", kind.name, live.key, extra={"reason": "Changed"})
         return changed
 
     def forget(self, owner: Key) -> None:

@@ -139,10 +139,10 @@ class Client:
         path = kind.path(key_of(manifest))
         return await self._write(kind, "PATCH", path, APPLY, manifest, fieldManager=self.field_manager, force="true")
 
-    async def dry_run(self, kind: Kind[Any], manifest: Manifest) -> None:
-        """Raise the error that `apply` would raise, without changing the object."""
+    async def dry_run(self, kind: Kind[T], manifest: Manifest) -> T:
+        """Return what `apply` would store, or raise its error, without changing the object."""
         query = {"fieldManager": self.field_manager, "force": "true", "dryRun": "All"}
-        await self._write(kind, "PATCH", kind.path(key_of(manifest)), APPLY, manifest, **query)
+        return await self._write(kind, "PATCH", kind.path(key_of(manifest)), APPLY, manifest, **query)
 
     async def replace(self, kind: Kind[T], manifest: Manifest) -> T:
         """Replace the object; raise `Conflict` if it has changed since its resourceVersion."""

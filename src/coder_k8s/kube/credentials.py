@@ -101,7 +101,7 @@ class TLSConfig:
 class CredentialCache:
     """Caches credentials until they expire.
 
-    Concurrent requests share one refresh. The TLS context is replaced only when its content changes, because aiohttp
+    Concurrent requests share one refresh. The TLS context is replaced only when its content changes, because the client
     pools connections by context.
     """
 

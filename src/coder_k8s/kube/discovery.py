@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from coder_k8s.http.errors import UNTRUSTED
 from coder_k8s.kube import errors
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.objects import Key, Kind
@@ -15,8 +16,6 @@ from coder_k8s.kube.wait import wait_any
 
 RETRY_INTERVAL = 0.25
 """Seconds between two attempts."""
-UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
-"""OpenSSL's error code for an untrusted certificate, which no retry fixes."""
 
 
 class NotReachable(Exception):

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
+from coder_k8s.kube.messages import stable
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, micro_timestamp
 from coder_k8s.kube.rules import Rule
@@ -72,6 +73,8 @@ class EventCorrelator:
         self._unique = unique
         self._capacity = capacity
         self._series: dict[EventKey, Series] = {}
+        self._dropped: dict[EventKey, datetime] = {}
+        """Events that the rate limit dropped, with the time of the last one."""
         self._buckets: dict[str, datetime] = {}
         self._queue: list[tuple[datetime, int, Series]] = []
         self._order = count()
@@ -86,9 +89,10 @@ class EventCorrelator:
         return self._queue[0][0] if self._queue else None
 
     def is_repeat(self, key: EventKey, now: datetime) -> bool:
-        """Return whether the event continues a series."""
+        """Return whether the event continues a series, also one that is dropped."""
         series = self._series.get(key)
-        return series is not None and now - series.last <= WINDOW
+        last = series.last if series else self._dropped.get(key)
+        return last is not None and now - last <= WINDOW
 
     def record(self, key: EventKey, now: datetime) -> str | None:
         """Queue an event; return the reason if it is dropped."""
@@ -101,7 +105,9 @@ class EventCorrelator:
         if len(self._queue) >= self._capacity:
             return "queue_full"
         if not self._allow(key.uid, now):
+            self._dropped[key] = now
             return "rate_limited"
+        self._dropped.pop(key, None)
         self._series[key] = series = Series(key, _name(key.regarding.name, self._unique()), now, now, now)
         return self._enqueue(series, now)
 
@@ -144,6 +150,7 @@ class EventCorrelator:
             return
         self._next_cleanup = now + PERIOD
         self._series = {k: s for k, s in self._series.items() if s.queued or now - s.last <= WINDOW}
+        self._dropped = {key: last for key, last in self._dropped.items() if now - last <= WINDOW}
         self._buckets = {uid: full_at for uid, full_at in self._buckets.items() if full_at > now}
 
 
@@ -197,7 +204,7 @@ class Recorder:
         logged: bool = False,
     ) -> None:
         """Queue an event about an object, and log it unless the caller has logged it or it is a repeat."""
-        uid, note = regarding.metadata.uid, _truncate(note)
+        uid, note = regarding.metadata.uid, _truncate(stable(note))
         key = EventKey(kind.api_version, kind.name, regarding.key, uid, reason.type, str(reason), note, action)
         now = self._now()
         if not logged and not self._correlator.is_repeat(key, now):

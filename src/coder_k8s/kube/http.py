@@ -2,20 +2,25 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import cached_property, lru_cache
 from typing import NamedTuple, Self
+from urllib.parse import urlencode
 
-import aiohttp
-
+from coder_k8s.http.connecting import Proxy, Route
+from coder_k8s.http.connection import Connection, Response
+from coder_k8s.http.errors import HttpError, IdleTimeout
+from coder_k8s.http.pool import Pool, Request
+from coder_k8s.http.urls import Target, parse_url
 from coder_k8s.kube import errors
 from coder_k8s.kube.config import Config, Credentials
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.sockets import Sockets
 
 CONNECT_TIMEOUT = 4.0
-"""Seconds. Shorter than the time between the renew deadline and the end of a Lease: the fence is called before."""
-TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=CONNECT_TIMEOUT)
+"""Seconds for a TCP connection."""
+TIMEOUT = 30.0
+"""Seconds for a request and its response."""
 MAX_ATTEMPTS = 4
 MAX_RETRY_AFTER = 10.0
 """Seconds. A longer `Retry-After` is raised to the caller, so that no worker sleeps for long."""
@@ -23,7 +28,7 @@ MAX_RETRY_AFTER = 10.0
 MIN_RETRY_DELAY = 0.05
 """Seconds between two attempts, also if the server sends `Retry-After: 0`."""
 
-CONNECTION_ERRORS = (aiohttp.ClientError, OSError)
+CONNECTION_ERRORS = (HttpError, OSError)
 Query = Mapping[str, str]
 Fence = Callable[[], None]
 
@@ -35,7 +40,6 @@ class _Request(NamedTuple):
     headers: Query
     body: bytes | None = None
     fence: Fence | None = None
-    timeout: aiohttp.ClientTimeout = TIMEOUT
 
 
 class Http:
@@ -49,20 +53,15 @@ class Http:
     def __init__(self, config: Config, user_agent: str, metrics: Metrics) -> None:
         self._config = config
         self._metrics = metrics
-        self._sockets = Sockets()
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60, socket_factory=self._sockets.open),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            headers={"User-Agent": user_agent},
-            timeout=TIMEOUT,
-        )
+        self._headers = {"User-Agent": user_agent, "Accept-Encoding": "gzip"}
+        self._pool = Pool(connect_timeout=CONNECT_TIMEOUT)
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        async with self._sockets:
-            await self._session.close()
+        async with self._pool:
+            pass
 
     async def send(
         self,
@@ -78,104 +77,115 @@ class Http:
         attempt = 1
         while True:
             try:
-                async with self._response(request) as response:
-                    return await response.read()
+                return await self._attempt(request)
             except errors.Throttled as error:
                 if attempt == MAX_ATTEMPTS or error.after > MAX_RETRY_AFTER:
                     raise
                 await asyncio.sleep(max(error.after, MIN_RETRY_DELAY * attempt))
                 attempt += 1
 
+    async def exchange(self, method: str, path: str, headers: Query, body: bytes | None = None) -> Response:
+        """Send a request once, and return the response of any status: it may be from a server behind the API server."""
+        request = _Request(method, path, {}, headers, body)
+        try:
+            return await self._pool.exchange(*self._addressed(request, await self._config.credentials()), TIMEOUT)
+        except CONNECTION_ERRORS as error:
+            raise self._unreachable(request, error) from None
+
     async def stream(self, path: str, query: Query, headers: Query, idle_timeout: float) -> AsyncGenerator[bytes, None]:
         """Yield the chunks of a streaming response; raise if none arrives for `idle_timeout` seconds."""
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=idle_timeout)
-        request = _Request("GET", path, query, headers, timeout=timeout)
-        async with self._response(request) as response:
+        request = _Request("GET", path, query, headers)
+        async with AsyncExitStack() as stack:
+            connection = await self._open(stack, request, idle_timeout)
             started = time.monotonic()
             try:
-                async for chunk in response.content.iter_any():
-                    yield chunk
-            except aiohttp.SocketTimeoutError:
-                raise
+                async for part in connection.parts(idle_timeout):
+                    yield part
+            except IdleTimeout as error:
+                raise self._unreachable(request, error) from None
             except CONNECTION_ERRORS as error:
                 message = str(self._unreachable(request, error))
                 raise errors.StreamInterrupted(message, duration=time.monotonic() - started) from None
 
-    @asynccontextmanager
-    async def _response(self, request: _Request) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _attempt(self, request: _Request) -> bytes:
+        """Send the request, a second time if the server rejects the credentials."""
         try:
-            async with await self._open(request) as response:
-                try:
-                    yield response
-                except BaseException:
-                    _abort(response)
-                    raise
+            return await self._exchange(request, await self._config.credentials())
+        except errors.Unauthorized:
+            return await self._exchange(request, await self._config.credentials(renew=True))
+
+    async def _exchange(self, request: _Request, credentials: Credentials) -> bytes:
+        try:
+            response = await self._pool.exchange(*self._addressed(request, credentials), TIMEOUT)
         except CONNECTION_ERRORS as error:
             raise self._unreachable(request, error) from None
+        self._check(request, response)
+        return response.body
 
-    async def _open(self, request: _Request) -> aiohttp.ClientResponse:
+    async def _open(self, stack: AsyncExitStack, request: _Request, seconds: float) -> Connection:
+        """Send the request and wait for the headers of a successful response, also with fresh credentials."""
         try:
-            return await self._attempt(request, await self._config.credentials())
+            return await self._enter(stack, request, await self._config.credentials(), seconds)
         except errors.Unauthorized:
-            return await self._attempt(request, await self._config.credentials(renew=True))
+            return await self._enter(stack, request, await self._config.credentials(renew=True), seconds)
 
-    async def _attempt(self, request: _Request, credentials: Credentials) -> aiohttp.ClientResponse:
-        """Send the request once and return a successful response with an unread body."""
-        headers = request.headers
+    async def _enter(
+        self, stack: AsyncExitStack, request: _Request, credentials: Credentials, seconds: float
+    ) -> Connection:
+        try:
+            opened = self._pool.stream(*self._addressed(request, credentials), seconds)
+            status, connection = await stack.enter_async_context(opened)
+            if status < 300:
+                self._metrics.requests.labels(str(status), request.method).inc()
+                return connection
+            async with asyncio.timeout(seconds):
+                response = await connection.read()
+        except CONNECTION_ERRORS as error:
+            raise self._unreachable(request, error) from None
+        self._check(request, response)
+        raise AssertionError("unreachable: the status is an error")
+
+    def _addressed(self, request: _Request, credentials: Credentials) -> tuple[Route, Request]:
+        """How to reach the server, and what to send."""
+        server = self._server
+        path = server.path.rstrip("/") + request.path
+        if request.query:
+            path += "?" + _encoded(tuple(request.query.items()))
+        headers = {**self._headers, **request.headers}
         if credentials.authorization:
-            headers = {**headers, "Authorization": credentials.authorization}
-        response = await self._session.request(
-            request.method,
-            self._config.server + request.path,
-            params=request.query,
-            headers=headers,
-            data=request.body,
-            ssl=credentials.ssl or True,
-            proxy=self._config.proxy,
-            proxy_headers=self._config.proxy_headers,
-            server_hostname=self._config.server_name,
-            allow_redirects=False,
-            timeout=request.timeout,
-            middlewares=() if request.method == "GET" else (self._without_retry(request),),
-        )
+            headers["Authorization"] = credentials.authorization
+        route = Route(server.origin, credentials.ssl, self._config.server_name, self._proxy)
+        return route, Request(request.method, path, headers, request.body, request.fence)
+
+    @cached_property
+    def _server(self) -> Target:
+        return parse_url(self._config.server)
+
+    @cached_property
+    def _proxy(self) -> Proxy | None:
+        if self._config.proxy is None:
+            return None
+        return Proxy(parse_url(self._config.proxy).origin, tuple(self._config.proxy_headers.items()))
+
+    def _check(self, request: _Request, response: Response) -> None:
+        """Count the response, and raise the error that it is."""
         self._metrics.requests.labels(str(response.status), request.method).inc()
         if response.status >= 300:
-            async with response:
-                raise errors.from_response(response.status, await response.read(), response.headers.get("Retry-After"))
-        return response
-
-    def _without_retry(self, request: _Request) -> aiohttp.ClientMiddlewareType:
-        """Call the fence, and convert connection errors before aiohttp sees them: it would retry PUT and DELETE."""
-
-        async def send(message: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-            if request.fence:
-                request.fence()
-            try:
-                return await handler(message)
-            except CONNECTION_ERRORS as error:
-                raise self._unreachable(request, error) from None
-
-        return send
+            raise errors.from_response(response.status, response.body, response.headers.get("retry-after"))
 
     def _unreachable(self, request: _Request, error: Exception) -> errors.Unreachable:
         self._metrics.requests.labels("<error>", request.method).inc()
-        return errors.Unreachable(f"{request.method} {request.path}: {_describe(error)}")
+        return errors.Unreachable(f"{request.method} {request.path}: {describe(error)}")
 
 
-def _abort(response: aiohttp.ClientResponse) -> None:
-    """Close the connection at once; a TLS shutdown would keep it open."""
-    if response.connection is not None and response.connection.transport is not None:
-        response.connection.transport.abort()
+@lru_cache(maxsize=64)
+def _encoded(query: tuple[tuple[str, str], ...]) -> str:
+    """Return the query as in a URL; most requests have the same few."""
+    return urlencode(query)
 
 
-def _describe(error: Exception) -> str:
-    """Describe a connection error, without aiohttp's text where it may contain the password of a proxy."""
-    match error:
-        case aiohttp.ClientConnectorError():
-            return f"cannot connect to {error.host}:{error.port}: {error.os_error}"
-        case aiohttp.ClientHttpProxyError():
-            return f"the proxy returned {error.status} {error.message}"
-        case OSError() | aiohttp.ServerDisconnectedError() | aiohttp.ClientPayloadError():
-            return str(error) or type(error).__name__
-        case _:
-            return type(error).__name__
+def describe(error: Exception) -> str:
+    """Describe a connection error."""
+    return (
+        f"no response within {TIMEOUT:g} s" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+    )

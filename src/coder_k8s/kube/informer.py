@@ -68,7 +68,7 @@ class Informer(Cache[T]):
         self._client = client
         self._namespaces = tuple(namespaces) if kind.namespaced else ("",)
         self._optional = optional
-        self._labels = labels
+        self.labels = labels
         self._options = options
         self._backoff = options.backoff or Backoff(0.1, 5.0, options.jitter)
         self._clock = options.clock
@@ -118,7 +118,7 @@ class Informer(Cache[T]):
     async def _list(self, namespace: str) -> None:
         items: list[T] = []
         version = ""
-        async for page in self._client.list(self.kind, namespace, labels=self._labels):
+        async for page in self._client.list(self.kind, namespace, labels=self.labels):
             decoded = (self._decode(raw) or self.get(_decode_metadata(raw).key) for raw in page.items)
             items += [item for item in decoded if item is not None]
             version = page.resource_version
@@ -133,7 +133,7 @@ class Informer(Cache[T]):
             self.last_sync_version(namespace),
             seconds=int(self._options.watch_timeout * (1 + self._options.jitter())),
             idle_timeout=self._options.watch_idle_timeout,
-            labels=self._labels,
+            labels=self.labels,
         )
         try:
             async with aclosing(events):

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 from urllib.parse import quote
 
@@ -146,6 +146,7 @@ class Unstructured(Object):
 
 
 T = TypeVar("T", bound=Object, covariant=True)
+Part = TypeVar("Part", OwnerReference, ManagedFields)
 
 
 @dataclass(frozen=True)
@@ -193,14 +194,23 @@ def key_of(manifest: Mapping[str, Any]) -> Key:
 
 
 def _intern(meta: ObjectMeta) -> None:
-    """Intern the strings that many objects have in common."""
+    """Share the values that many objects have in common."""
     meta.namespace = sys.intern(meta.namespace)
     for name, value in meta.labels.items():
         meta.labels[name] = sys.intern(value)
-    for part in (*meta.owner_references, *meta.managed_fields):
-        for field in part.__struct_fields__:
-            if isinstance(value := getattr(part, field), str):
-                msgspec.structs.force_setattr(part, field, sys.intern(value))
+    if meta.owner_references:
+        meta.owner_references = [_shared(owner) for owner in meta.owner_references]
+    if meta.managed_fields:
+        meta.managed_fields = tuple(_shared(entry) for entry in meta.managed_fields)
+
+
+@lru_cache(maxsize=1024)
+def _shared(part: Part) -> Part:
+    """Return the equal value that was seen before, if any; otherwise this one, with interned strings."""
+    for field in part.__struct_fields__:
+        if isinstance(value := getattr(part, field), str):
+            msgspec.structs.force_setattr(part, field, sys.intern(value))
+    return part
 
 
 def newer(version: str, than: str) -> bool:

@@ -1,21 +1,20 @@
 """HTTP servers for health probes and metrics."""
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Self
 
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from coder_k8s.http.server import Received, Reply, Routes, ServerConnection, serve
 from coder_k8s.kube.addresses import Address
 
 log = logging.getLogger(__name__)
 
 Check = Callable[[], str]
 """Returns what is wrong; empty if the check passes."""
-
-Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class CannotServe(Exception):
@@ -25,53 +24,53 @@ class CannotServe(Exception):
 class Server:
     """Serves some routes on one address within `async with`."""
 
-    def __init__(self, name: str, address: Address, routes: list[web.RouteDef]) -> None:
+    def __init__(self, name: str, address: Address, routes: Routes) -> None:
         self.name = name
         self.address = address
-        application = web.Application()
-        application.add_routes(routes)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        self._routes = routes
+        self._connections: set[ServerConnection] = set()
+        self._server: asyncio.Server
 
     async def __aenter__(self) -> Self:
-        await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self.address.host, self.address.port).start()
+            self._server = await serve(*self.address, self._routes, self._connections)
         except OSError as error:
-            await self._runner.cleanup()
             raise CannotServe(f"cannot serve {self.name} on {self.address}: {error.strerror}") from error
-        host, port = self._runner.addresses[0][:2]
+        host, port = self._server.sockets[0].getsockname()[:2]
         self.address = Address(host, port)
         log.info("serving %s", self.name, extra={"address": str(self.address)})
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
+        self._server.close()
+        for connection in list(self._connections):
+            connection.transport.abort()
+        await self._server.wait_closed()
 
 
 def health_server(address: Address, alive: Mapping[str, Check], ready: Mapping[str, Check]) -> Server:
     """Create a server with `/healthz` for the liveness probe and `/readyz` for the readiness probe."""
-    routes = [web.get("/healthz", _checked(alive, 500)), web.get("/readyz", _checked(ready, 503))]
-    return Server("health", address, routes)
+    return Server("health", address, {"/healthz": _checked(alive, 500), "/readyz": _checked(ready, 503)})
 
 
 def metrics_server(address: Address, registry: CollectorRegistry) -> Server:
     """Create a server with `/metrics`, in the Prometheus format that the scraper prefers."""
 
-    async def metrics(request: web.Request) -> web.Response:
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+    def metrics(request: Received) -> Reply:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Reply(encode(registry), content_type=content_type)
 
-    return Server("metrics", address, [web.get("/metrics", metrics)])
+    return Server("metrics", address, {"/metrics": metrics})
 
 
-def _checked(checks: Mapping[str, Check], failure: int) -> Handler:
-    async def handle(request: web.Request) -> web.Response:
+def _checked(checks: Mapping[str, Check], failure: int) -> Callable[[Received], Reply]:
+    def handle(request: Received) -> Reply:
         results = {name: check() for name, check in checks.items()}
         failed = any(results.values())
         if not failed and "verbose" not in request.query:
-            return web.Response(text="ok\n")
+            return Reply(b"ok\n")
         lines = [f"[-] {name}: {error}" if error else f"[+] {name}: ok" for name, error in results.items()]
         status, summary = (failure, "failed") if failed else (200, "ok")
-        return web.Response(status=status, text="\n".join([*lines, summary, ""]))
+        return Reply("\n".join([*lines, summary, ""]).encode(), status)
 
     return handle

@@ -1,0 +1,139 @@
+"""One connection, and one request on it at a time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import NamedTuple, cast
+
+from .errors import Disconnected, IdleTimeout
+from .incoming import Incoming
+
+HIGH_WATER = 1 << 20
+"""Bytes of a streaming response that are buffered before the connection is no longer read."""
+
+
+class Response(NamedTuple):
+    """A complete response. The keys of the headers are lower-case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Connection(asyncio.Protocol):
+    """Sends requests and reads their responses, on a transport that `connecting` opened."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._incoming: Incoming | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._paused = False
+        self.transport: asyncio.Transport
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+        self.idle_since = 0.0
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the last response is complete, and the connection can send another request."""
+        incoming = self._incoming
+        finished = incoming is None or (incoming.complete and incoming.keep_alive)
+        return finished and not self.closed.done() and not self.transport.is_closing()
+
+    def send(self, head: bytes, body: bytes | None, incoming_limit: int | None = None, *, tunnel: bool = False) -> None:
+        """Send a request; `tunnel` for CONNECT."""
+        self._incoming = Incoming(self._wake, limit=incoming_limit, headers_only=tunnel)
+        if self.closed.done():
+            self._incoming.feed_eof()
+            return
+        self.transport.write(head + body if body else head)
+
+    async def head(self) -> Incoming:
+        """Wait for the headers of the response."""
+        incoming = self._current()
+        while not incoming.headers_complete:
+            await self._changed(incoming)
+        return incoming
+
+    async def read(self) -> Response:
+        """Wait for the complete response."""
+        incoming = self._current()
+        while not incoming.complete:
+            self._resume()  # the whole body is wanted, however large it is
+            await self._changed(incoming)
+        return Response(incoming.status, incoming.headers, incoming.take())
+
+    async def parts(self, idle_timeout: float) -> AsyncIterator[bytes]:
+        """Yield the parts of the body as they arrive."""
+        incoming = self._current()
+        while True:
+            if incoming.chunks:
+                data = incoming.take()
+                self._resume()
+                yield data
+            elif incoming.complete:
+                return
+            else:
+                await self._changed(incoming, idle_timeout)
+
+    def abort(self) -> None:
+        """Close the connection at once; a TLS shutdown would wait for the server."""
+        self.transport.abort()
+
+    def _current(self) -> Incoming:
+        assert self._incoming is not None  # noqa: S101 - after `send`
+        return self._incoming
+
+    async def _changed(self, incoming: Incoming, seconds: float | None = None) -> None:
+        """Wait for the next part of the response; raise its error."""
+        if incoming.error is None:
+            self._waiter = waiter = self._loop.create_future()
+            timer = self._loop.call_later(seconds, self._expire, incoming, seconds) if seconds is not None else None
+            try:
+                await waiter
+            finally:
+                self._waiter = None
+                if timer is not None:
+                    timer.cancel()
+        if incoming.error is not None:
+            raise incoming.error
+
+    def _expire(self, incoming: Incoming, seconds: float) -> None:
+        incoming.fail(IdleTimeout(f"no data for {seconds:g} s"))
+
+    def _resume(self) -> None:
+        if self._paused and not self.transport.is_closing():
+            self._paused = False
+            self.transport.resume_reading()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # Callbacks of the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        incoming = self._incoming
+        if incoming is None:  # the server sends first
+            self.abort()
+            return
+        incoming.feed(data)
+        if incoming.error is not None or (incoming.complete and not incoming.keep_alive):
+            self.abort()
+        elif incoming.buffered > HIGH_WATER and not incoming.complete:
+            self._paused = True
+            self.transport.pause_reading()
+
+    def eof_received(self) -> None:
+        if self._incoming is not None:
+            self._incoming.feed_eof()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        incoming = self._incoming
+        if incoming is not None and error is not None and not incoming.complete:
+            incoming.fail(Disconnected(str(error) or type(error).__name__))
+        elif incoming is not None:
+            incoming.feed_eof()
+        if not self.closed.done():
+            self.closed.set_result(None)

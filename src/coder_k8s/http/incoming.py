@@ -1,0 +1,151 @@
+"""Reads one response from the bytes of a connection."""
+
+import zlib
+from collections.abc import Callable
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+from .errors import Disconnected, HttpError, InvalidResponse, TooLarge
+
+MAX_HEAD = 64 * 1024
+"""Bytes of the status line and all headers."""
+
+
+class Incoming:
+    """One response while it arrives. `changed` is called when the headers, a part of the body or the end arrived."""
+
+    def __init__(self, changed: Callable[[], None], *, limit: int | None = None, headers_only: bool = False) -> None:
+        """`headers_only`: the response to CONNECT has no body, whatever its headers say."""
+        self._changed = changed
+        self._limit = limit
+        self._headers_only = headers_only
+        self._parser = HttpResponseParser(self)
+        self._decoder: Decoder | None = None
+        self._head = 0
+        self._size = 0
+        self.status = 0
+        self.reason = ""
+        self.headers: dict[str, str] = {}
+        """The keys are lower-case."""
+        self.chunks: list[bytes] = []
+        """Parts of the body that were not read yet."""
+        self.buffered = 0
+        self.headers_complete = False
+        self.complete = False
+        self.keep_alive = False
+        self.error: HttpError | None = None
+
+    def feed(self, data: bytes) -> None:
+        """Read bytes of the connection; errors are kept in `error`."""
+        if self.complete:  # nothing was requested
+            self.keep_alive = False
+            return
+        if not self.headers_complete:
+            self._head += len(data)
+        try:
+            self._parser.feed_data(data)
+        except HttpError as error:
+            self.fail(error)
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self.fail(error.__context__ if isinstance(error.__context__, HttpError) else InvalidResponse("not HTTP"))
+        if not self.headers_complete and self._head > MAX_HEAD:
+            self.fail(InvalidResponse("the headers are too large"))
+
+    def feed_eof(self) -> None:
+        """The connection ended: an error, unless this is how the body ends."""
+        if self.complete or self.error is not None:
+            return
+        if self.headers_complete and not {"content-length", "transfer-encoding"} & self.headers.keys():
+            self._finish(keep_alive=False)
+        elif self.headers_complete:
+            self.fail(Disconnected("the connection ended in the middle of a response"))
+        else:
+            self.fail(Disconnected("the connection ended without a response"))
+
+    def fail(self, error: HttpError) -> None:
+        if self.error is None and not self.complete:
+            self.error = error
+            self._changed()
+
+    def take(self) -> bytes:
+        """Return the part of the body that has arrived since the last call."""
+        data = self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks)
+        self.chunks.clear()
+        self.buffered = 0
+        return data
+
+    # Callbacks of the parser.
+
+    def on_message_begin(self) -> None:
+        if self.complete:
+            self.keep_alive = False  # another response, which was not requested
+
+    def on_status(self, status: bytes) -> None:
+        self.reason += status.decode("latin-1")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        if self.complete:
+            return
+        status = self._parser.get_status_code()
+        if status < 200:  # an interim response; the parser raises HttpParserUpgrade for 101
+            self.headers, self.reason = {}, ""
+            return
+        self.status = status
+        self.headers_complete = True
+        if self._headers_only:
+            self._finish(keep_alive=True)
+            return
+        if encoding := self.headers.get("content-encoding", "").strip().lower():
+            self._decoder = Decoder(encoding)
+        self._changed()
+
+    def on_body(self, data: bytes) -> None:
+        if self.complete:
+            return
+        if self._decoder is not None:
+            data = self._decoder.decode(data, None if self._limit is None else self._limit - self._size + 1)
+        self._size += len(data)
+        if self._limit is not None and self._size > self._limit:
+            raise TooLarge(self._limit)
+        if data:
+            self.chunks.append(data)
+            self.buffered += len(data)
+            self._changed()
+
+    def on_message_complete(self) -> None:
+        if self.headers_complete and not self.complete:  # not of an interim response
+            self._finish(keep_alive=self._parser.should_keep_alive())
+
+    def _finish(self, *, keep_alive: bool) -> None:
+        if self._decoder is not None and not self._decoder.complete:
+            self.fail(InvalidResponse("the compressed body is incomplete"))
+            return
+        self.complete, self.keep_alive = True, keep_alive
+        self._changed()
+
+
+class Decoder:
+    """Decompresses a body."""
+
+    def __init__(self, encoding: str) -> None:
+        if encoding not in ("gzip", "identity"):
+            raise InvalidResponse("the response has an unknown Content-Encoding")
+        self._gzip = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding == "gzip" else None
+        self._started = False
+
+    def decode(self, data: bytes, limit: int | None) -> bytes:
+        """Return the decompressed data, at most `limit` bytes."""
+        if self._gzip is None:
+            return data
+        self._started = True
+        try:
+            return self._gzip.decompress(data, max(limit, 1) if limit is not None else 0)
+        except zlib.error:
+            raise InvalidResponse("the compressed body is invalid") from None
+
+    @property
+    def complete(self) -> bool:
+        return self._gzip is None or self._gzip.eof or not self._started

@@ -1,0 +1,193 @@
+"""The HTTP client: connections that are kept open between requests."""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+from .connecting import Endpoint, Route, connect
+from .connection import Connection, Response
+from .errors import InvalidURL
+
+IDLE = 15.0
+"""Seconds that an idle connection is kept; less than servers keep one."""
+CLOSE_TIMEOUT = 2.0
+
+
+class Request(NamedTuple):
+    """What is sent, except for the headers `Host` and `Content-Length`."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes | None = None
+    check: Callable[[], None] | None = None
+    """Called right before the request is written; what it raises prevents the request."""
+
+
+@dataclass
+class Line:
+    """The connections of one route."""
+
+    idle: deque[Connection] = field(default_factory=deque)
+    used: int = 0
+    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+
+
+class Pool:
+    """Sends requests. Connections are limited per route, so a server that hangs does not block others."""
+
+    def __init__(
+        self,
+        *,
+        connect_timeout: float,
+        connections: int | None = None,
+        connect_to: Mapping[Endpoint, Endpoint] | None = None,
+    ) -> None:
+        self._connect_timeout = connect_timeout
+        self._limit = connections
+        self._connect_to = connect_to or {}
+        self._lines: defaultdict[Route, Line] = defaultdict(Line)
+        self.open_connections: set[Connection] = set()
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close all connections, also those of requests that were cancelled."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        closing = [connection.closed for connection in self.open_connections]
+        for connection in list(self.open_connections):
+            connection.abort()
+        if closing:
+            await asyncio.wait(closing, timeout=CLOSE_TIMEOUT)
+
+    async def exchange(self, route: Route, request: Request, seconds: float, limit: int | None = None) -> Response:
+        """Send a request and return its response; raise `TimeoutError` if it is not complete in time.
+
+        `limit` is the maximum size of the body, in bytes.
+        """
+        async with asyncio.timeout(seconds):
+            connection = await self._acquire(route)
+            try:
+                self._send(connection, route, request, limit)
+                return await connection.read()
+            finally:
+                self._release(route, connection)
+
+    @asynccontextmanager
+    async def stream(self, route: Route, request: Request, seconds: float) -> AsyncGenerator[tuple[int, Connection]]:
+        """Send a request and wait for the headers. Yields the status, and the connection to read the body from."""
+        connection = await self._acquire(route)
+        try:
+            async with asyncio.timeout(seconds):
+                self._send(connection, route, request, None)
+                status = (await connection.head()).status
+            yield status, connection
+        finally:
+            self._release(route, connection)
+
+    def _send(self, connection: Connection, route: Route, request: Request, limit: int | None) -> None:
+        if request.check is not None:
+            request.check()
+        connection.send(_head(route, request), request.body, limit)
+
+    async def _acquire(self, route: Route) -> Connection:
+        """Return a connection for one request, which `_release` ends."""
+        line = self._lines[route]
+        while self._limit is not None and line.used >= self._limit:
+            await self._wait(line)
+        line.used += 1
+        try:
+            return self._take_idle(line) or await self._connect(route)
+        except BaseException:
+            self._leave(route, line)
+            raise
+
+    def _release(self, route: Route, connection: Connection) -> None:
+        """Keep the connection for the next request only if the response is complete."""
+        line = self._lines[route]
+        if connection.reusable:
+            self._keep(line, connection)
+        else:
+            connection.abort()
+        self._leave(route, line)
+
+    def _leave(self, route: Route, line: Line) -> None:
+        line.used -= 1
+        self._wake(line)
+        if not line.used and not line.idle and not line.waiting:
+            self._lines.pop(route, None)
+
+    async def _wait(self, line: Line) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        line.waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            with suppress(ValueError):
+                line.waiting.remove(waiter)
+            if waiter.done() and not waiter.cancelled():
+                self._wake(line)
+            raise
+
+    def _wake(self, line: Line) -> None:
+        while line.waiting:
+            waiter = line.waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    async def _connect(self, route: Route) -> Connection:
+        connection = await connect(route, self._connect_to, self._connect_timeout)
+        self.open_connections.add(connection)
+        connection.closed.add_done_callback(lambda _: self.open_connections.discard(connection))
+        return connection
+
+    def _take_idle(self, line: Line) -> Connection | None:
+        while line.idle:
+            connection = line.idle.pop()  # the one that was used last
+            if connection.reusable:
+                return connection
+        return None
+
+    def _keep(self, line: Line, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        line.idle.append(connection)
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(IDLE, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close connections that were not used for a while."""
+        loop, self._sweeper = asyncio.get_running_loop(), None
+        oldest = loop.time() - IDLE
+        for route, line in list(self._lines.items()):
+            while line.idle and line.idle[0].idle_since <= oldest:
+                line.idle.popleft().abort()
+            if not line.idle and not line.used and not line.waiting:
+                del self._lines[route]
+        if any(line.idle for line in self._lines.values()):
+            self._sweeper = loop.call_later(IDLE / 3, self._sweep)
+
+
+def _head(route: Route, request: Request) -> bytes:
+    """The request line and the headers."""
+    origin, path = route.origin, request.path
+    forwarded = route.proxy is not None and not route.tunnels
+    if forwarded:
+        path = f"{origin.scheme}://{origin.authority}{path}"
+    lines = [f"{request.method} {path} HTTP/1.1", f"Host: {origin.authority}"]
+    lines += [f"{name}: {value}" for name, value in request.headers.items()]
+    if forwarded and route.proxy is not None:
+        lines += [f"{name}: {value}" for name, value in route.proxy.headers]
+    if request.body is not None:
+        lines.append(f"Content-Length: {len(request.body)}")
+    head = "\r\n".join(lines)
+    if not head.count("\r") == head.count("\n") == len(lines) - 1:
+        raise InvalidURL("a header contains a line break")
+    return (head + "\r\n\r\n").encode("latin-1")
