@@ -15,7 +15,7 @@ from tests.support import alive
 
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
-# Starts a cluster as a run of tests would, tells the pids of its programs, and waits to be killed.
+# Starts a cluster as a run of tests would, prints the pids of its programs, and waits to be killed.
 OWNER = """
 import sys, time
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -108,7 +109,7 @@ def coder(folders: Path) -> str:
 
 @pytest.mark.timeout(400)
 def test_state_is_kept_and_two_can_run_at_once(folders: Path, coder: str) -> None:
-    first = Run(folders / "one", "--check", "--stand-in", PATH=with_coder(coder))
+    first = Run(folders / "one", "--check", PATH=with_coder(coder))
     assert first.end() == 0, first.output
     assert "SIMULATOR" in first.output
     for sample in SAMPLES:
@@ -116,8 +117,7 @@ def test_state_is_kept_and_two_can_run_at_once(folders: Path, coder: str) -> Non
     keys = (folders / "one" / "simulator.json").read_text()
 
     again = Run(folders / "one")
-    called = folders / "called.json"
-    other = Run(folders / "two", "--check", "--timeout=3s", f"--coder={coder}", CALLED=str(called), CODER_URL="x")
+    other = Run(folders / "two", "--check", "--timeout=0s", f"--coder={coder}")
     again.wait_for("all Ready")
     plurals = ("codercontrolplanes/coder", "coderprovisioners/gpu", "coderworkspaceproxies/sydney")
     for path in plurals:
@@ -134,7 +134,6 @@ def test_state_is_kept_and_two_can_run_at_once(folders: Path, coder: str) -> Non
     assert "CoderControlPlane coder/coder is not Ready: " in other.output
     assert "CoderProvisioner" not in other.output, "without a license there can be none"
     assert "SIMULATOR" not in other.output
-    assert_called_as_server(json.loads(called.read_text()), other)
 
     taken = Run(folders / "one")
     assert taken.process.wait(TIMEOUT) == 1
@@ -151,24 +150,72 @@ def with_coder(coder: str) -> str:
     return os.pathsep.join([str(Path(coder).parent), os.environ["PATH"]])
 
 
+@pytest.mark.timeout(400)
+def test_pods_run_a_program_as_processes_and_ctrl_c_stops_everything(folders: Path, coder: str) -> None:
+    run = Run(folders / "two", "--fresh", f"--coder={coder}", CODER_URL="x")
+    run.wait_for("all Ready")
+    assert "REAL, pods run as processes" in run.output
+    called = [json.loads(path.read_text()) for path in Path(coder).parent.glob("*.json")]
+    assert len(called) == 2
+    for each in called:
+        assert_called_as_server(each, run)
+    addresses = {each["arguments"][1] for each in called}
+    assert len(addresses) == 2, "each pod has its own address"
+    assert run.end(signal.SIGINT) == 0
+    assert "Traceback" not in run.output
+
+
 def assert_called_as_server(called: dict[str, Any], run: Run) -> None:
     ports = json.loads((run.folder / "memory.json").read_text())
     settings = called["settings"]
-    assert called["arguments"] == ["server"]
-    assert settings["CODER_HTTP_ADDRESS"] == f"127.0.0.1:{ports['coderd']}"
+    command, address = called["arguments"]
+    assert command == "server"
+    assert re.fullmatch(r"--http-address=127\.\d+\.\d+\.\d+:8080", address)
     assert settings["CODER_ACCESS_URL"] == f"http://127.0.0.1:{ports['coderd']}"
     assert f"@127.0.0.1:{ports['postgres']}/coder" in settings["CODER_PG_CONNECTION_URL"]
     assert settings["CODER_TELEMETRY_ENABLE"] == "false"
     assert "CODER_URL" not in settings, "it is for another Coder"
 
 
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        ("/nowhere/coder", "Error: /nowhere/coder is not a program: use the path of `coder`, build, or build:2.36.1"),
+        (sys.executable, "is not Coder: `coder version --output json` shows no version"),
+        ("build:2.36", "Error: the version of Coder must be complete, such as 2.36.1, not 2.36"),
+    ],
+)
+def test_what_is_not_coder_is_one_line(folders: Path, source: str, error: str) -> None:
+    run = Run(folders / "none", f"--coder={source}")
+    assert run.process.wait(TIMEOUT) == 1
+    [line] = run.output.splitlines()
+    assert error in line
+
+
 @pytest.mark.timeout(400)
-def test_coder_on_the_path_is_used_and_ctrl_c_stops_everything(folders: Path, coder: str) -> None:
-    run = Run(folders / "two", PATH=with_coder(coder), CALLED=str(folders / "called.json"), MIGRATE="yes")
-    run.wait_for("all Ready")
-    assert f"real server {coder}" in run.output
-    assert run.end(signal.SIGINT) == 0
+def test_without_go_one_line_says_so(folders: Path) -> None:
+    run = Run(folders / "none", "--coder=build:2.0.0", PATH="/nowhere")
+    assert run.end() == 1
+    assert run.output.splitlines()[-1].startswith("Error: coder 2.0.0 is missing. Put Go on PATH")
     assert "Traceback" not in run.output
+
+
+@pytest.mark.coder
+@pytest.mark.timeout(400)
+def test_a_build_of_coder_runs_and_starts_again(folders: Path) -> None:
+    first = Run(folders / "real", "--check", "--coder=build")
+    assert first.end() == 0, first.output
+    assert any(line.startswith("CoderControlPlane  coder/coder  True") for line in first.words), first.output
+
+    again = Run(folders / "real", "--coder=build")
+    again.wait_for("all Ready")
+    assert "curl http://127.0.0.1:" in again.output
+    pods = again.get("/api/v1/namespaces/coder/pods")["items"]
+    assert [pod["status"]["containerStatuses"][0]["restartCount"] for pod in pods] == [1, 1], (
+        "the pods of the first run"
+    )
+    assert again.end(signal.SIGTERM) == 0
+    assert "Traceback" not in again.output
 
 
 @pytest.mark.timeout(400)

@@ -10,7 +10,7 @@ from tests.support import eventually
 
 
 def test_crds_are_served(cluster: ClusterAccess, crds: None) -> None:
-    for plural in ("codercontrolplanes", "coderprovisioners", "coderworkspaceproxies"):
+    for plural in ("codercontrolplanes", "coderprovisioners", "coderworkspaceproxies", "codertemplates"):
         status, answer = cluster.request("GET", f"/apis/coder.com/v1alpha1/{plural}")
         assert (status, json.loads(answer)["apiVersion"]) == (200, "coder.com/v1alpha1")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from coder_k8s.dev.processes import LAUNCHER, Process, ProcessFailed, free_port, poll
+from coder_k8s.dev.processes import LAUNCHER, PORTS, Process, ProcessFailed, free_port, poll
 from tests.support import alive
 
-# Starts a child as a test would, tells its pid, and waits to be killed.
+# Starts a child as a test would, prints its pid, and waits to be killed.
 PARENT = """
 import signal, sys, time
 from pathlib import Path
@@ -134,6 +134,7 @@ def test_a_suspended_process_continues_when_resumed(log: Path) -> None:
 
 
 def test_a_port_in_use_is_skipped(listener: socket.socket) -> None:
-    taken, free = listener.getsockname()[1], free_port()
-    choices = iter([taken, free])
-    assert free_port(choose=lambda _: next(choices)) == free
+    """Nor is a port returned again before its server could start."""
+    taken, reserved = listener.getsockname()[1], free_port()
+    choices = iter([taken, reserved, *reversed(PORTS)])
+    assert free_port(choose=lambda _: next(choices)) not in {taken, reserved}

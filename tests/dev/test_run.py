@@ -12,6 +12,8 @@ from coder_k8s.dev.processes import poll
 from tests.support import alive
 
 ROOT = Path(__file__).parents[2]
+ALONE = pytest.param("0", marks=pytest.mark.campaign)
+"""Without workers, the process that runs the tests also owns the cluster; `make test` has workers."""
 
 PURE = """
 import tempfile
@@ -30,6 +32,21 @@ def test_uses_the_cluster(cluster, namespace, worker_id, number):
     assert cluster.request("GET", "/api/v1/namespaces/" + namespace)[0] == 200
     with open("seen", "a") as seen:
         print(worker_id, cluster.url, cluster.folder, file=seen)
+"""
+
+NEEDS_CODER = """
+import pytest
+
+@pytest.mark.coder("0.0.1")
+def test_real(full_cluster):
+    raise AssertionError
+
+@pytest.mark.coder("0.0.1", "0.0.2")
+def test_update(full_cluster):
+    raise AssertionError
+
+def test_pure():
+    pass
 """
 
 STUCK = """
@@ -60,11 +77,21 @@ def run(scratch: Path) -> Callable[..., "subprocess.Popen[str]"]:
     return start
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
+@pytest.mark.parametrize("workers", [ALONE, "1"])
 def test_pure_tests_start_no_cluster(run: Callable[..., "subprocess.Popen[str]"], workers: str) -> None:
     with run(PURE, "-n", workers) as pure:
         output, _ = pure.communicate(timeout=100)
     assert pure.returncode == 0, output
+
+
+@pytest.mark.parametrize("workers", [ALONE, "2"])
+def test_without_a_build_of_coder_one_line_says_so(run: Callable[..., "subprocess.Popen[str]"], workers: str) -> None:
+    with run(NEEDS_CODER, "-n", workers, "-q") as pure:
+        output, _ = pure.communicate(timeout=100)
+    assert pure.returncode == 0, output
+    expected = "real Coder: 2 tests not run, because coder 0.0.1, 0.0.2 is not built (`make test-coder`)"
+    assert [line for line in output.splitlines() if "oder" in line and "Warning" not in line][-1:] == [expected]
+    assert "1 passed" in output
 
 
 def test_workers_share_a_cluster_that_stops_with_the_run(

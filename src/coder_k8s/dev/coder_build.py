@@ -27,19 +27,31 @@ IMPORT = f'package main\n\nimport _ "{MODULE}/buildinfo"\n'
 
 def coder(version: str = LATEST, report: Callable[[str], None] = print) -> Path:
     """Return the path of `coder`, and build it if it is missing."""
-    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
-        raise BinariesMissing(f"the version of Coder must be complete, such as {LATEST}, not {version}")
-    built = cached(version)
+    built = cached(valid(version))
     if not built.exists():
+        go = go_command(f"coder {version}")  # before the lock, which another build can hold for minutes
         with lock():
             if not built.exists():  # another process may have built it meanwhile
-                _build(version, built, report)
+                _build(go, version, built, report)
     return built
+
+
+def valid(version: str) -> str:
+    """Return a version that is complete; raise an error for another one."""
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        raise BinariesMissing(f"the version of Coder must be complete, such as {LATEST}, not {version}")
+    return version
 
 
 def cached(version: str) -> Path:
     """Return where the program is, or will be."""
     return cache("coder") / f"v{version}" / "coder"
+
+
+def builds() -> dict[str, Path]:
+    """Return the programs in the cache, by version."""
+    found = {path.parent.name.removeprefix("v"): path for path in cache("coder").glob("v*/coder")}
+    return dict(sorted(found.items()))
 
 
 def package(version: str) -> str:
@@ -53,9 +65,8 @@ def derived(coder: str, version: str) -> str:
     return re.sub(rf"^module {MODULE}$", ours, coder, flags=re.MULTILINE)
 
 
-def _build(version: str, target: Path, report: Callable[[str], None]) -> None:
+def _build(go: str, version: str, target: Path, report: Callable[[str], None]) -> None:
     name = f"coder {version}"
-    go = go_command(name)
     report(f"building {name} once, into {target.parent}; this takes several minutes ...")
     started = time.monotonic()
     folder = target.parent / "module"

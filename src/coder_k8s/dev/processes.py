@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -33,6 +34,7 @@ os.execvp(command[0], command)
 # Below the range of ephemeral ports: otherwise a client that retries to connect to a stopped server could get the same
 # port as source port, connect to itself and block the port.
 PORTS = range(15000, 32000)
+RESERVED_SECONDS = 300
 
 
 class ProcessFailed(Exception):
@@ -150,10 +152,24 @@ def answer(port: int, path: str) -> str | None:
 
 
 def free_port(choose: Callable[[range], int] = secrets.choice) -> int:
-    """Return a free port of the loopback address."""
-    while not is_free(port := choose(PORTS)):
+    """Return a free port of the loopback address, which no other process gets until its server has started."""
+    while not (is_free(port := choose(PORTS)) and reserve(port)):
         pass
     return port
+
+
+def reserve(port: int) -> bool:
+    """Reserve a port for some minutes; return False if it is reserved already."""
+    folder = Path(tempfile.gettempdir(), f"ports-coder-k8s-{os.getuid()}")
+    folder.mkdir(exist_ok=True)
+    file = folder / str(port)
+    try:
+        file.touch(exist_ok=False)
+    except FileExistsError:
+        if time.time() - file.stat().st_mtime < RESERVED_SECONDS:
+            return False
+        file.touch()
+    return True
 
 
 def is_free(port: int) -> bool:

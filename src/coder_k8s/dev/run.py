@@ -6,9 +6,11 @@ process.
 """
 
 import asyncio
+import logging
 import signal
 import sys
-from contextlib import AsyncExitStack, ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,10 +27,10 @@ from coder_k8s.kube.objects import Key, key_of
 from coder_k8s.manifests import rbac
 from coder_k8s.settings import LEASE_NAME
 
-from . import samples
+from . import real_coder, samples
 from .binaries import BinariesMissing, program, version
 from .cluster import KubectlFailed
-from .coderd import real_coderd
+from .coder_source import CoderSource
 from .coderd_server import CoderdServer, make_license
 from .coderd_server.saved import StateFile
 from .containers import Containers
@@ -37,6 +39,7 @@ from .full_cluster import FullCluster
 from .home import FolderUnusable, Home, claim, default_folders
 from .installation import apply, install_crds, install_operator, namespace
 from .kubelet import Kubelet
+from .node.images import coder_image_name
 from .operator import LONG_LEASE, Operator
 from .postgres import Postgres, PostgresFailed
 from .processes import Process, ProcessFailed
@@ -44,7 +47,8 @@ from .progress import Progress
 from .sample_watch import SampleWatch
 
 NAME = "coder-k8s-dev"
-PROGRAMS = ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kwok")
+PROGRAMS = ("etcd", "kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler")
+SIMULATED = "pods become Ready but run nothing"
 CannotRun = (BinariesMissing, FolderUnusable, KubectlFailed, PostgresFailed, ProcessFailed)
 """Errors that are reported to the user as one message."""
 
@@ -55,7 +59,8 @@ class Options:
 
     check: bool
     fresh: bool
-    coder: Path | None
+    coder: CoderSource | None
+    """A real Coder; without one, the simulator."""
     folder: Path | None
     timeout: float
 
@@ -84,19 +89,21 @@ def run(options: Options, out: TextIO = sys.stdout) -> int:
 
 def start(options: Options, progress: Progress, out: TextIO) -> int:
     """Start the cluster and PostgreSQL, install the CRDs and roles, then run `operate`."""
-    kind = "dev-coder" if options.coder else "dev"
+    # A real Coder cannot use the database of a newer version, so each version has its own state.
+    kind = f"dev-coder-{options.coder.version}" if options.coder else "dev"
     with ExitStack() as stack:
         home = stack.enter_context(claim([options.folder] if options.folder else default_folders(kind)))
         progress.write(f"coder-k8s dev in {home.folder}")
         if options.fresh:
             home.wipe()
         home.drop_logs()
-        find_programs(progress)
+        stack.enter_context(log_to(home.folder / "dev.log"))
+        find_programs(options, progress)
         with progress.step("PostgreSQL") as step:
             postgres = Postgres.open(home.folder / "postgres", home.port("postgres"), home.password("postgres"))
             stack.callback(postgres.halt)
             step.show(f"127.0.0.1:{postgres.port}")
-        cluster = FullCluster(home.folder, port=home.port("apiserver"))
+        cluster = FullCluster(home.folder, port=home.port("apiserver"), simulated_node=not options.coder)
         stack.callback(cluster.stop)
         with progress.step("cluster") as step:
             cluster.start_api()
@@ -104,9 +111,10 @@ def start(options: Options, progress: Progress, out: TextIO) -> int:
         with progress.step("kinds") as step:
             install_crds(cluster)
             step.show("CustomResourceDefinitions")
-        with progress.step("node") as step:
+        with progress.step("controllers") as step:
             cluster.start_node_components()
-            step.show("kube-controller-manager, kube-scheduler, kwok; pods become Ready but run nothing")
+            names = ", ".join(component.name for component in cluster.node_components)
+            step.show(names if options.coder else f"{names}; {SIMULATED}")
         with progress.step("roles") as step:
             kubeconfig = home.folder / "operator.kubeconfig"
             install_operator(cluster, kubeconfig)
@@ -117,12 +125,29 @@ def start(options: Options, progress: Progress, out: TextIO) -> int:
         )
 
 
-def find_programs(progress: Progress) -> None:
+@contextmanager
+def log_to(path: Path) -> Iterator[None]:
+    """Write the log of the node and of watches to a file, because the output shows a table."""
+    handler, logger = logging.FileHandler(path, delay=True), logging.getLogger("coder_k8s")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def find_programs(options: Options, progress: Progress) -> None:
     """Build missing programs, which takes minutes for the first run."""
-    for name in PROGRAMS:
+    for name in PROGRAMS if options.coder else (*PROGRAMS, "kwok"):
         with progress.step(name, verbose=True) as step:
             program(name, step.show)
-    progress.write(f"Kubernetes {version('kubectl')}, etcd {version('etcd')}, kwok {version('kwok')}")
+    if options.coder:
+        with progress.step("coder", verbose=True) as step:
+            options.coder.find(step.show)
+    node = f"Coder {options.coder.version}" if options.coder else f"kwok {version('kwok')}"
+    progress.write(f"Kubernetes {version('kubectl')}, etcd {version('etcd')}, {node}")
 
 
 async def operate(environment: Environment, options: Options, progress: Progress, out: TextIO) -> int:
@@ -133,13 +158,11 @@ async def operate(environment: Environment, options: Options, progress: Progress
         client, port = Client(http, NAME), environment.home.port("coderd")
         with progress.step("coderd") as step:
             if options.coder:
-                url = await start_real_coderd(environment, options.coder, port, stack)
-                step.show(
-                    f"real server {options.coder}, http://127.0.0.1:{port}; without a license, only a control plane"
-                )
+                url = await start_real_coder(environment, options.coder, client, stack)
+                step.show(f"REAL, pods run as processes, http://127.0.0.1:{port}; no license: only a control plane")
             else:
                 url = await start_simulator(environment, client, port, stack)
-                step.show(f"SIMULATOR on 127.0.0.1:{port}; to run a real server, put `coder` on PATH or set --coder")
+                step.show(f"SIMULATOR on 127.0.0.1:{port}; `--coder build` runs a real Coder")
         with progress.step("operator") as step:
             log = environment.home.folder / "operator.log"
             operator = Operator(environment.operator_kubeconfig, port, log, LONG_LEASE)
@@ -147,13 +170,14 @@ async def operate(environment: Environment, options: Options, progress: Progress
             await start_process(operator, environment, stack)
             step.show(f"log in {operator.log}")
         with progress.step("samples") as step:
-            wanted = await put_samples(client, url, licensed=not options.coder)
+            wanted = await put_samples(client, url, options.coder)
             step.show(", ".join(wanted))
         watch = SampleWatch(client, wanted, operator, environment.processes, progress, out)
         await stack.enter_async_context(watch.run())
         if options.check:
             return await watch.check(options.timeout)
-        watch.print_commands(environment.cluster.kubeconfig, program("kubectl"))
+        more = real_coder.commands(environment.home.folder, port) if options.coder else ()
+        watch.print_commands(environment.cluster.kubeconfig, program("kubectl"), more)
         await watch.show()
     return 0
 
@@ -166,14 +190,12 @@ def stop_on_signals() -> None:
         asyncio.get_running_loop().add_signal_handler(number, running.cancel)
 
 
-async def start_real_coderd(environment: Environment, coder: Path, port: int, stack: AsyncExitStack) -> str:
-    """Start a real coderd, and return the URL of its database."""
-    url = await prepare(environment.postgres, "coder", environment.home.password("coder"))
-    try:
-        await start_process(real_coderd(coder, environment.home.folder, port, url), environment, stack)
-    except ProcessFailed as error:
-        raise ProcessFailed(f"{error}\n(use --simulator to run without {coder})") from None
-    return url
+async def start_real_coder(environment: Environment, coder: CoderSource, client: Client, stack: AsyncExitStack) -> str:
+    """Start the node that runs pods, and return the URL of the database."""
+    home = environment.home
+    images = real_coder.images(coder.version, coder.find(lambda _: None))
+    await stack.enter_async_context(real_coder.run_node(client, home.folder, images, home.port("coderd")))
+    return await prepare(environment.postgres, "coder", home.password("coder"))
 
 
 async def start_simulator(environment: Environment, client: Client, port: int, stack: AsyncExitStack) -> str:
@@ -199,11 +221,15 @@ async def start_process(process: Process, environment: Environment, stack: Async
     await asyncio.to_thread(process.wait_ready)
 
 
-async def put_samples(client: Client, database_url: str, *, licensed: bool) -> list[str]:
+async def put_samples(client: Client, database_url: str, coder: CoderSource | None) -> list[str]:
     """Create missing samples and keep changes of the user, except for the database URL; return their names."""
     await client.apply(SECRET, samples.database(database_url))
-    secrets: samples.Samples = [(SECRET, samples.license(make_license(datetime.now(UTC))))] if licensed else []
-    wanted = samples.samples(licensed=licensed)
+    secrets: samples.Samples = []
+    if coder:
+        wanted = samples.unlicensed(coder_image_name(coder.version))
+    else:
+        secrets = [(SECRET, samples.license(make_license(datetime.now(UTC))))]
+        wanted = samples.licensed()
     for kind, manifest in [*secrets, *wanted]:
         with suppress(errors.AlreadyExists):
             await client.create(kind, manifest)

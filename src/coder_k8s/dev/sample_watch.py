@@ -102,15 +102,15 @@ class SampleWatch:
         self._progress.write(f"\nall samples are Ready, {self._progress.elapsed:.1f} s after the start")
         return 0
 
-    def print_commands(self, kubeconfig: Path, kubectl: Path) -> None:
-        """Print commands to try."""
+    def print_commands(self, kubeconfig: Path, kubectl: Path, more: Sequence[str]) -> None:
+        """Print commands to try; `more` are those of one mode."""
         setup = f"export KUBECONFIG={kubeconfig}"
         if shutil.which("kubectl") is None:
             setup += f" PATH=$PATH:{kubectl.parent}"
         self._progress.write("\nTry in another terminal:\n")
         known = {name.split()[0] for name in self._wanted}
         commands = [line for kind, lines in COMMANDS.items() if kind.name in known for line in lines]
-        self._progress.write("\n".join(f"  {line}" for line in (setup, *commands)))
+        self._progress.write("\n".join(f"  {line}" for line in (setup, *commands, *more)))
         self._progress.write()
 
     async def show(self) -> None:

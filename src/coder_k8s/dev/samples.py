@@ -23,22 +23,28 @@ def license(jwt: str) -> Manifest:
     return _secret(LICENSE, license=jwt)
 
 
-def samples(*, licensed: bool) -> Samples:
-    """Return the control plane and, with a license, a provisioner and a proxy."""
-    url = {"secretKeyRef": {"name": DATABASE.name, "key": "url"}}
-    plane: Manifest = {
-        "image": IMAGE,
-        "replicas": 2,
-        "extraEnv": [{"name": "CODER_PG_CONNECTION_URL", "valueFrom": url}],
-    }
-    if not licensed:
-        return [(CONTROL_PLANE, {**_named(PLANE), "spec": plane})]
+def unlicensed(image: str) -> Samples:
+    """Return a control plane."""
+    return [(CONTROL_PLANE, {**_named(PLANE), "spec": _plane(image)})]
+
+
+def licensed() -> Samples:
+    """Return a control plane with a license, a provisioner and a proxy."""
     reference = {"controlPlaneRef": {"name": PLANE.name}}
     return [
-        (CONTROL_PLANE, {**_named(PLANE), "spec": {**plane, "licenseSecretRef": {"name": LICENSE.name}}}),
+        (CONTROL_PLANE, {**_named(PLANE), "spec": {**_plane(IMAGE), "licenseSecretRef": {"name": LICENSE.name}}}),
         (PROVISIONER, {**_named(PROVISIONED), "spec": {**reference, "replicas": 3, "tags": {"hardware": "gpu"}}}),
         (WORKSPACE_PROXY, {**_named(PROXY), "spec": {**reference, "replicas": 2}}),
     ]
+
+
+def _plane(image: str) -> Manifest:
+    url = {"secretKeyRef": {"name": DATABASE.name, "key": "url"}}
+    return {
+        "image": image,
+        "replicas": 2,
+        "extraEnv": [{"name": "CODER_PG_CONNECTION_URL", "valueFrom": url}],
+    }
 
 
 def _named(key: Key) -> Manifest:

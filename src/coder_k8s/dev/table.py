@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TextIO
 
 from coder_k8s.api import CoderControlPlane, CoderObject, CoderProvisioner
+from coder_k8s.api.shared import PodStatus
 from coder_k8s.kube.conditions import find
 
 UP, ERASE_LINE, ERASE_BELOW = "\x1b[{}A", "\x1b[K", "\x1b[J"
@@ -41,7 +42,7 @@ def row(item: CoderObject) -> Row:
         name=str(item.key),
         ready=condition.status if condition and current else "Unknown",
         reason=condition.reason if condition and current else "NotObserved",
-        replicas=f"{status.ready_replicas}/{getattr(item.spec, 'replicas', 0)}",
+        replicas=f"{status.ready_replicas}/{item.spec.replicas}" if isinstance(status, PodStatus) else "-",
         daemons=_daemons(item) if isinstance(item, CoderProvisioner) else "-",
         license=(item.status.license_tier if isinstance(item, CoderControlPlane) else "") or "-",
         message=condition.message if condition and current and condition.status != "True" else "",

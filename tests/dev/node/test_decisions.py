@@ -199,18 +199,34 @@ def test_unsupported_features_are_named() -> None:
     probe = {"exec": {"command": ["true"]}}
     spec = {
         "initContainers": [{"name": "side", "restartPolicy": "Always"}],
-        "containers": [{"name": "web", "livenessProbe": probe, "lifecycle": {}, "readinessProbe": {"httpGet": {}}}],
+        "containers": [
+            {
+                "name": "web",
+                "args": ["--config=/etc/web/config.yaml"],
+                "livenessProbe": probe,
+                "lifecycle": {},
+                "readinessProbe": {"httpGet": {}},
+                "volumeMounts": [
+                    {"name": "scratch", "mountPath": "/etc/web"},
+                    {"name": "data", "mountPath": "/data"},
+                    {"name": "kube-api-access-x", "mountPath": "/var/run/secrets"},
+                ],
+            }
+        ],
         "volumes": [
             {"name": "data", "persistentVolumeClaim": {}},
             {"name": "scratch", "emptyDir": {}},
             {"name": "kube-api-access-x", "projected": {}},
         ],
         "readinessGates": [{"conditionType": "x"}],
+        "activeDeadlineSeconds": 60,
     }
     assert unsupported({"spec": spec}) == [
         "volume data (persistentVolumeClaim)",
         "readinessGates",
+        "activeDeadlineSeconds",
         "restartPolicy of container side",
         "livenessProbe of container web without httpGet",
+        "mount /data of container web",
         "lifecycle of container web",
     ]

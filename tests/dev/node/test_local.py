@@ -15,6 +15,10 @@ SECURE = ServicePort(Key("coder", "plane"), 443)
         ("--http-address=0.0.0.0:8080", "--http-address=127.5.6.7:8080"),
         ("0.0.0.0", "127.5.6.7"),  # noqa: S104 - a text, not an address to bind
         ("10.0.0.0.0", "10.0.0.0.0"),
+        ("[::]:8080", "127.5.6.7:8080"),
+        (":8080", "127.5.6.7:8080"),
+        ("--listen=:8080", "--listen=127.5.6.7:8080"),
+        ("coder:8080", "coder:8080"),
         ("http://plane.coder.svc.cluster.local:80/api", "http://127.0.0.1:9000/api"),
         ("http://plane.coder.svc", "http://127.0.0.1:9000"),
         ("https://plane.coder.svc.cluster.local", "https://127.0.0.1:9001"),

@@ -22,9 +22,9 @@ from coder_k8s.kube.kinds import CONFIG_MAP, DEPLOYMENT, POD, SECRET, SERVICE
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.support import alive, eventually
+from tests.support.objects import NAMESPACE, delete_namespace
 
 JOB = Kind("batch", "v1", "Job", "jobs", Unstructured)
-NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=False)
 ANY = "0.0.0.0"  # noqa: S104 - the node replaces it
 EVENT = Kind("", "v1", "Event", "events", Unstructured)
 IMAGES = {"python:3": Image((sys.executable, "-I", "-u", "-c"))}
@@ -134,7 +134,7 @@ async def place(full_cluster: FullCluster, scratch: Path) -> AsyncIterator[Place
             await eventually(lambda: has_account(client, name), timeout=TIMEOUT)
             yield Place(client, node, name)
         await client.delete(NODE, await client.get(NODE, Key("", name)), unchanged=False)
-        await client.delete(NAMESPACE, await client.get(NAMESPACE, Key("", name)), unchanged=False)
+        await delete_namespace(client, name)
 
 
 async def has_account(client: Client, namespace: str) -> bool:

@@ -141,7 +141,7 @@ class Container:
             *([environment.expand(word, env) for word in spec.get(field, [])] for field in ("command", "args"))
         )
         message = {spec.get("terminationMessagePath", MESSAGE_PATH): str(self._message)}
-        paths = volumes.paths(spec, self._volumes) | message
+        paths = volumes.paths(spec, self._volumes) | message | image.paths
         forwarded = {each: await host.forwarders.address(each) for each in services([*words, *env.values()])}
 
         def local(text: str) -> str:

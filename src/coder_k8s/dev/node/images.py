@@ -20,6 +20,11 @@ class Image:
     programs: Mapping[str, Path] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def paths(self) -> dict[str, str]:
+        """The programs by their path in the image, which scripts can contain."""
+        return {name: str(program) for name, program in self.programs.items() if name.startswith("/")}
+
     def command(self, command: list[str], args: list[str]) -> list[str]:
         """Return the words to execute; `command` replaces the entry point."""
         name, *rest = command or self.entrypoint
@@ -34,6 +39,10 @@ def coder_image(program: Path) -> Image:
     return Image(("/opt/coder", "server"), {"coder": program, "/opt/coder": program}, CODER_DEFAULTS)
 
 
+def coder_image_name(version: str) -> str:
+    return f"{REPOSITORY}:v{version}"
+
+
 def coder_images(programs: Mapping[str, Path]) -> dict[str, Image]:
     """Return the images of Coder, from the builds by version."""
-    return {f"{REPOSITORY}:v{version}": coder_image(program) for version, program in programs.items()}
+    return {coder_image_name(version): coder_image(program) for version, program in programs.items()}

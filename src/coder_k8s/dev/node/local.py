@@ -17,7 +17,7 @@ FIRST_POD, LAST_POD = 2, 254
 RESERVED = frozenset({96, 244})
 """Second numbers of the ranges of Services and of simulated pods."""
 
-ANY = re.compile(r"(?<![\w.])0\.0\.0\.0(?![\w.])")
+ANY = re.compile(r"(?<![\w.])(?:0\.0\.0\.0(?![\w.])|\[::\](?=:\d))|(?:(?<=^)|(?<==))(?=:\d+$)")
 SERVICE = re.compile(
     r"(?P<scheme>https?)://(?P<name>[a-z0-9-]+)\.(?P<namespace>[a-z0-9-]+)\.svc(?:\.cluster\.local)?(?::(?P<port>\d+))?"
     r"(?![\w.:-])"
@@ -95,9 +95,10 @@ def localize(text: str, address: str, paths: Mapping[str, str], forwarded: Mappi
 
     | text                                   | result                             |
     |----------------------------------------|------------------------------------|
-    | `0.0.0.0`                              | the address of the pod             |
+    | `0.0.0.0`, `[::]:PORT`, `:PORT`        | the address of the pod             |
     | `http://NAME.NAMESPACE.svc...[:PORT]`  | the forwarder of the Service       |
     | the mount path of a volume             | the folder or file of the volume   |
+    | the path of a program in the image     | the program on this machine        |
     """
     text = ANY.sub(address, text)
     text = SERVICE.sub(lambda match: f"{match['scheme']}://{forwarded[_service(match)]}", text)

@@ -100,4 +100,4 @@ async def _failure(http: aiohttp.ClientSession, probe: Probe) -> str:
                 return ""
             return f"HTTP probe failed with statuscode: {response.status}"
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        return f"Get {probe.url}: {error or type(error).__name__}"
+        return f"Get {probe.url}: {str(error) or type(error).__name__}"
