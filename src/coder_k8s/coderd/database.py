@@ -1,28 +1,25 @@
 """Short transactions in coderd's database.
 
 The driver is asyncpg. It runs on the event loop and passes unknown URL parameters to the server, like coderd's driver.
-Its import takes 6 MB and 30 ms; psycopg takes 14 MB and 90 ms.
+Its import takes 6 MB and 30 ms; psycopg takes 14 MB and 90 ms. It is imported by the first transaction, because many
+installations have none.
 """
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-import asyncpg
 import msgspec
 
 from coder_k8s.coderd import database_url
 from coder_k8s.coderd.errors import AccessError, DatabaseUnreachable, SchemaUnsupported, UsernameTaken
 
+if TYPE_CHECKING:
+    import asyncpg
+
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
-_NEXT_SERVER_ERRORS = (
-    OSError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.TargetServerAttributeNotMatched,
-)
 _SQLSTATES: tuple[tuple[str, type[AccessError], str], ...] = (
     ("28P01", DatabaseUnreachable, "rejects the user or the password"),
     ("28", DatabaseUnreachable, "does not allow this user to connect from here, or not without TLS"),
@@ -55,6 +52,8 @@ async def transaction(url: str, timeouts: Timeouts) -> AsyncIterator[Connection]
     On failure the connection is dropped, which rolls back even if the server does not respond. Errors are raised
     outside of the handlers, so that they do not contain the driver's exception, which may contain the URL.
     """
+    import asyncpg
+
     database = _database(url)
     failure: AccessError
     try:
@@ -83,6 +82,10 @@ async def transaction(url: str, timeouts: Timeouts) -> AsyncIterator[Connection]
 
 async def _connect(database: database_url.Database, timeouts: Timeouts) -> Connection:
     """Connect to the first server of the URL that accepts a connection."""
+    import asyncpg
+    from asyncpg import CannotConnectNowError, PostgresConnectionError, TargetServerAttributeNotMatched
+
+    next_server = (OSError, PostgresConnectionError, CannotConnectNowError, TargetServerAttributeNotMatched)
     for server in database.servers:
         try:
             return await asyncpg.connect(
@@ -92,7 +95,7 @@ async def _connect(database: database_url.Database, timeouts: Timeouts) -> Conne
                 timeout=timeouts.connect,
                 statement_cache_size=0,
             )
-        except _NEXT_SERVER_ERRORS:
+        except next_server:
             if server is database.servers[-1]:
                 raise
     raise AssertionError("a URL names at least one server")
@@ -110,6 +113,8 @@ def _database(url: str) -> database_url.Database:
 
 def _access_error(error: Exception, database: database_url.Database) -> AccessError:
     """Return the typed error for an error of the driver, with no other part of the URL than the host."""
+    import asyncpg
+
     if isinstance(error, asyncpg.UniqueViolationError) and error.table_name == "users":
         return UsernameTaken("The operator's username or email address belongs to another user")
     if isinstance(error, OSError):

@@ -1,13 +1,32 @@
 """Types of coderd's responses, with the fields that the operator reads."""
 
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
+from msgspec.structs import force_setattr
+
+from coder_k8s.coderd.errors import sanitize
+
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A time with a time zone, so that it can be compared with others."""
 
 
-class BuildInfo(msgspec.Struct, frozen=True):
+class Shown(msgspec.Struct, frozen=True):
+    """A response with texts that the operator copies into a status."""
+
+    shown: ClassVar[tuple[str, ...]] = ()
+    """The fields with these texts, which become printable and are truncated."""
+
+    def __post_init__(self) -> None:
+        for field in self.shown:
+            force_setattr(self, field, sanitize(getattr(self, field)))
+
+
+class BuildInfo(Shown, frozen=True):
     """Version and deployment of coderd."""
+
+    shown: ClassVar[tuple[str, ...]] = ("version", "deployment_id")
 
     version: str
     deployment_id: str = ""
@@ -20,8 +39,10 @@ class Role(msgspec.Struct, frozen=True):
     name: str
 
 
-class User(msgspec.Struct, frozen=True):
+class User(Shown, frozen=True):
     """The user of a token."""
+
+    shown: ClassVar[tuple[str, ...]] = ("username",)
 
     id: str
     username: str
@@ -46,7 +67,7 @@ class Entitlements(msgspec.Struct, frozen=True):
     features: dict[str, Feature]
     has_license: bool
     trial: bool
-    refreshed_at: datetime
+    refreshed_at: Time
     warnings: list[str]
     errors: list[str]
 
@@ -56,12 +77,14 @@ class License(msgspec.Struct, frozen=True):
 
     id: int
     uuid: str
-    uploaded_at: datetime
+    uploaded_at: Time
     claims: dict[str, Any]
 
 
-class Organization(msgspec.Struct, frozen=True):
+class Organization(Shown, frozen=True):
     """An organization; `default` in a path means the default organization."""
+
+    shown: ClassVar[tuple[str, ...]] = ("name",)
 
     id: str
     name: str
@@ -75,7 +98,7 @@ class ProvisionerKey(msgspec.Struct, frozen=True):
     id: str
     name: str
     organization: str
-    created_at: datetime
+    created_at: Time
     tags: dict[str, str]
 
 
@@ -83,7 +106,7 @@ class ProvisionerKeyList(NamedTuple):
     """The keys of an organization, and when coderd listed them, by its own clock; None if the response has no date."""
 
     keys: list[ProvisionerKey]
-    listed_at: datetime | None
+    listed_at: Time | None
 
 
 class CreatedKey(msgspec.Struct, frozen=True):
@@ -102,20 +125,95 @@ class DaemonJob(msgspec.Struct, frozen=True):
     status: str
 
 
-class ProvisionerDaemon(msgspec.Struct, frozen=True):
+class ProvisionerDaemon(Shown, frozen=True):
     """A provisioner daemon; its status is idle, busy or offline."""
+
+    shown: ClassVar[tuple[str, ...]] = ("version",)
 
     id: str
     name: str
     key_id: str
-    created_at: datetime
+    created_at: Time
     version: str
     api_version: str
     tags: dict[str, str]
-    last_seen_at: datetime | None = None
+    last_seen_at: Time | None = None
     status: str | None = None
     key_name: str | None = None
     current_job: DaemonJob | None = None
+
+
+class JobMetadata(msgspec.Struct, frozen=True):
+    """What a job is about; a field that does not apply is empty."""
+
+    template_id: str = ""
+    template_name: str = ""
+    template_version_name: str = ""
+    workspace_id: str | None = None
+    workspace_name: str = ""
+
+
+class ProvisionerJob(msgspec.Struct, frozen=True):
+    """A job for a provisioner daemon; it waits with the status pending, and runs with running or canceling."""
+
+    id: str
+    created_at: Time
+    status: str
+    tags: dict[str, str]
+    """Always with `scope` and `owner`."""
+    started_at: Time | None = None
+    worker_id: str | None = None
+    worker_name: str = ""
+    """Name of the daemon that runs the job; empty if the daemon no longer exists."""
+    initiator_id: str = ""
+    type: str = ""
+    metadata: JobMetadata = JobMetadata()
+
+    def __post_init__(self) -> None:
+        """Reject times from which no other time can be computed; decoding fails then."""
+        for time in (self.created_at, self.started_at):
+            if time is not None and not 2000 <= time.year < 9000:
+                raise ValueError("a job has an impossible time")
+
+    @property
+    def waits(self) -> bool:
+        return self.status == "pending"
+
+
+class Template(Shown, frozen=True):
+    """A template of workspaces."""
+
+    shown: ClassVar[tuple[str, ...]] = ("name",)
+
+    id: str
+    name: str
+    organization_id: str
+    active_version_id: str
+
+
+class TemplateVersion(msgspec.Struct, frozen=True):
+    """A version of a template, with the job that imports it; its workspaces are built with the same tags."""
+
+    id: str
+    name: str
+    job: ProvisionerJob
+
+
+class WorkspaceBuild(msgspec.Struct, frozen=True):
+    """A build of a workspace."""
+
+    job: ProvisionerJob
+
+
+class Workspace(msgspec.Struct, frozen=True):
+    """A workspace with its last build."""
+
+    id: str
+    name: str
+    owner_name: str
+    organization_id: str
+    template_name: str
+    latest_build: WorkspaceBuild
 
 
 class ProxyReport(msgspec.Struct, frozen=True):
@@ -130,18 +228,20 @@ class ProxyStatus(msgspec.Struct, frozen=True):
 
     status: str = ""
     report: ProxyReport = ProxyReport()
-    checked_at: datetime | None = None
+    checked_at: Time | None = None
 
 
-class WorkspaceProxy(msgspec.Struct, frozen=True):
+class WorkspaceProxy(Shown, frozen=True):
     """A workspace proxy; coderd lists itself first, with the name `primary`."""
+
+    shown: ClassVar[tuple[str, ...]] = ("version",)
 
     id: str
     name: str
     display_name: str
     icon_url: str
     healthy: bool
-    created_at: datetime | None = None
+    created_at: Time | None = None
     """For `primary`, the time of the response by coderd's clock."""
     path_app_url: str = ""
     """Empty until a pod has registered with the token of the proxy."""

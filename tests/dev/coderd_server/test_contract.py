@@ -22,10 +22,13 @@ COMPARED = ("Content-Type", "Retry-After", "Www-Authenticate", "X-Coder-Build-Ve
 RANDOM = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "{id}"),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)?"), "{time}"),
+    (re.compile(r"\d+(\.\d+)?[µnm]s"), "{duration}"),
     (re.compile(r"http://127\.0\.0\.1:\d+"), "{url}"),
     (re.compile(r"^\{id\}:\w{64}$"), "{token of a proxy}"),
     (re.compile(r"^\w{43}$"), "{provisioner key}"),
 )
+MEASURED = ("DERPPort", "RegionLatency", "RegionV4Latency", "netcheck_logs")
+"""Fields of the health report that differ in each run."""
 OPERATOR = {"username": "coder-k8s-operator", "name": "coder-k8s-operator", "login_type": "none", "roles": ("owner",)}
 USERS = {
     "bot": User("bot", ("owner",), login_type="none"),
@@ -89,12 +92,19 @@ def prepare(state: State, given: dict[str, Any]) -> None:
         state.add_license(f"e30.{payload}.e30")
     for seed in given.get("seed", []):
         if "queue_size" in seed:
-            state.jobs.append(seed)
+            prepare_job(state, seed)
         else:
             fields = {name: seed[name] for name in ("name", "status", "tags", "current_job", "previous_job")}
             state.connect_daemon(**fields)
-
     prepare_licensed(state, given)
+
+
+def prepare_job(state: State, seed: dict[str, Any]) -> None:
+    """Add a recorded job; a running one has a daemon, which could also take the pending ones."""
+    fields = {name: seed[name] for name in ("type", "input", "metadata")}
+    job = state.queue.add_job(seed["tags"], **fields, created_at=datetime.fromisoformat(seed["created_at"]))
+    if seed["status"] == "running":
+        state.queue.change_job(job, worker=state.connect_daemon(seed["worker_name"]), started_at=state.now())
 
 
 def prepare_licensed(state: State, given: dict[str, Any]) -> None:
@@ -103,7 +113,7 @@ def prepare_licensed(state: State, given: dict[str, Any]) -> None:
         state.install_license()
     for claims in given.get("licenses", []):
         state.add_license(sign(claims))
-    state.users = given.get("users", 1)
+    state.users, state.replicas = given.get("users", 1), given.get("replicas", 1)
     state.not_configured = frozenset(given.get("not_configured", state.not_configured))
     state.wildcard_hostname = given.get("wildcard_hostname", "")
     organization = state.add_organization(given["organization"]) if "organization" in given else ""
@@ -148,7 +158,7 @@ def tokens(state: State) -> dict[str, str]:
 def replaced(value: Any, fill: dict[str, str]) -> Any:
     """The value with its placeholders filled in, or with random parts replaced."""
     if isinstance(value, dict):
-        return {name: replaced(each, fill) for name, each in value.items()}
+        return {name: "{measured}" if name in MEASURED else replaced(each, fill) for name, each in value.items()}
     if isinstance(value, list):
         return [replaced(each, fill) for each in value]
     if not isinstance(value, str):

@@ -25,6 +25,9 @@ async def test_keys_and_tokens_are_valid_after_a_crash(tmp_path: Path) -> None:
             old, new = first.state, second.state
             assert (new.keys, new.proxies, new.licenses) == (old.keys, old.proxies, old.licenses)
             assert (new.deployment_id, new.organization_id) == (old.deployment_id, old.organization_id)
+            assert new.queue.job(new.queue.add_job()).organization == old.organization_id, "jobs have the restored ID"
+            template = new.templates.templates[new.templates.add_template("plain")]
+            assert template.organization == old.organization_id
             [key] = new.keys.values()
             assert new.log_in("pod", key.secret)
             assert not new.log_in("pod", "another secret")

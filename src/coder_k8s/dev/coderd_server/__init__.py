@@ -4,16 +4,22 @@ Recorded, and replayed by `test_contract.py`:
 
 - every response without a license, of coderd 2.30.0 and 2.36.1 (enterprise builds) and of the AGPL build of 2.30.0:
   statuses, bodies, headers; rejected tokens, an unavailable database, rate limits, invalid queries, the daemons
-  and jobs of the built-in provisioners;
+  and jobs of the built-in provisioners, the health report;
 - statuses and bodies of a licensed 2.36.1: provisioner keys and their daemons, workspace proxies (create, list, get,
-  change, delete), accepted and rejected licenses, entitlements of a license with their warnings.
+  change, delete), accepted and rejected licenses, entitlements of a license with their warnings, organizations.
 
-Derived from coderd's source, not recorded: a system user who deletes its own token, requests for workspace proxies by a
-user who is not an owner, deleted proxies and duplicate names (`proxies.py`), the 500 for a user who can read but not
-create provisioner keys, a duplicate license, the redirect to the access URL, organizations other than the default one
-(only for keys, whose names are unique in an organization), and path parameters, which stay encoded unless Go encodes
-the path in the same way. Not simulated: connections of proxies and daemons, creation and change of organizations.
-Licenses have the signature of the simulator (`make_license`) instead of Coder's.
+`test_sequences.py` replays recorded sequences, after which the state must be equal, too.
+
+Compared with a real coderd without a license by `test_real.py`: the same, the filters of lists, and templates with
+their versions and files.
+
+Derived from coderd's source, neither recorded nor compared: requests for workspace proxies by a user who is not an
+owner, deleted proxies and duplicate names (`proxies.py`), the 500 for a user who can read but not create provisioner
+keys, a duplicate license, the redirect to the access URL, the rules by which daemons take jobs and jobs fail
+(`queue.py`), how long a health report is kept (`health.py`), the licensed settings and roles of templates, an
+organization that cannot be deleted because of its content, and path parameters, which stay encoded unless Go encodes
+the path in the same way. Not simulated: connections of proxies and daemons, members of organizations, workspaces, the
+conversion of files. Licenses have the signature of the simulator (`make_license`) instead of Coder's.
 
 For tests only: `Switches` and the methods of `State`, which are also available to other processes under `/_control/`.
 """

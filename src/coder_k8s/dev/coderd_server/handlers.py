@@ -12,6 +12,7 @@ from coder_k8s.dev.coderd_server.responses import (
     HIDDEN,
     ErrorResponse,
     authenticate,
+    go_error,
     invalid_field,
     json_response,
     require_owner,
@@ -35,6 +36,27 @@ async def me(request: web.Request) -> web.Response:
     if not user.sees_itself:
         raise ErrorResponse(404, HIDDEN)
     return json_response(wire.user(state, user))
+
+
+async def get_user(request: web.Request) -> web.Response:
+    """Return a user by name or ID; the simulator has those with a token."""
+    state, wanted = request.app[STATE], request.match_info["user"]
+    authenticate(state, request)
+    for each in (token.user for token in state.tokens.values()):
+        if wanted.lower() in (each.username.lower(), each.id):
+            return json_response(wire.user(state, each))
+    if state.is_old:
+        raise ErrorResponse(400, '"user" must be an existing uuid or username.')
+    raise ErrorResponse(404, HIDDEN)
+
+
+async def get_workspace(request: web.Request) -> web.Response:
+    """Respond as a coderd without workspaces."""
+    state = request.app[STATE]
+    user = authenticate(state, request)
+    if state.is_old and request.match_info["user"] not in ("me", user.username, state.owner.username):
+        raise ErrorResponse(400, '"user" must be an existing uuid or username.')
+    raise ErrorResponse(404, HIDDEN)
 
 
 async def delete_token(request: web.Request) -> web.Response:
@@ -106,8 +128,9 @@ async def refresh_entitlements(request: web.Request) -> web.Response:
 
 
 async def read(request: web.Request) -> dict[str, Any]:
+    text = await request.text()
     try:
-        body: dict[str, Any] = await request.json()
-    except ValueError:
-        raise ErrorResponse(400, "Request body must be valid JSON.") from None
+        body: dict[str, Any] = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ErrorResponse(400, "Request body must be valid JSON.", go_error(error)) from None
     return body

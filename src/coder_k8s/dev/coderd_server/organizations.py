@@ -1,10 +1,9 @@
-"""The handlers of an organization's routes: provisioner keys, daemons and jobs."""
+"""The handlers of an organization's routes: provisioner keys."""
 
 from aiohttp import web
 
 from coder_k8s.dev.coderd_server import wire
 from coder_k8s.dev.coderd_server.handlers import STATE, read
-from coder_k8s.dev.coderd_server.queries import is_uuid, query_ids, query_limit, query_states, query_tags
 from coder_k8s.dev.coderd_server.records import User
 from coder_k8s.dev.coderd_server.responses import (
     DATABASE_DOWN,
@@ -19,30 +18,24 @@ from coder_k8s.dev.coderd_server.responses import (
 )
 from coder_k8s.dev.coderd_server.state import RESERVED, State
 
-DAEMON_STATES = ("offline", "idle", "busy")
-JOB_STATES = ("pending", "running", "succeeded", "canceling", "canceled", "failed", "unknown")
-
 
 async def list_organizations(request: web.Request) -> web.Response:
     state = request.app[STATE]
     user = authenticate(state, request)
-    shown = state.organizations if user.in_organization or user.is_owner else []
-    return json_response([wire.organization(state, name) for name in shown])
+    shown = state.organizations.values() if user.in_organization or user.is_owner else []
+    return json_response([wire.organization(state, state.organization(each)) for each in shown])
 
 
 async def get_organization(request: web.Request) -> web.Response:
     state, _, organization = enter_organization(request)
-    return json_response(wire.organization(state, state.organization_name(organization)))
-
-
-async def refuse_organization(request: web.Request) -> web.Response:
-    authenticate(request.app[STATE], request)
-    require_feature(request.app[STATE], "multiple_organizations", "Multiple Organizations")
-    raise ErrorResponse(501, "The simulator has one organization.")
+    return json_response(wire.organization(state, state.organization(organization)))
 
 
 async def unknown_in_organization(request: web.Request) -> web.Response:
     enter_organization(request)
+    others = [each for each in request.app.router.resources() if each is not request.match_info.route.resource]
+    if any([(await each.resolve(request))[1] for each in others]):
+        return web.Response(status=405)
     raise ErrorResponse(404, "Route not found.")
 
 
@@ -82,7 +75,7 @@ async def delete_key(request: web.Request) -> web.Response:
 
 async def key_daemons(request: web.Request) -> web.Response:
     state, organization = enter_keys(request)
-    recent = [each for each in state.daemons.values() if each.status != "offline"]
+    recent = [each for each in state.daemons.values() if not each.is_stale(state.now())]
     keys = [each for each in state.keys.values() if each.organization == organization]
     unsaid = {"status": None, "key_name": None, "current_job": None, "previous_job": None}
     return json_response(
@@ -109,38 +102,6 @@ async def look_up_key(request: web.Request) -> web.Response:
         if key.secret == secret:
             return json_response(wire.key(key))
     raise ErrorResponse(401, "provisioner daemon key invalid")
-
-
-async def list_daemons(request: web.Request) -> web.Response:
-    state, user, organization = enter_organization(request)
-    if not user.reads_keys:
-        raise ErrorResponse(404, HIDDEN)
-    wanted = query_states(request, DAEMON_STATES, "provisioner daemons", "provisioner_daemon_status")
-    tags, ids = query_tags(request), query_ids(request)
-    shown = [
-        each
-        for each in state.daemons.values()
-        if state.organization_of(each) == organization
-        and (each.status in wanted if wanted else each.status != "offline" or request.query.get("offline") == "true")
-        and tags.items() <= each.tags.items()
-        and (not ids or each.id in ids)
-    ]
-    return json_response([wire.daemon(state, each) for each in shown[: query_limit(request)]])
-
-
-async def list_jobs(request: web.Request) -> web.Response:
-    state, user, _ = enter_organization(request)
-    if not user.is_owner:
-        raise ErrorResponse(404, HIDDEN)
-    if "initiator" in request.query and not is_uuid(request.query["initiator"]):
-        detail = 'Query param "initiator" must be a valid uuid'
-        raise invalid_field("Invalid query parameters.", "initiator", detail)
-    wanted = query_states(request, JOB_STATES, "provisioner jobs", "provisioner_job_status")
-    tags = query_tags(request)
-    shown = [
-        job for job in state.jobs if (not wanted or job["status"] in wanted) and tags.items() <= job["tags"].items()
-    ]
-    return json_response(shown[: query_limit(request)])
 
 
 def enter_organization(request: web.Request) -> tuple[State, User, str]:

@@ -1,8 +1,13 @@
-"""What the simulator keeps about users, licenses and workspace proxies, and the faults that it can have."""
+"""What the simulator keeps about users, licenses, daemons and workspace proxies, and the faults that it can have."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 from uuid import uuid4
+
+HEARTBEAT = timedelta(minutes=1)
+STALE_AFTER = timedelta(seconds=90)
 
 
 @dataclass(frozen=True)
@@ -16,6 +21,7 @@ class User:
     status: str = "active"
     in_organization: bool = True
     sees_itself: bool = True
+    email: str = ""
     id: str = field(default_factory=lambda: str(uuid4()))
 
     @property
@@ -53,6 +59,61 @@ class StoredLicense:
 
 
 @dataclass(frozen=True)
+class Organization:
+    """An organization, and the roles of its new members."""
+
+    id: str
+    name: str
+    display_name: str
+    created_at: datetime
+    description: str = ""
+    icon: str = ""
+    member_roles: tuple[str, ...] = ("organization-workspace-access",)
+
+
+@dataclass(frozen=True)
+class StoredKey:
+    """A provisioner key."""
+
+    id: str
+    name: str
+    organization: str
+    tags: dict[str, str]
+    secret: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A provisioner daemon. Tests can set its status (idle, busy or offline); a job makes it busy, too."""
+
+    id: str
+    name: str
+    key: str
+    status: str
+    tags: dict[str, str]
+    version: str
+    created_at: datetime
+    gone_at: datetime | None = None
+    """When its connection was closed."""
+    provisioners: Sequence[str] | None = ("terraform",)
+    api_version: str | None = None
+    """None means the version of the server."""
+    current_job: dict[str, Any] | None = None
+    previous_job: dict[str, Any] | None = None
+
+    def seen_at(self, now: datetime) -> datetime:
+        """Return the last heartbeat, which coderd stores once per minute while the daemon is connected."""
+        last = now if self.gone_at is None else self.gone_at
+        if self.status == "offline":
+            last = self.created_at
+        return self.created_at + (last - self.created_at) // HEARTBEAT * HEARTBEAT
+
+    def is_stale(self, now: datetime) -> bool:
+        return self.status == "offline" or now - self.seen_at(now) > STALE_AFTER
+
+
+@dataclass(frozen=True)
 class Proxy:
     """A workspace proxy; it has a URL and a version after a pod has connected with its token."""
 
@@ -77,7 +138,7 @@ class Switches:
 
     `unanswered` is a method whose requests are executed but get no response. With `sign_in_page`, a proxy responds to
     every request with 200 and an HTML page. `redirect_to` is the access URL to which coderd redirects every request, as
-    with `CODER_REDIRECT_TO_ACCESS_URL`.
+    with `CODER_REDIRECT_TO_ACCESS_URL`. `implicit_member` is the experiment of coderd for roles of new members.
     """
 
     latency: float = 0
@@ -88,4 +149,5 @@ class Switches:
     unanswered: str = ""
     sign_in_page: bool = False
     omits_proxies: bool = False
+    implicit_member: bool = False
     redirect_to: str = ""

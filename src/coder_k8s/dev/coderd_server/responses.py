@@ -37,6 +37,18 @@ def json_response(body: Any, status: int = 200, headers: dict[str, str] | None =
     return web.Response(body=json.dumps(body).encode() + b"\n", status=status, headers={**kind, **(headers or {})})
 
 
+def go_error(error: json.JSONDecodeError) -> str:
+    """Return the error of Go's JSON decoder for the same text, in the common cases."""
+    rest = error.doc[error.pos :].strip()
+    if not rest:
+        return "unexpected EOF" if error.doc.strip() else "EOF"
+    literal = next((each for each in ("null", "true", "false") if each[0] == rest[0]), "")
+    for got, expected in zip(rest, literal, strict=False):
+        if got != expected:
+            return f"invalid character '{got}' in literal {literal} (expecting '{expected}')"
+    return f"invalid character '{rest[0]}' looking for beginning of value"
+
+
 def missing_fields(*names: str) -> ErrorResponse:
     """Return the error for missing required fields."""
     detail = 'Validation failed for tag "required" with value: ""'

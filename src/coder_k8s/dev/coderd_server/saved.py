@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from coder_k8s.dev.coderd_server.records import Proxy, StoredLicense
-from coder_k8s.dev.coderd_server.state import State, StoredKey
+from coder_k8s.dev.coderd_server.records import Organization, Proxy, StoredKey, StoredLicense
+from coder_k8s.dev.coderd_server.state import State
 
 
 class Saved(msgspec.Struct):
@@ -21,6 +21,7 @@ class Saved(msgspec.Struct):
     keys: dict[str, StoredKey]
     proxies: dict[str, Proxy]
     deleted_proxies: dict[str, Proxy]
+    organization_details: dict[str, Organization] = {}
 
 
 class StateFile:

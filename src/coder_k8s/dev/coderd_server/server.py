@@ -1,7 +1,7 @@
 """The HTTP server of the simulator."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from types import TracebackType
@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote_to_bytes
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from coder_k8s.dev.coderd_server import handlers, organizations, proxies
+from coder_k8s.dev.coderd_server import handlers, organizations
 from coder_k8s.dev.coderd_server.handlers import STATE
 from coder_k8s.dev.coderd_server.responses import (
     ErrorResponse,
@@ -20,25 +20,34 @@ from coder_k8s.dev.coderd_server.responses import (
     presented_key,
     presented_token,
 )
+from coder_k8s.dev.coderd_server.routes import COMMON, ENTERPRISE, Handler
 from coder_k8s.dev.coderd_server.saved import StateFile
 from coder_k8s.dev.coderd_server.sql_tokens import load_token
 from coder_k8s.dev.coderd_server.state import State, utc_now
+from coder_k8s.dev.coderd_server.version_routes import UPLOADS
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
+MAX_BODY = 100 << 20
 CONTROLS = frozenset(
     (
+        "acquire_job",
+        "add_job",
         "add_key",
+        "add_template",
+        "cancel_job",
+        "close_daemon",
         "connect_daemon",
         "delete_key",
         "delete_proxy",
         "disconnect_daemon",
+        "dismiss_health",
+        "finish_job",
         "install_license",
         "remove_licenses",
         "rename_organization",
         "revoke_token",
         "set",
         "set_daemon",
+        "set_health",
         "set_proxy",
     )
 )
@@ -85,52 +94,15 @@ class CoderdServer:
 
 def make_app(state: State) -> web.Application:
     """Return the application with the routes of this version of coderd."""
-    app = web.Application(middlewares=[control, behave])
+    app = web.Application(client_max_size=MAX_BODY, middlewares=[control, behave])
     app[STATE] = state
     app.on_response_prepare.append(date)
     app.router.add_get("/healthz", handlers.healthz, allow_head=False)
-    common: dict[str, tuple[tuple[str, Handler], ...]] = {
-        "buildinfo": (("GET", handlers.build_info),),
-        "users/me": (("GET", handlers.me),),
-        "users/me/keys/{id}": (("DELETE", handlers.delete_token),),
-        "organizations": (("GET", organizations.list_organizations),),
-        "organizations/{organization}": (("GET", organizations.get_organization),),
-        "organizations/{organization}/provisionerdaemons": (("GET", organizations.list_daemons),),
-        "organizations/{organization}/provisionerjobs": (("GET", organizations.list_jobs),),
-    }
-    for route, methods in {**common, **(ENTERPRISE if state.is_enterprise else {})}.items():
+    for route, methods in {**COMMON, **(ENTERPRISE if state.is_enterprise else {})}.items():
         for method, handler in methods:
             app.router.add_route(method, f"/api/v2/{route}", handler)
     app.router.add_route("*", "/api/v2/organizations/{organization}/{rest:.+}", organizations.unknown_in_organization)
     return app
-
-
-ENTERPRISE: dict[str, tuple[tuple[str, Handler], ...]] = {
-    "entitlements": (("GET", handlers.entitlements),),
-    "licenses": (("GET", handlers.list_licenses), ("POST", handlers.add_license)),
-    "licenses/refresh-entitlements": (("POST", handlers.refresh_entitlements),),
-    "licenses/{id}": (("DELETE", handlers.delete_license),),
-    "organizations": (("GET", organizations.list_organizations), ("POST", organizations.refuse_organization)),
-    "organizations/{organization}": (
-        ("GET", organizations.get_organization),
-        ("PATCH", organizations.refuse_organization),
-        ("DELETE", organizations.refuse_organization),
-    ),
-    "organizations/{organization}/provisionerkeys": (
-        ("GET", organizations.list_keys),
-        ("POST", organizations.create_key),
-    ),
-    "organizations/{organization}/provisionerkeys/daemons": (("GET", organizations.key_daemons),),
-    "organizations/{organization}/provisionerkeys/{name}": (("DELETE", organizations.delete_key),),
-    "provisionerkeys/{key:.*}": (("GET", organizations.look_up_key),),
-    "workspaceproxies": (("GET", proxies.list_proxies), ("POST", proxies.create_proxy)),
-    "workspaceproxies/{name}": (
-        ("GET", proxies.get_proxy),
-        ("PATCH", proxies.change_proxy),
-        ("DELETE", proxies.delete_proxy),
-    ),
-    "workspaceproxies/me/register": (("POST", proxies.refuse_proxy_itself),),
-}
 
 
 async def date(request: web.Request, response: web.StreamResponse) -> None:
@@ -162,7 +134,8 @@ async def control(request: web.Request, handler: Handler) -> web.StreamResponse:
     if name not in CONTROLS:
         raise web.HTTPNotFound
     arguments: dict[str, Any] = await request.json()
-    return json_response(getattr(state, name)(**arguments))
+    owner = next(each for each in (state, state.queue, state.templates, state.health) if hasattr(each, name))
+    return json_response(getattr(owner, name)(**arguments))
 
 
 @web.middleware
@@ -193,7 +166,8 @@ async def behave(request: web.Request, handler: Handler) -> web.StreamResponse:
     response.headers["X-Coder-Build-Version"] = state.build_version
     if request.path.startswith("/api/v2/") and response.status != 428:
         left = "0" if response.status == 429 else "511"
-        response.headers.update({"X-Ratelimit-Limit": "512", "X-Ratelimit-Remaining": left, "X-Ratelimit-Reset": "0"})
+        limit = str(UPLOADS) if request.path.startswith("/api/v2/files") else "512"
+        response.headers.update({"X-Ratelimit-Limit": limit, "X-Ratelimit-Remaining": left, "X-Ratelimit-Reset": "0"})
     return response
 
 

@@ -3,11 +3,12 @@
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
+from coder_k8s.dev.coderd_server.health import Health
 from coder_k8s.dev.coderd_server.licensing import (
     FEATURES,
     NOT_CONFIGURED,
@@ -16,7 +17,19 @@ from coder_k8s.dev.coderd_server.licensing import (
     is_genuine,
     make_license,
 )
-from coder_k8s.dev.coderd_server.records import Proxy, StoredLicense, Switches, Token, User
+from coder_k8s.dev.coderd_server.queue import Queue
+from coder_k8s.dev.coderd_server.records import (
+    Daemon,
+    Organization,
+    Proxy,
+    StoredKey,
+    StoredLicense,
+    Switches,
+    Token,
+    User,
+)
+from coder_k8s.dev.coderd_server.tags import complete
+from coder_k8s.dev.coderd_server.templates import Templates
 
 RESERVED = {
     "built-in": "00000000-0000-0000-0000-000000000001",
@@ -25,36 +38,6 @@ RESERVED = {
 }
 BUILT_IN_KEY = RESERVED["built-in"]
 RANKS = ("not_entitled", "grace_period", "entitled")
-
-
-@dataclass(frozen=True)
-class StoredKey:
-    """A provisioner key."""
-
-    id: str
-    name: str
-    organization: str
-    tags: dict[str, str]
-    secret: str
-    created_at: datetime
-
-
-@dataclass(frozen=True)
-class Daemon:
-    """A provisioner daemon: idle, busy or offline."""
-
-    id: str
-    name: str
-    key: str
-    status: str
-    tags: dict[str, str]
-    version: str
-    seen_at: datetime
-    provisioners: Sequence[str] | None = ("terraform",)
-    api_version: str | None = None
-    """None means the version of the server."""
-    current_job: dict[str, Any] | None = None
-    previous_job: dict[str, Any] | None = None
 
 
 class State:
@@ -67,18 +50,19 @@ class State:
         self.deployment_id = str(uuid4())
         self.organization_id = str(uuid4())
         self.organizations: dict[str, str] = {"coder": self.organization_id}
+        self.organization_details: dict[str, Organization] = {}
         self.started_at = now()
         self.refreshed_at = now()
         self.features: dict[str, str] = {}
         self.not_configured = frozenset(NOT_CONFIGURED)
         self.users = 1
+        self.replicas = 1
         self.tokens: dict[str, Token] = {}
         self.tokens_of_database: set[str] = set()
         self.database_url: str | None = None
         self.licenses: list[StoredLicense] = []
         self.keys: dict[str, StoredKey] = {}
         self.daemons: dict[str, Daemon] = {}
-        self.jobs: list[dict[str, Any]] = []
         self.proxies: dict[str, Proxy] = {}
         self.deleted_proxies: dict[str, Proxy] = {}
         self.wildcard_hostname = ""
@@ -88,6 +72,9 @@ class State:
         """Every token and key in a request, valid or not."""
         self.owner = User("admin", ("owner",))
         self.token = self.add_token(self.owner)
+        self.queue = Queue(now, self.default_organization, self.owner.id)
+        self.templates = Templates(self.queue, self.owner, self.default_organization)
+        self.health = Health(now)
 
     @property
     def is_enterprise(self) -> bool:
@@ -146,13 +133,36 @@ class State:
         return list(FEATURES) if self.is_old else sorted((*FEATURES, "service_accounts"))
 
     def add_organization(self, name: str) -> str:
-        """Create an organization, only for provisioner keys."""
+        """Create an organization."""
         self.organizations[name.lower()] = organization = str(uuid4())
         return organization
 
+    def default_organization(self) -> str:
+        """Return the ID of the default organization, which a saved state replaces."""
+        return self.organization_id
+
+    def organization(self, organization: str) -> Organization:
+        """Return an organization, by ID."""
+        if (found := self.organization_details.get(organization)) is not None:
+            return found
+        name = self.organization_name(organization)
+        text = "Builtin default organization." if organization == self.organization_id else ""
+        return Organization(organization, name, name.title(), self.started_at, text)
+
+    def put_organization(self, organization: Organization) -> None:
+        """Add or replace an organization."""
+        self.remove_organization(organization.id)
+        self.organizations[organization.name.lower()] = organization.id
+        self.organization_details[organization.id] = organization
+
+    def remove_organization(self, organization: str) -> None:
+        """Delete an organization."""
+        self.organizations = {name: known for name, known in self.organizations.items() if known != organization}
+        self.organization_details.pop(organization, None)
+
     def rename_organization(self, name: str, new: str) -> None:
         """Rename an organization; its ID does not change."""
-        self.organizations[new.lower()] = self.organizations.pop(name.lower())
+        self.put_organization(replace(self.organization(self.organizations[name.lower()]), name=new))
 
     def organization_name(self, organization: str) -> str:
         """Return the name of an organization, by ID."""
@@ -200,9 +210,9 @@ class State:
             name=name,
             key=stored.id if stored else BUILT_IN_KEY,
             status=status,
-            tags={"owner": "", "scope": "organization", **(stored.tags if stored else {})},
+            tags=complete(stored.tags if stored else None),
             version=self.build_version,
-            seen_at=self.now(),
+            created_at=self.now(),
         )
         self.daemons[daemon.id] = replace(daemon, **fields)
         return daemon.id
@@ -216,9 +226,21 @@ class State:
         """Set a daemon to idle, busy or offline."""
         self.daemons[daemon] = replace(self.daemons[daemon], status=status)
 
+    def close_daemon(self, daemon: str) -> None:
+        """Close the connection of a daemon; coderd still shows it as idle for 90 seconds, and then as offline."""
+        self.daemons[daemon] = replace(self.daemons[daemon], gone_at=self.now())
+        self.queue.lose_worker(daemon)
+
     def disconnect_daemon(self, daemon: str) -> None:
         """Delete a daemon."""
         del self.daemons[daemon]
+        self.queue.lose_worker(daemon)
+
+    def acquire_job(self, daemon: str) -> str:
+        """Assign the next job to a daemon; return its ID, or an empty string if there is none."""
+        row = self.daemons[daemon]
+        job = self.queue.take_job(daemon, row.tags, self.organization_of(row))
+        return "" if job is None else job.id
 
     def set_proxy(self, name: str, status: str, errors: Sequence[str] = (), warnings: Sequence[str] = ()) -> None:
         """Set the health of a workspace proxy: ok, unreachable, unhealthy or unregistered."""

@@ -1,11 +1,13 @@
 """Encodes objects of the simulator in coderd's JSON format."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from coder_k8s.dev.coderd_server.licensing import LIMITS, SWITCHED_ON, claims_of, expiry_warning, is_genuine
-from coder_k8s.dev.coderd_server.records import Proxy, StoredLicense, User
-from coder_k8s.dev.coderd_server.state import RESERVED, Daemon, State, StoredKey
+from coder_k8s.dev.coderd_server.queue import Job
+from coder_k8s.dev.coderd_server.records import Daemon, Organization, Proxy, StoredKey, StoredLicense, User
+from coder_k8s.dev.coderd_server.state import RESERVED, State
 
 
 def time(moment: datetime) -> str:
@@ -36,31 +38,30 @@ def user(state: State, who: User) -> dict[str, Any]:
         "id": who.id,
         "username": who.username,
         **({"name": who.name} if who.name else {}),
-        "email": f"{who.username}@example.com",
+        "email": who.email or f"{who.username}@example.com",
         "created_at": time(state.started_at),
         "updated_at": time(state.started_at),
         "last_seen_at": time(state.started_at),
         "status": who.status,
         "login_type": who.login_type,
         "organization_ids": [state.organization_id] if who.in_organization else [],
-        "roles": [{"name": role, "display_name": role.title()} for role in who.roles],
+        "roles": [{"name": role, "display_name": role.replace("-", " ").title()} for role in who.roles],
     }
     return body if state.is_old else {**body, "has_ai_seat": False}
 
 
-def organization(state: State, name: str) -> dict[str, Any]:
-    default = state.organizations[name] == state.organization_id
+def organization(state: State, each: Organization) -> dict[str, Any]:
     body = {
-        "id": state.organizations[name],
-        "name": name,
-        "display_name": name.title(),
-        "icon": "",
-        "description": "Builtin default organization." if default else "",
-        "created_at": time(state.started_at),
-        "updated_at": time(state.started_at),
-        "is_default": default,
+        "id": each.id,
+        "name": each.name,
+        "display_name": each.display_name,
+        "icon": each.icon,
+        "description": each.description,
+        "created_at": time(each.created_at),
+        "updated_at": time(each.created_at),
+        "is_default": each.id == state.organization_id,
     }
-    return body if state.is_old else {**body, "default_org_member_roles": ["organization-workspace-access"]}
+    return body if state.is_old else {**body, "default_org_member_roles": list(each.member_roles)}
 
 
 def entitlements(state: State) -> dict[str, Any]:
@@ -70,15 +71,27 @@ def entitlements(state: State) -> dict[str, Any]:
         "features": {name: feature(state, name, claims) for name in state.feature_names()},
         "warnings": warnings(state, claims),
         "errors": [
-            f"Invalid license ({each.uuid}) parsing claims: ed25519: verification error"
-            for each in state.licenses
-            if each not in genuine
+            *(
+                f"Invalid license ({each.uuid}) parsing claims: ed25519: verification error"
+                for each in state.licenses
+                if each not in genuine
+            ),
+            *replica_errors(state, claims),
         ],
         "has_license": bool(genuine),
         "trial": any(each["trial"] for each in claims),
         "require_telemetry": False,
         "refreshed_at": time(state.refreshed_at),
     }
+
+
+def replica_errors(state: State, claims: list[dict[str, Any]]) -> list[str]:
+    """Return coderd's error for several replicas without the license for them."""
+    if state.replicas == 1 or state.entitlement("high_availability") != "not_entitled":
+        return []
+    unlicensed = "high availability is an Enterprise feature"
+    reason = "your license is not entitled to high availability" if claims else unlicensed
+    return [f"You have multiple replicas but {reason}. You will be unable to connect to workspaces."]
 
 
 def feature(state: State, name: str, claims: list[dict[str, Any]]) -> dict[str, Any]:
@@ -130,22 +143,57 @@ def key(stored: StoredKey) -> dict[str, Any]:
 
 
 def daemon(state: State, each: Daemon) -> dict[str, Any]:
+    """Return a daemon with its status, unless it is offline."""
     names = {stored.id: stored.name for stored in state.keys.values()} | {key: name for name, key in RESERVED.items()}
+    current, previous = state.queue.current(each.id), state.queue.previous(each.id)
     return {
         "id": each.id,
         "organization_id": state.organization_of(each),
         "key_id": each.key,
-        "created_at": time(each.seen_at),
-        "last_seen_at": time(each.seen_at),
+        "created_at": time(each.created_at),
+        "last_seen_at": time(each.seen_at(state.now())),
         "name": each.name,
         "version": each.version,
         "api_version": api_version(state) if each.api_version is None else each.api_version,
         "provisioners": each.provisioners,
         "tags": each.tags,
         "key_name": names[each.key],
+        "status": "busy" if each.status == "busy" or current else "idle",
+        "current_job": daemon_job(state, current) if current else each.current_job,
+        "previous_job": daemon_job(state, previous) if previous else each.previous_job,
+    }
+
+
+def daemon_job(state: State, job: Job) -> dict[str, Any]:
+    metadata = state.templates.metadata(job)
+    template = {name: metadata[name] for name in ("template_name", "template_icon", "template_display_name")}
+    return {"id": job.id, "status": job.status, **template}
+
+
+def job(each: Job, waiting: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a job without its daemons; `waiting` are the pending jobs, the next one first."""
+    moments = {name: getattr(each, name) for name in ("started_at", "completed_at", "canceled_at")}
+    optional = {
+        **{name: time(moment) for name, moment in moments.items() if moment is not None},
+        "error": each.error,
+        "error_code": each.error_code,
+        "worker_id": each.worker,
+    }
+    return {
+        "id": each.id,
+        "created_at": time(each.created_at),
+        **{name: value for name, value in optional.items() if value},
         "status": each.status,
-        "current_job": each.current_job,
-        "previous_job": each.previous_job,
+        "file_id": each.file,
+        "tags": each.tags,
+        "queue_position": waiting.index(each.id) + 1 if each.id in waiting else 0,
+        "queue_size": len(waiting),
+        "organization_id": each.organization,
+        "initiator_id": each.initiator,
+        "input": each.input,
+        "type": each.type,
+        "metadata": each.metadata,
+        "logs_overflowed": False,
     }
 
 
