@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from coder_k8s.coderd.errors import CoderdError, RateLimited, Unavailable
-from coder_k8s.controllers.answers import UNUSED, AnswerCache, Entry, Recheck
+from coder_k8s.controllers.answers import UNUSED, AnswerCache, Entry, Recheck, Throttled
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.objects import Key
 
@@ -168,7 +168,7 @@ async def test_an_error_is_shared(
     server.error = error
 
     async def fetch() -> int:
-        return await answers.fetch("q", server.ask, MINUTE, retry=retry)
+        return await answers.fetch("q", server.ask, MINUTE, retry=lambda _: retry)
 
     assert await asyncio.gather(*(fetch() for _ in range(9)), return_exceptions=True) == [error] * 9
     assert server.requests == 1
@@ -198,7 +198,96 @@ async def test_a_request_in_flight_is_not_removed(answers: AnswerCache[str], tim
     first = asyncio.create_task(answers.fetch("q", server.ask, MINUTE))
     await asyncio.sleep(0)
     time.advance(UNUSED.total_seconds() * 2)
-    second = asyncio.create_task(answers.fetch("q", server.ask, MINUTE))
+    second = asyncio.create_task(answers.fetch("q", server.ask, timedelta(days=1)))
     await asyncio.sleep(0)
     server.proceed.set()
     assert (await first, await second, server.requests) == (1, 1, 1)
+
+
+async def test_errors_in_a_row_delay_the_next_request(answers: AnswerCache[str], time: Time) -> None:
+    server = Server()
+    server.error = Unavailable("down")
+
+    async def fails() -> int:
+        with pytest.raises(Unavailable):
+            await answers.fetch("q", server.ask, MINUTE, retry=Backoff(20.0, 300.0, lambda: 1.0).delay)
+        return server.requests
+
+    assert await fails() == 1
+    for number, delay in enumerate((20, 40, 80, 160, 300, 300), start=1):
+        time.advance(delay - 0.001)
+        assert await fails() == number
+        time.advance(0.001)
+        assert await fails() == number + 1
+
+
+async def test_a_request_that_is_not_admitted(answers: AnswerCache[str], time: Time) -> None:
+    """An older answer is better than none."""
+    server = Server()
+    with pytest.raises(Throttled):
+        await answers.fetch("q", server.ask, MINUTE, admits=lambda: False)
+    assert await answers.fetch("q", server.ask, MINUTE, admits=lambda: True) == 1
+    time.advance(300)
+    assert await answers.fetch("q", server.ask, MINUTE, admits=lambda: False) == 1
+    assert (answers.age("q"), answers.known("q"), answers.known("r")) == (timedelta(minutes=5), 1, None)
+    assert await answers.fetch("q", server.ask, MINUTE, admits=lambda: True) == 2
+    assert server.requests == 2
+
+
+async def test_an_answer_in_use_stays(answers: AnswerCache[str], time: Time) -> None:
+    server = Server()
+    for _ in range(20):
+        assert await answers.fetch("q", server.ask, timedelta(days=365)) == 1
+        time.advance(300)
+
+
+async def test_an_answer_is_as_old_as_its_request(answers: AnswerCache[str], time: Time) -> None:
+    """A slow coderd listed what it responds with long before."""
+
+    async def request() -> str:
+        time.advance(20)
+        return "slow"
+
+    assert await answers.fetch("question", request, MINUTE) == "slow"
+    assert answers.age("question") == timedelta(seconds=20)
+
+
+async def test_a_slow_request_is_shared_although_its_answer_is_old(answers: AnswerCache[str], time: Time) -> None:
+    sent, release = [], asyncio.Event()
+
+    async def request() -> str:
+        sent.append(time())
+        await release.wait()
+        return "slow"
+
+    tasks = [asyncio.create_task(answers.fetch("question", request, timedelta(seconds=10))) for _ in range(3)]
+    await asyncio.sleep(0)
+    time.advance(20)
+    release.set()
+    assert await asyncio.gather(*tasks) == ["slow"] * 3
+    assert len(sent) == 1
+
+
+async def test_a_first_error_is_tolerated(answers: AnswerCache[str], time: Time) -> None:
+    """The known answer is used instead, unless it is too old, or the error lasts."""
+    failing = [False]
+
+    async def request() -> str:
+        if failing[0]:
+            raise Unavailable("HTTP 502")
+        return "known"
+
+    async def fetch(tolerated: timedelta = 3 * MINUTE) -> str:
+        return await answers.fetch("question", request, MINUTE, retry=lambda _: 20, tolerated=tolerated)
+
+    assert await fetch() == "known"
+    failing[0] = True
+    time.advance(60)
+    assert await fetch() == "known"
+    time.advance(10)
+    assert await fetch() == "known", "until the next attempt"
+    with pytest.raises(Unavailable):
+        await fetch(timedelta())
+    time.advance(10)
+    with pytest.raises(Unavailable):
+        await fetch()

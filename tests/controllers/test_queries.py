@@ -8,13 +8,15 @@ import pytest
 from coder_k8s.coderd.client import DAEMON_LIMIT, Client
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.coderd.errors import NotFound, RateLimited, Unavailable
-from coder_k8s.controllers.answers import RETRY, UNUSED
+from coder_k8s.controllers.answers import RETRY, UNUSED, Throttled
 from coder_k8s.controllers.queries import INTERVAL, CoderdQueries
+from coder_k8s.controllers.request_limit import Consumer
 from coder_k8s.dev.coderd_server import CoderdServer
 from tests.support.clock import Clock
 
 DAEMONS = "/api/v2/organizations/{organization}/provisionerdaemons"
 ENTITLEMENTS = "/api/v2/entitlements"
+JOBS = "/api/v2/organizations/{organization}/provisionerjobs"
 KEYS = "/api/v2/organizations/{organization}/provisionerkeys"
 
 
@@ -156,3 +158,78 @@ async def test_failed_entitlements_query_is_not_repeated_at_once(switch: str, se
         clock.advance(seconds=1)
         await queries.entitlements(coderd)
         assert server.state.count("GET", ENTITLEMENTS) == 2
+
+
+async def test_jobs_are_read_more_often_while_there_are_any() -> None:
+    """One request per interval, however many consumers there are."""
+    clock = Clock()
+    async with CoderdServer(now=clock) as server, Connections() as connections:
+        coderd, queries = Client(connections, server.url, server.state.token), CoderdQueries(clock)
+
+        async def read() -> tuple[int, int]:
+            """The number of jobs and of requests, for many consumers at once."""
+            found = await asyncio.gather(*(queries.jobs(coderd, "default", consumer=each) for each in 10 * [*Consumer]))
+            return len(found[0]), server.state.count("GET", JOBS)
+
+        assert await read() == (0, 1)
+        add_job(server)
+        clock.advance(seconds=29)
+        assert await read() == (0, 1)
+        clock.advance(seconds=1)
+        assert await read() == (1, 2)
+        clock.advance(seconds=9)
+        assert await read() == (1, 2)
+        clock.advance(seconds=1)
+        assert await read() == (1, 3)
+        assert queries.jobs_age(coderd, "default") == timedelta()
+
+
+async def test_limit_of_requests() -> None:
+    """Beyond it, answers get older: there are no more requests and no errors."""
+    clock = Clock()
+    async with CoderdServer(now=clock) as server, Connections() as connections:
+        coderd, queries = Client(connections, server.url, server.state.token), CoderdQueries(clock)
+        for number in range(300):
+            await queries.jobs(coderd, "default", timedelta(), Consumer.HEALTH)
+            await queries.daemons(coderd, "default", timedelta(), Consumer.HEALTH)
+            clock.advance(seconds=0.1)
+            assert (queries.wait(coderd, Consumer.HEALTH) > 0) == (number >= 29)
+        assert server.state.count("GET", JOBS) + server.state.count("GET", DAEMONS) == 60
+        assert queries.jobs_age(coderd, "default") > timedelta(seconds=20)
+        with pytest.raises(Throttled):
+            await queries.organizations(coderd)
+        await queries.jobs(coderd, "default", timedelta())
+        assert queries.jobs_age(coderd, "default") == timedelta(), "autoscaling has a limit of its own"
+        await queries.daemons(coderd, "default", timedelta())
+        assert server.state.count("GET", DAEMONS) == 31, "a change depends on this answer"
+
+
+async def test_the_limit_is_that_of_the_server() -> None:
+    """Whatever the number of tokens is: users choose those of their provisioners."""
+    clock = Clock()
+    async with CoderdServer(now=clock) as server, Connections() as connections:
+        queries = CoderdQueries(clock)
+        for number in range(150):
+            coderd = Client(connections, server.url, server.state.add_token(server.state.owner))
+            if number < Consumer.AUTOSCALING.value:
+                await queries.jobs(coderd, "default")
+            else:
+                with pytest.raises(Throttled):
+                    await queries.jobs(coderd, "default")
+        assert server.state.count("GET", JOBS) == Consumer.AUTOSCALING.value
+
+
+async def test_coderd_is_read_less_often_after_errors() -> None:
+    clock = Clock()
+    async with CoderdServer(now=clock) as server, Connections() as connections:
+        coderd, queries = Client(connections, server.url, server.state.token), CoderdQueries(clock)
+        server.state.set(failing=True)
+        for _ in range(3600):
+            with pytest.raises(Unavailable):
+                await queries.jobs(coderd, "default")
+            clock.advance(seconds=1)
+        assert 12 < server.state.count("GET", JOBS) < 35
+
+
+def add_job(server: CoderdServer) -> None:
+    server.state.queue.add_job()

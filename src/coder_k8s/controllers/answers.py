@@ -5,7 +5,7 @@ An object is reconciled whenever a related object changes, and coderd may be slo
 
 - `fetch` is for a question that several objects share, such as the provisioner keys of an organization. One request is
   in flight at a time, and all callers that wait for it share its result, also an error. The caller sets the maximum
-  age of a value.
+  age of a value. If a limit of requests is reached, an older value is returned.
 - `get`, `keep` and `fail` are for the answer about one object. It is valid for one subject, such as a token or a
   version of a Secret; for another one, coderd is queried again. How long it is valid depends on the answer:
 
@@ -20,13 +20,14 @@ Entries that are no longer used are removed after a while.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
-from coder_k8s.coderd.errors import CoderdError, RateLimited
+from coder_k8s.coderd.errors import CoderdError, RateLimited, Unavailable
 from coder_k8s.kube.backoff import Backoff
 
 T = TypeVar("T")
@@ -40,6 +41,18 @@ UNUSED = timedelta(minutes=10)
 """How long an entry stays in memory after it became invalid."""
 EXPIRY_INTERVAL = timedelta(minutes=1)
 NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+def no_delay(_: int) -> float:
+    return 0.0
+
+
+def always() -> bool:
+    return True
+
+
+class Throttled(Unavailable):
+    """The operator sends coderd no more requests for now, and has no answer yet."""
 
 
 class Recheck(Enum):
@@ -58,12 +71,14 @@ class Entry:
     """May contain a token."""
     value: Any = field(default=None, repr=False)
     received: datetime = NEVER
-    """When the value was received."""
+    """When the value was requested: coderd may have listed it long before its response arrived."""
     until: datetime = NEVER
     """Until when the value, or the error, is valid."""
     error: CoderdError | None = None
     failures: int = 0
     """Errors in a row."""
+    used: datetime = NEVER
+    """When a caller last read it."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -117,37 +132,78 @@ class AnswerCache(Generic[T]):
         self._entries.pop(key, None)
 
     async def fetch(
-        self, key: Hashable, request: Callable[[], Awaitable[V]], max_age: timedelta, *, retry: float = 0.0
+        self,
+        key: Hashable,
+        request: Callable[[], Awaitable[V]],
+        max_age: timedelta,
+        *,
+        retry: Callable[[int], float] = no_delay,
+        admits: Callable[[], bool] = always,
+        tolerated: timedelta = timedelta(),
     ) -> V:
         """The answer to a shared question, from coderd if the known one is older than `max_age`.
 
-        An error is raised to all callers that wait for the same request, and for `retry` seconds to later ones; for
-        longer if coderd sent `Retry-After`.
+        An error is raised to all callers that wait for the same request, and to later ones for as many seconds as
+        `retry` returns for the errors in a row; for longer if coderd sent `Retry-After`. If `admits` is False, there
+        is no request: the known answer is returned, or `Throttled` raised. After the first of several errors in a row,
+        the known answer is returned if it is not older than `tolerated`.
         """
         entry = self._entry(key)
-        before = entry.failures
+        before, entry.used = entry.failures, self._now()
+        asked = entry.used  # a request that was sent since is shared, however long it took
         async with entry.lock:
             if entry.error is not None and (entry.failures != before or self._now() < entry.until):
-                raise entry.error.with_traceback(None)
-            if self._now() - entry.received >= max_age:
-                await self._refresh(entry, request, retry)
+                if not self._is_tolerated(entry, tolerated):
+                    raise entry.error.with_traceback(None)
+            elif asked - entry.received >= max_age:
+                if admits():
+                    with self._tolerating(entry, tolerated):
+                        await self._refresh(entry, request, retry)
+                elif entry.received is NEVER:
+                    raise Throttled("the operator limits its requests to Coder, and has no answer yet")
             value: V = entry.value
             return value
 
+    def _is_tolerated(self, entry: Entry, age: timedelta) -> bool:
+        """Whether the known answer can be used instead of an error, which may have passed by the next time."""
+        passes = isinstance(entry.error, Unavailable) and entry.failures == 1
+        return passes and self._now() - entry.received < age
+
+    @contextmanager
+    def _tolerating(self, entry: Entry, age: timedelta) -> Iterator[None]:
+        try:
+            yield
+        except CoderdError:
+            if not self._is_tolerated(entry, age):
+                raise
+
+    def known(self, key: Hashable) -> Any:
+        """The last answer to a shared question, however old; `None` if there is none."""
+        return self._entries.get(key, Entry()).value
+
+    def is_answered(self, key: Hashable) -> bool:
+        """Whether coderd answered a shared question, also with an error."""
+        entry = self._entries.get(key, Entry())
+        return entry.received is not NEVER or entry.error is not None
+
     def age(self, key: Hashable) -> timedelta:
-        """How long ago the answer to a shared question was received."""
+        """How long ago the answer to a shared question was requested."""
         return self._now() - self._entries.get(key, Entry()).received
 
-    async def _refresh(self, entry: Entry, request: Callable[[], Awaitable[object]], retry: float) -> None:
+    async def _refresh(
+        self, entry: Entry, request: Callable[[], Awaitable[object]], retry: Callable[[int], float]
+    ) -> None:
+        asked = self._now()
         try:
             entry.value = await request()
         except CoderdError as error:
-            retry_after = min(error.after, LONGEST_RETRY) if retry and isinstance(error, RateLimited) else 0.0
             entry.error, entry.failures = error, entry.failures + 1
-            entry.until = self._now() + timedelta(seconds=max(retry, retry_after))
+            delay = retry(entry.failures)
+            retry_after = min(error.after, LONGEST_RETRY) if delay and isinstance(error, RateLimited) else 0.0
+            entry.until = self._now() + timedelta(seconds=max(delay, retry_after))
             raise
         entry.error, entry.failures = None, 0
-        entry.received = entry.until = self._now()
+        entry.received, entry.until = asked, self._now()
 
     def _store(self, entry: Entry, about: Hashable, value: T, seconds: float) -> T:
         entry.about, entry.value = about, value
@@ -165,5 +221,7 @@ class AnswerCache(Generic[T]):
             return
         self._expired = now
         self._entries = {
-            key: entry for key, entry in self._entries.items() if entry.lock.locked() or now - entry.until < UNUSED
+            key: entry
+            for key, entry in self._entries.items()
+            if entry.lock.locked() or now - max(entry.until, entry.used) < UNUSED
         }

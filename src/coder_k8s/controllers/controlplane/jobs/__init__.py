@@ -1,0 +1,1 @@
+"""Jobs of Coder, and schedules of its workspaces, that no provisioner serves."""
