@@ -1,0 +1,1 @@
+"""Updates of Coder: a change of `image` in the spec of a control plane."""

@@ -1,0 +1,89 @@
+"""The pod template: what never changes it alone, and what changes it during an update."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from coder_k8s.controllers.controlplane.deployment import CHECKSUM, PodInputs, deployment
+from coder_k8s.controllers.controlplane.updates.outcomes import PodPlan
+from coder_k8s.controllers.controlplane.updates.updater import hold_patch
+from coder_k8s.kube.objects import Manifest, Unstructured
+from tests.controllers.controlplane.planes import plane
+
+IMAGE = "coder:v2"
+CHANGED = {"metadata": {"annotations": {CHECKSUM: "new"}}}
+LIVENESS = {"enabled": True, "periodSeconds": 20}
+
+
+def template(live: Manifest | None = None, **spec: Any) -> Manifest:
+    made: Manifest = deployment(plane(**spec), PodInputs(live=live or {}))["spec"]["template"]
+    return made
+
+
+def stored(made: Manifest, grace: int = 30) -> Manifest:
+    """The template as the API server stores it, with the default of Kubernetes."""
+    return {**made, "spec": {"terminationGracePeriodSeconds": grace, **made["spec"]}}
+
+
+def without(made: Manifest) -> Manifest:
+    """A template that was made before these fields existed."""
+    spec = {name: value for name, value in made["spec"].items() if name != "terminationGracePeriodSeconds"}
+    containers = [{name: value for name, value in spec["containers"][0].items() if name != "startupProbe"}]
+    return {**made, "spec": {**spec, "containers": containers}}
+
+
+def test_new_deployment_has_both() -> None:
+    spec = template(livenessProbe=LIVENESS)["spec"]
+    assert spec["terminationGracePeriodSeconds"] == 60
+    probe = spec["containers"][0]["startupProbe"]
+    assert (probe["periodSeconds"], probe["failureThreshold"]) == (20, 90)
+    assert "startupProbe" not in template()["spec"]["containers"][0]
+
+
+def test_existing_pods_get_them_with_another_change() -> None:
+    live = stored(without(template(livenessProbe=LIVENESS)))
+    same = template(live, livenessProbe=LIVENESS)
+    assert same == without(template(livenessProbe=LIVENESS))
+    changed = template(live, livenessProbe=LIVENESS, image="coder:v2")
+    assert changed == template(livenessProbe=LIVENESS, image="coder:v2")
+
+
+def test_grace_period_that_was_set_follows_the_spec() -> None:
+    live = stored(template())
+    assert template(live)["spec"]["terminationGracePeriodSeconds"] == 60
+    assert template(live, terminationGracePeriodSeconds=90)["spec"]["terminationGracePeriodSeconds"] == 90
+
+
+def test_startup_probe_does_not_follow_the_timeout_alone() -> None:
+    live = stored(template(livenessProbe=LIVENESS))
+    longer = {"livenessProbe": LIVENESS, "update": {"migrationTimeout": "2h"}}
+    assert template(live, **longer)["spec"]["containers"][0]["startupProbe"]["failureThreshold"] == 90
+    changed = template(live, **longer, image="coder:v2")
+    assert changed["spec"]["containers"][0]["startupProbe"]["failureThreshold"] == 360
+
+
+def test_recreate() -> None:
+    assert "strategy" not in deployment(plane(), PodInputs())["spec"]
+    assert deployment(plane(), PodInputs(), recreate=True)["spec"]["strategy"] == {"type": "Recreate"}
+
+
+HELD: dict[str, tuple[str, int, PodPlan, Manifest]] = {
+    # image of the last complete rollout, replicas of the Deployment, plan, patch
+    "source has changed": (IMAGE, 2, PodPlan(follows_sources=True), {"template": CHANGED}),
+    "never rolled out, may migrate the database": ("coder:v1", 2, PodPlan(follows_sources=True), {}),
+    "no pods": (IMAGE, 0, PodPlan(follows_sources=True), {}),
+    "another number, drain": (IMAGE, 1, PodPlan(), {"replicas": 2}),
+    "another number, never rolled out": ("coder:v1", 1, PodPlan(), {}),
+    "stop": ("coder:v1", 2, PodPlan(replicas=0), {"replicas": 0}),
+}
+
+
+@pytest.mark.parametrize(("rolled_out", "replicas", "plan", "patch"), HELD.values(), ids=HELD)
+def test_pod_template_that_an_update_holds(rolled_out: str, replicas: int, plan: PodPlan, patch: Manifest) -> None:
+    owner = plane(image="coder:v3", replicas=2)
+    owner = replace(owner, status=replace(owner.status, image=rolled_out))
+    made = deployment(plane(image=IMAGE, replicas=replicas), PodInputs(checksum="old"))
+    live = Unstructured.decode(msgspec.json.encode(made))
+    assert hold_patch(plan, owner, live, "new") == ({"spec": patch} if patch else {})
