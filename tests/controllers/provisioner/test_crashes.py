@@ -33,7 +33,7 @@ __all__ = ["trial"]
 Scene = CrashRun | ProvisionerCrashInjector
 Act = Callable[[Any, int], Awaitable[None]]
 
-SLICE = 3
+SLICE = 2
 """Number of crashes per cause in every test run."""
 
 

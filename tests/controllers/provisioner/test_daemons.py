@@ -115,6 +115,11 @@ def test_summary() -> None:
     assert found == Daemons(connected=4, busy=1, offline=1, versions=["v2.30.0", "v2.36.1"])
 
 
+def test_the_number_of_versions_in_the_status_is_limited() -> None:
+    found = daemons.summary(daemon("a", version=f"v{number:03}") for number in range(500))
+    assert found.versions == [f"v{number:03}" for number in range(16)]
+
+
 @pytest.mark.parametrize(
     ("changes", "counted"),
     [
@@ -150,7 +155,7 @@ LOGS = "; if this persists, see the logs of Deployment provisioner-build"
 )
 def test_report_daemons(replicas: int, connected: int, expected: tuple[bool, str, str], satisfied: bool) -> None:
     report = Report()
-    daemons.report_daemons(provisioner(replicas=replicas), Daemons(connected=connected), report)
+    daemons.report_daemons(provisioner(), Daemons(connected=connected), replicas, report)
     [finding] = report.findings
     assert finding[1:] == expected
     assert report.conclude()[0].status is satisfied

@@ -56,6 +56,7 @@ async def test_create(place: ProvisionerNamespace) -> None:
         "ProvisionerKeySecretReady": ("True", "SecretReady"),
         "DeploymentReady": ("True", "MinimumReplicasReady"),
         "DaemonsConnected": ("True", "DaemonsConnected"),
+        "WorkspaceRBACReady": ("True", "Applied"),
     }
     reasons = [event["reason"] for event in await place.events()]
     assert reasons == ["ProvisionerKeyCreated", "Ready"]

@@ -57,7 +57,7 @@ def test_names_of_the_go_operator(name: str) -> None:
         item for item in items if item["kind"] == "Deployment" and item["metadata"]["name"] == theirs["Deployment"]
     ]
     plane = msgspec.convert({"metadata": {"name": "prov", "namespace": "golden"}}, CoderControlPlane)
-    made = objects.deployment(provisioner, plane, "key", "coder")
+    made = objects.deployment(provisioner, plane, "key", "coder", 1)
     assert made["spec"]["selector"] == live["spec"]["selector"]
     assert made["spec"]["template"]["metadata"]["labels"] == live["spec"]["template"]["metadata"]["labels"]
 

@@ -119,6 +119,21 @@ async def test_agpl(cluster: ClusterAccess, crds: None, operator_kubeconfig: Pat
             await place.condition("ExternalProvisionersEntitled", "NotSupported", "False")
 
 
+async def test_agpl_after_the_control_plane_was_checked(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> None:
+    """The status of such a control plane is that of one without a license, except for its condition."""
+    async with provisioner_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, version="agpl") as place:
+        known = {"type": "EntitlementsKnown", "status": "False", "reason": "NotSupported", "message": "AGPL"}
+        condition = {**known, "lastTransitionTime": timestamp(place.clock())}
+        await place.make_plane("demo", conditions=[condition], **place.fresh("not_entitled"))
+        async with place.operator() as operator:
+            await place.make()
+            await place.condition("ExternalProvisionersEntitled", "NotSupported", "False")
+            await operator.wait_idle()
+            assert 60 < (operator.requeue_after() or 0) <= 120
+
+
 async def test_unauthorized_while_the_database_is_down(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:

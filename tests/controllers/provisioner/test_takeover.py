@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER
+from coder_k8s.controllers.cleanup import PROVISIONER_FINALIZER as FINALIZER
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.dev.coderd_server.state import StoredKey
+from coder_k8s.dev.coderd_server.records import StoredKey
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
@@ -88,12 +89,14 @@ async def children(place: ProvisionerNamespace) -> dict[tuple[str, str], Manifes
 
 
 def content(manifest: Manifest) -> Manifest:
-    """The content that must not change: all but our annotations, and `minReadySeconds`."""
+    """The content that must not change: all but our metadata, `minReadySeconds`, and a verb that the Role lacks."""
     spec = {name: value for name, value in manifest.get("spec", {}).items() if name != "minReadySeconds"}
-    return {"uid": manifest["metadata"]["uid"], "spec": spec, "data": manifest.get("data")}
+    others = {name: manifest.get(name) for name in ("data", "roleRef", "subjects")}
+    rules = [{**rule, "verbs": set(rule["verbs"]) - {"deletecollection"}} for rule in manifest.get("rules", [])]
+    return {"uid": manifest["metadata"]["uid"], "spec": spec, "rules": rules, **others}
 
 
-async def settled(place: ProvisionerNamespace) -> bool:
+async def is_steady(place: ProvisionerNamespace) -> bool:
     return all([await has_reconciled(place, name) for name in ("build", LONG)])
 
 
@@ -106,7 +109,7 @@ async def test_takeover(taken: ProvisionerNamespace) -> None:
     before, keys = await children(taken), dict(taken.keys)
     status = {name: (await taken.get(name)).status for name in ("build", LONG)}
     async with taken.operator() as operator:
-        await eventually(lambda: settled(taken))
+        await eventually(lambda: is_steady(taken))
         await operator.wait_idle()
         after = await children(taken)
         assert {name: content(child) for name, child in after.items()} == {
@@ -119,6 +122,8 @@ async def test_takeover(taken: ProvisionerNamespace) -> None:
             assert new.provisioner_key_id == old.provisioner_key_id
             assert new.secret_ref == old.secret_ref
             assert new.retiring_keys == []
+            assert (await taken.get(name)).metadata.finalizers == [FINALIZER]
+            await taken.condition("WorkspaceRBACReady", "Applied", "True", name=name)
     async with taken.operator() as again:
         await again.wait_idle()
         assert again.writes() == 0
@@ -128,7 +133,7 @@ async def test_adopted_objects_follow_the_spec(taken: ProvisionerNamespace) -> N
     """Fields that the Go operator set are removed when the spec no longer has them."""
     name = "provisioner-a-provisioner-with-a-name-that-is-long-eno-be886d0e"
     async with taken.operator():
-        await eventually(lambda: settled(taken))
+        await eventually(lambda: is_steady(taken))
         await taken.change(
             LONG, extraArgs=None, extraEnv=None, imagePullSecrets=None, resources=None, image="coder:latest"
         )
@@ -151,7 +156,7 @@ async def test_adopted_objects_follow_the_spec(taken: ProvisionerNamespace) -> N
 async def test_rotation_after_takeover(taken: ProvisionerNamespace) -> None:
     """A key of the Go operator belongs to the object: it retires when a new one exists."""
     async with taken.operator():
-        await eventually(lambda: settled(taken))
+        await eventually(lambda: is_steady(taken))
         await taken.change("build", tags={"env": "cpu"})
         await eventually(lambda: "build-0002" in taken.keys)
         await taken.condition("ProvisionerKeyReady", "KeyReady", name="build")

@@ -14,6 +14,8 @@ from .records import is_unproven
 
 CONNECTED = ProvisionerCondition.DAEMONS_CONNECTED
 DISCONNECTED_AFTER = timedelta(minutes=3)
+VERSIONS = 16
+"""Maximum number of versions in the status."""
 CONNECTING_POLL = timedelta(seconds=10)
 
 
@@ -44,16 +46,26 @@ def summary(daemons: Iterable[ProvisionerDaemon]) -> Daemons:
         connected=sum(status in ("idle", "busy") for status, _ in states),
         busy=sum(status == "busy" for status, _ in states),
         offline=sum(status == "offline" for status, _ in states),
-        versions=sorted({version for status, version in states if status != "offline" and version}),
+        versions=sorted({version for status, version in states if status != "offline" and version})[:VERSIONS],
     )
 
 
-def complete(provisioner: CoderProvisioner, daemons: Iterable[ProvisionerDaemon]) -> bool:
-    return sum(map(is_connected, daemons)) >= provisioner.spec.replicas
+def expected(
+    provisioner: CoderProvisioner, daemons: Iterable[ProvisionerDaemon], pods: Iterable[Unstructured]
+) -> list[ProvisionerDaemon]:
+    """The daemons that count: with autoscaling, daemons of removed pods are offline for good reason."""
+    if provisioner.spec.autoscaling is None or not are_named_after_pods(provisioner):
+        return list(daemons)
+    names = {pod.metadata.name for pod in pods}
+    return [daemon for daemon in daemons if is_connected(daemon) or daemon.name in names]
 
 
-def report_daemons(provisioner: CoderProvisioner, found: Daemons, report: Report) -> None:
-    wanted = provisioner.spec.replicas
+def complete(daemons: Iterable[ProvisionerDaemon], wanted: int) -> bool:
+    """Whether as many daemons are connected as pods are desired."""
+    return sum(map(is_connected, daemons)) >= wanted
+
+
+def report_daemons(provisioner: CoderProvisioner, found: Daemons, wanted: int, report: Report) -> None:
     versions = f" ({', '.join(found.versions)})" if found.versions else ""
     message = f"{min(found.connected, wanted)} of {wanted} daemons are connected{versions}"
     if wanted == 0:
@@ -82,7 +94,7 @@ def find_disconnected(
     if any(is_connected(by_name[name]) or not _unseen(by_name[name], now) for name in unmatched):
         return None
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
-        since = _ready_since(pod)
+        since = ready_since(pod)
         if since is None or now - since < DISCONNECTED_AFTER:
             continue
         daemon = by_name.get(pod.metadata.name)
@@ -102,7 +114,7 @@ def _unseen(daemon: ProvisionerDaemon, now: datetime) -> bool:
     return daemon.last_seen_at is None or now - daemon.last_seen_at >= DISCONNECTED_AFTER
 
 
-def _ready_since(pod: Unstructured) -> datetime | None:
+def ready_since(pod: Unstructured) -> datetime | None:
     for condition in (pod.manifest.get("status") or {}).get("conditions", []):
         if condition["type"] == "Ready" and condition["status"] == "True":
             return datetime.fromisoformat(condition["lastTransitionTime"])

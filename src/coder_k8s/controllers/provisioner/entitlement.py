@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from datetime import datetime
 
-from coder_k8s.api import CoderControlPlane, CoderProvisioner, reasons
+from coder_k8s.api import CoderControlPlane, CoderProvisioner, ControlPlaneCondition, reasons
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.answers import STEADY
 from coder_k8s.controllers.queries import INTERVAL, CoderdQueries
 from coder_k8s.controllers.report import Report
+from coder_k8s.kube.conditions import find
 
 from .outcomes import ENTITLED, ENTITLEMENT_ERRORS, NOT_ENTITLED, explain_error
 
@@ -48,11 +49,19 @@ class EntitlementGate:
     async def _entitlement(self, plane: CoderControlPlane, coderd: Coderd) -> tuple[str, float]:
         """The entitlement, and in how many seconds to check it again.
 
-        The status of the control plane decides if it is younger than two minutes. If not, coderd does.
+        The status of the control plane decides if it is younger than two minutes. If not, coderd does, and also for a
+        build without licenses, whose status is that of a server without a license.
         """
         known = plane.status.external_provisioner_daemons_entitlement
         checked = plane.status.entitlements_last_checked
-        if checked is not None and self._now() - checked < INTERVAL and known not in ("", "unknown"):
+        fresh = checked is not None and self._now() - checked < INTERVAL and known not in ("", "unknown")
+        if fresh and not _has_no_licenses(plane):
             return known, STEADY
         feature = (await self._queries.entitlements(coderd)).features.get(FEATURE)
         return feature.entitlement if feature else "not_entitled", self._queries.entitlements_left(coderd)
+
+
+def _has_no_licenses(plane: CoderControlPlane) -> bool:
+    """Whether the control plane runs a build of Coder without licenses."""
+    condition = find(plane.status.conditions, ControlPlaneCondition.ENTITLEMENTS_KNOWN)
+    return condition is not None and condition.reason == reasons.NOT_SUPPORTED

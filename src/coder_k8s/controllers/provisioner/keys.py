@@ -4,7 +4,7 @@ A key has an organization and tags, and coderd returns its secret only once. Rep
 several steps, and the operator may crash after any of them. So the next step depends only on what survives a crash: the
 status, the Secret, and the keys in coderd.
 
-    state       status says         Secret holds         coderd has           next step
+    state       status has          Secret has           coderd has           next step
     ---------   -----------------   ------------------   ------------------   -----------------------------------------
     Nothing     no key              nothing, or garbage  anything             RecordIntent: record the name to create
     Unrecorded  no key              a key that works     that key             Adopt: record it; replaced later if needed
@@ -101,7 +101,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class RecordIntent:
-    """Record the name of a key before it is created; `retires` says whether the previous key retires."""
+    """Record the name of a key before it is created; `retires` is whether the previous key retires."""
 
     name: str
     cause: str
@@ -129,7 +129,7 @@ class Adopt:
 
 @dataclass(frozen=True)
 class Wait:
-    """Do not create another key yet, because too many keys retire; `works` says whether the current key works."""
+    """Do not create another key yet, because too many keys retire; `works` is whether the current key works."""
 
     cause: str
     works: bool = True
@@ -185,7 +185,7 @@ def next_step(
     `retiring` has an entry per retiring key: whether it is in this organization of this control plane.
     `due` is why a rotation is due, or empty.
     `excluded` are the IDs of keys that daemons use or other objects record.
-    `backing_off` says that the last key was replaced recently.
+    `backing_off` is whether the last key was replaced recently.
     """
     here = (recorded.plane, recorded.organization) == (wanted.plane, wanted.organization)
     live = _with_id([*stored, *([held] if held is not None else [])], recorded.id) if here else None

@@ -6,11 +6,12 @@ from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.labels import metadata as owned
 from coder_k8s.controllers.lists import dedupe_by_name
 from coder_k8s.controllers.names import NAME_LIMIT, derived, fnv1a32
-from coder_k8s.controllers.permissions import full_access
 from coder_k8s.controllers.podspec import container_fields, pod_fields
 from coder_k8s.controllers.secrets import encoded
 from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube.objects import Manifest, Unstructured
+
+from .protection import BUSY
 
 NAME = "coder-provisioner"
 CONTAINER = "provisioner"
@@ -26,7 +27,7 @@ def metadata(provisioner: CoderProvisioner, name: str) -> Manifest:
 
 
 def deployment_name(provisioner: CoderProvisioner) -> str:
-    """The name of the Deployment, the Role and the RoleBinding."""
+    """The name of the Deployment, and in its namespace of the Role and the RoleBinding."""
     return derived(provisioner.metadata.name, prefix="provisioner-")
 
 
@@ -44,27 +45,6 @@ def service_account(provisioner: CoderProvisioner) -> Manifest:
     return {"metadata": metadata(provisioner, service_account_name(provisioner))}
 
 
-def role(provisioner: CoderProvisioner) -> Manifest:
-    rules = [full_access("", "pods", "persistentvolumeclaims")]
-    if provisioner.spec.enable_deployments:
-        rules.append(full_access("apps", "deployments"))
-    return {"metadata": metadata(provisioner, deployment_name(provisioner)), "rules": rules}
-
-
-def role_binding(provisioner: CoderProvisioner) -> Manifest:
-    name = deployment_name(provisioner)
-    subject = {
-        "kind": "ServiceAccount",
-        "name": service_account_name(provisioner),
-        "namespace": provisioner.metadata.namespace,
-    }
-    return {
-        "metadata": metadata(provisioner, name),
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [subject],
-    }
-
-
 def secret(provisioner: CoderProvisioner, key: str, origin: str, request: str) -> Manifest:
     """The Secret of the key, annotated with the control plane that created it and the rotation request it fulfills."""
     annotated = metadata(provisioner, secret_name(provisioner))
@@ -72,12 +52,26 @@ def secret(provisioner: CoderProvisioner, key: str, origin: str, request: str) -
     return {"metadata": annotated, "type": "Opaque", "data": {provisioner.spec.key.secret_key: encoded(key)}}
 
 
-def deployment(provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, image: str) -> Manifest:
+def disruption_budget(provisioner: CoderProvisioner) -> Manifest:
+    """The budget that rejects the eviction of pods with a running build."""
+    return {
+        "metadata": metadata(provisioner, deployment_name(provisioner)),
+        "spec": {
+            "maxUnavailable": 0,
+            "selector": {"matchLabels": {**labels(NAME, provisioner), BUSY: "true"}},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def deployment(
+    provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, image: str, replicas: int
+) -> Manifest:
     own = labels(NAME, provisioner)
     return {
         "metadata": metadata(provisioner, deployment_name(provisioner)),
         "spec": {
-            "replicas": provisioner.spec.replicas,
+            "replicas": replicas,
             "minReadySeconds": MIN_READY_SECONDS,
             "selector": {"matchLabels": own},
             "template": {

@@ -1,5 +1,7 @@
 """The steps that bring a CoderProvisioner to its desired state, in order."""
 
+from collections.abc import Sequence
+
 from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner, ProvisionerCondition, events, reasons
 from coder_k8s.api.provisioner import ProvisionerStatus
 from coder_k8s.coderd import errors as coderd_errors
@@ -17,11 +19,15 @@ from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.rejections import as_condition
 from coder_k8s.controllers.report import Outcome, Report, StatusReport
 from coder_k8s.controllers.rollout import Rollout, report_pods, rollout
+from coder_k8s.controllers.workspace_rbac import WorkspaceRBAC
+from coder_k8s.controllers.workspace_roles import FINALIZER as RBAC_FINALIZER
 from coder_k8s.kube.backoff import Backoff
-from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SERVICE_ACCOUNT
+from coder_k8s.kube.conditions import Finding
+from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Unstructured
 
-from . import daemons, objects, records
+from . import daemons, objects, records, scaling_outcomes
+from .draining import Draining
 from .entitlement import EntitlementGate
 from .keysecret import KeySecret
 from .metrics import ProvisionerMetrics
@@ -29,6 +35,7 @@ from .outcomes import DAEMON_ERRORS, ENTITLED, KEY_ERRORS, explain_error
 from .resolver import KeyResolver
 from .retirement import Retirement
 from .rotation import KEY_READY, Rotation
+from .scaling import Autoscaler, Plan
 
 CONTROL_PLANE_READY = ProvisionerCondition.CONTROL_PLANE_READY
 DEPLOYMENT_READY = ProvisionerCondition.DEPLOYMENT_READY
@@ -39,27 +46,40 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
 
     conditions = frozenset(ProvisionerCondition)
 
-    def __init__(self, context: Context[CoderProvisioner]) -> None:
+    def __init__(self, context: Context[CoderProvisioner], rbac: WorkspaceRBAC[CoderProvisioner]) -> None:
         secret = KeySecret(context.children, context.secrets)
         self._metrics = ProvisionerMetrics(context.runtime.metrics.registry)
         self._context = context
         self._children = context.children
+        self._rbac = rbac
         self._now = context.now
         self._resolver = KeyResolver(context)
         self._gate = EntitlementGate(context.now, context.runtime.queries)
         self._rotation = Rotation(context, secret, self._metrics)
         self._retirement = Retirement(context, secret, self._resolver)
         self._queries = context.runtime.queries
+        self._autoscaler = Autoscaler(context)
+        self._draining = Draining(context.children)
         backoff = Backoff(4.0, 120.0, context.runtime.rng.random)  # with jitter 2 seconds to 2 minutes
         self._rate_limits = AnswerCache[Outcome](context.now, backoff)
-        self.finalize = {FINALIZER: self._delete_keys}
+        self.finalize = {FINALIZER: self._delete_keys, RBAC_FINALIZER: rbac.clean_up}
 
     async def forget(self, key: Key) -> None:
         self._metrics.forget(key)
         self._rate_limits.forget(key)
+        await self._rbac.forget(key)
+        self._autoscaler.forget(key)
+
+    def needs(self, finalizer: str, provisioner: CoderProvisioner) -> bool:
+        return finalizer != RBAC_FINALIZER or self._rbac.needs_finalizer(provisioner)
+
+    def paused(self, provisioner: CoderProvisioner) -> Sequence[Finding]:
+        return () if provisioner.spec.autoscaling is None else (scaling_outcomes.PAUSED,)
 
     async def steps(self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]) -> CoderProvisioner:
-        provisioner, coderd, deployed = await self._reconcile(provisioner, report)
+        # First: a namespace that no longer opts in waits neither for coderd nor for a control plane.
+        provisioner, has_account = await self._ensure_permissions(provisioner, report)
+        provisioner, coderd, deployed = await self._reconcile(provisioner, has_account, report)
         self._observe_rollout(
             provisioner, report
         )  # before the daemons: a pod that does not start explains a missing one
@@ -69,8 +89,20 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         report.retain_conditions = report.has_reason(reasons.RATE_LIMITED, KEY_READY)
         return provisioner
 
-    async def _reconcile(
+    async def _ensure_permissions(
         self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]
+    ) -> tuple[CoderProvisioner, bool]:
+        """Apply the ServiceAccount and its Roles; returns whether the ServiceAccount belongs to this object."""
+        provisioner = await self._rbac.add_finalizer(provisioner, report)
+        account = self._children.apply(SERVICE_ACCOUNT, provisioner, objects.service_account(provisioner))
+        if await as_condition(account, report, ProvisionerCondition.WORKSPACE_RBAC_READY) is None:
+            await self._rbac.withdraw(provisioner)  # nothing more is granted to the ServiceAccount of another owner
+            return provisioner, False
+        await self._rbac.ensure(provisioner, report)
+        return provisioner, True
+
+    async def _reconcile(
+        self, provisioner: CoderProvisioner, has_account: bool, report: StatusReport[ProvisionerStatus]
     ) -> tuple[CoderProvisioner, Coderd | None, bool]:
         """Manage the key and deploy the daemons. Returns the client, if coderd may get more requests, and whether the
         Deployment was applied."""
@@ -83,10 +115,14 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         except coderd_errors.CoderdError as error:
             self._explain(provisioner, error, report, KEY_ERRORS)
         if _unusable(report):
+            self._autoscaler.report_not_entitled(provisioner, report)
             return provisioner, None, False  # running daemons are not changed
         # What needs no coderd does not wait for it: the recorded key is valid until coderd rejects it.
         key = key or await self._rotation.recorded(provisioner, plane, report)
-        return provisioner, coderd, bool(key) and await self._deploy(provisioner, plane, key, report)
+        if not (has_account and key):
+            return provisioner, coderd, False
+        plan = await self._autoscaler.plan(provisioner, plane, coderd, self._deployment(provisioner), report)
+        return provisioner, coderd, await self._deploy(provisioner, plane, key, plan, report)
 
     async def _reconcile_coderd(
         self, provisioner: CoderProvisioner, coderd: Coderd, deployed: bool, report: StatusReport[ProvisionerStatus]
@@ -124,24 +160,21 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         return provisioner, coderd, key
 
     async def _deploy(
-        self, provisioner: CoderProvisioner, plane: CoderControlPlane, key: str, report: StatusReport[ProvisionerStatus]
+        self,
+        provisioner: CoderProvisioner,
+        plane: CoderControlPlane,
+        key: str,
+        plan: Plan,
+        report: StatusReport[ProvisionerStatus],
     ) -> bool:
-        """Apply all children; returns whether the Deployment was applied."""
-        deployed = await as_condition(self._apply(provisioner, plane, key), report)
-        keep = [objects.deployment_name(provisioner)] if provisioner.spec.workspace_permissions else []
-        await self._children.prune(ROLE_BINDING, provisioner, keep)
-        await self._children.prune(ROLE, provisioner, keep)
-        return deployed is not None
-
-    async def _apply(self, provisioner: CoderProvisioner, plane: CoderControlPlane, key: str) -> Unstructured | None:
-        """Apply what the daemons need; the Deployment, if its image is known."""
-        await self._children.apply(SERVICE_ACCOUNT, provisioner, objects.service_account(provisioner))
-        if provisioner.spec.workspace_permissions:
-            await self._children.apply(ROLE, provisioner, objects.role(provisioner))
-            await self._children.apply(ROLE_BINDING, provisioner, objects.role_binding(provisioner))
+        """Apply the Deployment, if its image is known; returns whether it was applied."""
         if not (image := self._image(provisioner, plane)):
-            return None
-        return await self._children.apply(DEPLOYMENT, provisioner, objects.deployment(provisioner, plane, key, image))
+            return False
+        desired = objects.deployment(provisioner, plane, key, image, plan.replicas)
+        if await as_condition(self._draining.apply(provisioner, plane, desired), report) is None:
+            return False
+        await self._autoscaler.applied(provisioner, plan, report)
+        return True
 
     def _image(self, provisioner: CoderProvisioner, plane: CoderControlPlane) -> str:
         """The image of the daemons. coderd rejects daemons that are newer than itself, so they follow the image of the
@@ -167,13 +200,15 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
     ) -> None:
         """Report the daemons that coderd sees, and restart a pod whose daemon is disconnected."""
         organization = provisioner.status.organization_id or records.organization_name(provisioner)
+        wanted = self._rollout(provisioner).wanted
         seen = daemons.of_provisioner(provisioner, await self._queries.daemons(coderd, organization, INTERVAL))
-        if not daemons.complete(provisioner, seen):
+        if not daemons.complete(seen, wanted):
             seen = daemons.of_provisioner(
                 provisioner, await self._queries.daemons(coderd, organization, daemons.CONNECTING_POLL)
             )
-        report.status.daemons = summary = daemons.summary(seen)
-        daemons.report_daemons(provisioner, summary, report)
+        shown = daemons.expected(provisioner, seen, self._pods(provisioner))
+        report.status.daemons = summary = daemons.summary(shown)
+        daemons.report_daemons(provisioner, summary, wanted, report)
         self._metrics.set_daemons(provisioner.key, summary)
         if provisioner.status.key_created is not None:
             self._metrics.set_key_created(provisioner.key, provisioner.status.key_created)

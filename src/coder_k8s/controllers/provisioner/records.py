@@ -101,7 +101,7 @@ def rotation_cause(provisioner: CoderProvisioner, fulfilled: str, now: datetime)
 
 
 def keys_of(provisioner: CoderProvisioner) -> list[RetiringKey]:
-    """Every key that the status says exists, or may exist."""
+    """Every key that exists, or may exist, by the status."""
     status = provisioner.status
     if not status.provisioner_key_name or (status.key_refused and not status.provisioner_key_id):
         return status.retiring_keys

@@ -55,7 +55,7 @@ class Retirement:
     ) -> list[RetiringKey]:
         """Delete retiring keys, and return those that have to wait.
 
-        `rolled_out` says that the rollout with a later key is complete, `pods_left` that pods with an earlier one are
+        `rolled_out` means that the rollout with a later key is complete, `pods_left` that pods with an earlier one are
         left.
         """
         left = []

@@ -1,40 +1,54 @@
 """The controller of CoderProvisioner: its children, watches and permissions."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.dependents import planes_of_provisioner
 from coder_k8s.controllers.pods import by_pod
 from coder_k8s.controllers.runtime import Runtime
-from coder_k8s.controllers.wiring import base_rules, by_reference, controller_of
+from coder_k8s.controllers.wiring import base_rules, controller_of, watch_references
+from coder_k8s.controllers.workspace_rbac import WorkspaceRBAC
 from coder_k8s.kube.controller import Controller
-from coder_k8s.kube.kinds import DEPLOYMENT, POD, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT
+from coder_k8s.kube.kinds import (
+    DEPLOYMENT,
+    POD,
+    POD_DISRUPTION_BUDGET,
+    ROLE,
+    ROLE_BINDING,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+)
 from coder_k8s.kube.objects import Key
 from coder_k8s.kube.rules import MANAGE, READ, Rule
 
 from .objects import NAME as COMPONENT
+from .rbac import ROLES
 from .reconcile import ProvisionerSteps
 
-CHILDREN = (DEPLOYMENT, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET)
+CHILDREN = (DEPLOYMENT, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET, POD_DISRUPTION_BUDGET)
 
 RULES = (
     *base_rules(PROVISIONER),
     Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), READ),
     Rule(("",), (SERVICE.plural,), ("get",)),  # of a control plane that is being deleted
     Rule(("",), (SECRET.plural, SERVICE_ACCOUNT.plural), MANAGE),
-    Rule((ROLE.group,), (ROLE.plural, ROLE_BINDING.plural), MANAGE),
     Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), MANAGE),
-    Rule(("",), (POD.plural,), (*READ, "delete")),
+    Rule(("",), (POD.plural,), (*READ, "delete", "patch")),  # protects pods with a running build
+    Rule(
+        (POD_DISRUPTION_BUDGET.group,), (POD_DISRUPTION_BUDGET.plural,), ("list", "watch", "create", "patch", "delete")
+    ),
 )
 
 
-def build(runtime: Runtime) -> Controller:
+def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> Controller:
     """The controller of CoderProvisioner."""
     context = Context(runtime, PROVISIONER, CHILDREN, read=(POD,))
-    controller = controller_of(context, ProvisionerSteps(context))
-    controller.watch(runtime.informer(CONTROL_PLANE), by_reference(context.objects, planes_of_provisioner))
-    controller.watch(context.secrets, by_reference(context.objects, _secrets))
+    rbac = WorkspaceRBAC(context, ROLES, allow_workspace_namespaces)
+    controller = controller_of(context, ProvisionerSteps(context, rbac))
+    rbac.watch(controller)
+    watch_references(controller, context, planes_of_provisioner, _secrets)
     controller.watch(context.children.cache(POD), by_pod(context.objects, COMPONENT))
     return controller
 
