@@ -14,6 +14,7 @@ CODER = "coder.example.com"
 DATABASE_URL = "CODER_PG_CONNECTION_URL"
 FILLERS = {"coderURL": f"http://{CODER}", "interval": "1h"}
 PROXIES = "coderworkspaceproxies"
+TEMPLATES = "codertemplates"
 WAYS = ("bootstrap", "proxySessionTokenSecretRef", "controlPlaneRef")
 
 Schema = dict[str, Any]
@@ -38,6 +39,8 @@ class Reference(NamedTuple):
                 made["controlPlaneRef"] = {"name": NEARBY}
             if self.path[0] == "proxySessionTokenSecretRef":
                 made["primaryAccessURL"] = FILLERS["coderURL"]
+        if self.plural == TEMPLATES and self.path[0] != "source":
+            made["source"] = {"inline": {"files": {"main.tf": ""}}}
         return made
 
 

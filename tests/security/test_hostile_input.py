@@ -12,9 +12,18 @@ from hypothesis import strategies as st
 
 from coder_k8s.api import WORKSPACE_PROXY
 from coder_k8s.coderd import database_url, errors
-from coder_k8s.coderd.client import Client, _decode, _error_response
+from coder_k8s.coderd.caller import decode, error_response
+from coder_k8s.coderd.client import Client
 from coder_k8s.coderd.connections import Connections, Endpoint, Limits, Response
-from coder_k8s.coderd.types import Entitlements, ProvisionerDaemon, ProvisionerKey, Regions, User
+from coder_k8s.coderd.types import (
+    BuildInfo,
+    Entitlements,
+    ProvisionerDaemon,
+    ProvisionerKey,
+    Regions,
+    User,
+    WorkspaceProxy,
+)
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors as kube_errors
 from tests.security.users import client_of
@@ -60,13 +69,13 @@ def result_or_error(expected: type[Exception], call: Callable[[], object]) -> st
 
 @given(st.sampled_from(ANSWERS), JSON | OBJECTS)
 def test_any_json_is_decoded_or_rejected(kind: Any, answer: Any) -> None:
-    text = result_or_error(errors.Unavailable, lambda: _decode(kind, "/route", msgspec.json.encode(answer)))
+    text = result_or_error(errors.Unavailable, lambda: decode(kind, "/route", msgspec.json.encode(answer)))
     assert "\n" not in text
 
 
 @given(st.binary())
 def test_any_bytes_are_decoded_or_rejected(answer: bytes) -> None:
-    for read in (lambda: _decode(User, "/route", answer), lambda: _error_response(Response(500, {}, answer))):
+    for read in (lambda: decode(User, "/route", answer), lambda: error_response(Response(500, {}, answer))):
         try:
             read()
         except errors.Unavailable:
@@ -76,10 +85,10 @@ def test_any_bytes_are_decoded_or_rejected(answer: bytes) -> None:
 @pytest.mark.parametrize("answer", DEEP.values(), ids=DEEP)
 def test_a_deep_response_is_rejected(answer: bytes) -> None:
     with pytest.raises(errors.Unavailable):
-        _error_response(Response(500, {}, answer))
+        error_response(Response(500, {}, answer))
     for kind in ANSWERS:
         with pytest.raises(errors.Unavailable):
-            _decode(kind, "/route", answer)
+            decode(kind, "/route", answer)
 
 
 @given(st.text(), st.text())
@@ -214,3 +223,27 @@ async def test_an_invalid_url_is_rejected_at_admission(
 def test_errors_of_database_urls_omit_the_password(text: str) -> None:
     url = f"postgres://user:hunter2hunter2@{text}"
     assert "hunter2" not in result_or_error(ValueError, lambda: database_url.parse(url))
+
+
+@given(st.text(), st.text())
+def test_texts_of_coderd_that_go_into_a_status_are_short_and_printable(text: str, filler: str) -> None:
+    hostile = text + filler * 100
+    daemon = {
+        "id": "a",
+        "name": "a",
+        "key_id": "a",
+        "created_at": "2026-01-01T00:00:00Z",
+        "api_version": "1",
+        "tags": {},
+    }
+    user = {"id": "a", "status": "active", "login_type": "none", "roles": [], "organization_ids": []}
+    proxy = {"id": "a", "name": "a", "display_name": "a", "icon_url": "", "healthy": True}
+    texts = [
+        msgspec.convert({"version": hostile}, BuildInfo).version,
+        msgspec.convert({**daemon, "version": hostile}, ProvisionerDaemon).version,
+        msgspec.convert({**user, "username": hostile}, User).username,
+        msgspec.convert({**proxy, "version": hostile}, WorkspaceProxy).version,
+    ]
+    for shown in texts:
+        assert shown.isprintable()
+        assert len(shown) < 400

@@ -1,4 +1,4 @@
-"""Users cannot grant permissions that they lack through a control plane, on a real API server."""
+"""Users cannot grant permissions that they lack through a control plane or provisioner, on a real API server."""
 
 import json
 from collections.abc import AsyncIterator
@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.controllers.controlplane.rbac import role
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER
+from coder_k8s.controllers.controlplane.rbac import ROLES
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
@@ -18,6 +18,7 @@ from coder_k8s.kube.objects import Key
 from coder_k8s.manifests.policy import CHECKS, LIMIT, POLICIES
 from tests.conftest import one_worker_at_a_time
 from tests.controllers.controlplane.planes import plane
+from tests.controllers.workspace_owners import PLANE, PROVISIONERS, Subject, both_kinds
 from tests.security.users import client_of, create_user, post, rule
 from tests.support import eventually
 from tests.support.installation import CONFIG
@@ -25,7 +26,7 @@ from tests.support.installation import CONFIG
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BINDING = rule("rolebindings", "create", "rbac.authorization.k8s.io")
-WORKSPACES: list[dict[str, Any]] = role(plane(), "somewhere")["rules"]
+WORKSPACES: list[dict[str, Any]] = ROLES.rules(plane())
 """The rules that the operator grants in a workspace namespace."""
 HELD = [
     rule("configmaps", "get list"),
@@ -77,32 +78,31 @@ async def _checked_at(users: Users, at: int) -> bool:
     """Whether the policy checks the permission at this index of the list."""
     names = tuple(f"name-{each}" for each in range(at))
     held = [rule("configmaps", "get", names=names)] if names else []
-    return "you lack" in await rejection(users.holder, users, extraRules=[*held, rule("secrets", "get")])
+    return "you lack" in await rejection(users.holder, users, rules=[*held, rule("secrets", "get")])
 
 
-async def make(client: Client, users: Users, **rbac: Any) -> str:
-    name = f"plane-{uuid4().hex[:12]}"
-    await client.create(
-        CONTROL_PLANE, {"metadata": {"namespace": users.namespace, "name": name}, "spec": {"rbac": rbac}}
-    )
+async def make(client: Client, users: Users, subject: Subject = PLANE, **fields: Any) -> str:
+    name = f"object-{uuid4().hex[:12]}"
+    spec = subject.spec(**fields) | ({} if subject is PLANE else {"controlPlaneRef": {"name": "demo"}})
+    await client.create(subject.kind, {"metadata": {"namespace": users.namespace, "name": name}, "spec": spec})
     return name
 
 
-async def rejection(client: Client, users: Users, **rbac: Any) -> str:
-    """The message of the policy; empty if the control plane is accepted."""
+async def rejection(client: Client, users: Users, subject: Subject = PLANE, **fields: Any) -> str:
+    """The message of the policy; empty if the object is accepted."""
     try:
-        await make(client, users, **rbac)
+        await make(client, users, subject, **fields)
     except errors.Invalid as refused:
         return refused.message
     return ""
 
 
-async def accepted(client: Client, users: Users, **rbac: Any) -> str:
-    """Create a control plane; retries until the API server has observed new permissions of the author."""
+async def accepted(client: Client, users: Users, subject: Subject = PLANE, **fields: Any) -> str:
+    """Create an object; retries until the API server has observed new permissions of the author."""
 
     async def check() -> str:
         try:
-            return await make(client, users, **rbac)
+            return await make(client, users, subject, **fields)
         except errors.Invalid as refused:
             raise AssertionError(refused.message) from refused
 
@@ -111,8 +111,8 @@ async def accepted(client: Client, users: Users, **rbac: Any) -> str:
 
 @pytest.mark.parametrize("asked", HELD, ids=str)
 async def test_held_permissions_can_be_granted(users: Users, asked: dict[str, Any]) -> None:
-    assert await rejection(users.holder, users, extraRules=[asked]) == ""
-    assert "you lack" in await rejection(users.limited, users, extraRules=[asked])
+    assert await rejection(users.holder, users, rules=[asked]) == ""
+    assert "you lack" in await rejection(users.limited, users, rules=[asked])
 
 
 @pytest.mark.parametrize(
@@ -141,8 +141,8 @@ async def test_held_permissions_can_be_granted(users: Users, asked: dict[str, An
     ids=lambda value: value if isinstance(value, str) else "",
 )
 async def test_missing_permissions_cannot_be_granted(users: Users, asked: dict[str, Any], expected: str) -> None:
-    assert expected in await rejection(users.holder, users, extraRules=[HELD[0], asked])
-    assert expected in await rejection(users.holder, users, extraRules=[asked], workspacePerms=False)
+    assert expected in await rejection(users.holder, users, rules=[HELD[0], asked])
+    assert expected in await rejection(users.holder, users, rules=[asked], enabled=False)
 
 
 async def test_every_permission_of_a_long_list_is_checked(users: Users) -> None:
@@ -153,27 +153,39 @@ async def test_every_permission_of_a_long_list_is_checked(users: Users) -> None:
 
 async def test_a_longer_list_is_added_in_steps(users: Users) -> None:
     asked = [rule("configmaps", "get list", names=(f"{each}",)) for each in range(LIMIT // 2 + 1)]
-    assert f"would add {LIMIT + 2} permissions" in await rejection(users.holder, users, extraRules=asked)
-    name = await make(users.holder, users, extraRules=asked[:-1])
-    await change(users.holder, users, name, extraRules=asked)
+    assert f"would add {LIMIT + 2} permissions" in await rejection(users.holder, users, rules=asked)
+    name = await make(users.holder, users, rules=asked[:-1])
+    await change(users.holder, users, name, rules=asked)
     with pytest.raises(errors.Invalid, match="would add"):
-        await change(users.holder, users, name, extraRules=asked[:-1], workspaceNamespaces=[users.other])
+        await change(users.holder, users, name, rules=asked[:-1], namespaces=[users.other])
 
 
-async def test_namespaces(users: Users) -> None:
-    assert await rejection(users.holder, users, workspaceNamespaces=[users.other, users.foreign]) == ""
-    assert await rejection(users.holder, users, workspaceNamespaces=[users.other], extraRules=HELD) == ""
-    assert await rejection(users.limited, users, workspaceNamespaces=[users.namespace]) == ""
+@both_kinds
+async def test_namespaces(users: Users, subject: Subject) -> None:
+    assert await rejection(users.holder, users, subject, namespaces=[users.other, users.foreign]) == ""
+    assert await rejection(users.limited, users, subject, namespaces=[users.namespace]) == ""
+    assert await rejection(users.limited, users, subject) == ""
     expected = f"create rolebindings.rbac.authorization.k8s.io in namespace {users.other}"
-    assert expected in await rejection(users.limited, users, workspaceNamespaces=[users.other])
-    expected = f"get configmaps in namespace {users.foreign}"
-    assert expected in await rejection(users.holder, users, workspaceNamespaces=[users.foreign], extraRules=HELD[:1])
+    assert expected in await rejection(users.limited, users, subject, namespaces=[users.other])
     expected = f"get pods in namespace {users.bare}"
-    assert expected in await rejection(users.holder, users, workspaceNamespaces=[users.bare])
-    assert expected in await rejection(users.holder, users, workspaceNamespaces=[users.bare], workspacePerms=False)
+    for namespaces in ([users.bare], [users.namespace, users.bare], [users.other, users.bare]):
+        assert expected in await rejection(users.holder, users, subject, namespaces=namespaces)
+    message = await rejection(users.holder, users, subject, namespaces=[users.bare], enabled=False)
+    assert expected in message
+    fields = "workspaceNamespaces" if subject is PROVISIONERS else "rbac.extraRules and rbac.workspaceNamespaces"
+    assert f"{fields} can grant only permissions that you hold; you lack: " in message
 
 
-async def test_authors_need_all_permissions_in_a_workspace_namespace(users: Users, cluster: ClusterAccess) -> None:
+async def test_rules_in_other_namespaces(users: Users) -> None:
+    assert await rejection(users.holder, users, namespaces=[users.other], rules=HELD) == ""
+    expected = f"get configmaps in namespace {users.foreign}"
+    assert expected in await rejection(users.holder, users, namespaces=[users.foreign], rules=HELD[:1])
+
+
+@both_kinds
+async def test_authors_need_all_permissions_in_a_workspace_namespace(
+    users: Users, cluster: ClusterAccess, subject: Subject
+) -> None:
     """In each of several namespaces the author lacks one permission."""
     held = [
         rule(resource, verb, *granted["apiGroups"])
@@ -190,35 +202,41 @@ async def test_authors_need_all_permissions_in_a_workspace_namespace(users: User
             async def is_rejected(place: str = place, lacking: dict[str, Any] = lacking) -> bool:
                 [group], [resource], [verb] = lacking["apiGroups"], lacking["resources"], lacking["verbs"]
                 expected = f"{verb} {resource}{group and '.'}{group} in namespace {place}"
-                return expected in await rejection(client, users, workspaceNamespaces=[place])
+                return expected in await rejection(client, users, subject, namespaces=[place], deployments=True)
 
             await eventually(is_rejected, 30)
 
 
-async def test_deployments(users: Users, cluster: ClusterAccess) -> None:
-    """Permissions for Deployments are checked only if they are granted."""
+@both_kinds
+async def test_deployments(users: Users, cluster: ClusterAccess, subject: Subject) -> None:
+    """Permissions for Deployments are checked only if they are granted, which is the default of control planes."""
     place = make_namespace(cluster, "few")
     rights = {place: [BINDING, *(granted for granted in WORKSPACES if granted["apiGroups"] == [""])]}
     author = create_user(cluster, f"author-{uuid4().hex[:8]}", users.namespace, rights)
+    default = subject is PLANE
     async with client_of(author) as client:
-        name = await accepted(client, users, workspaceNamespaces=[place], enableDeployments=False)
-        for asked in ({"enableDeployments": True}, {"enableDeployments": None}):
+        name = await accepted(client, users, subject, namespaces=[place], deployments=False)
+        for asked in (True, None) if default else (True,):
             with pytest.raises(errors.Invalid, match=f"get deployments.apps in namespace {place}"):
-                await change(client, users, name, **asked)
-        await change(users.admin, users, name, enableDeployments=True)
-        await change(client, users, name, workspaceNamespaces=[users.namespace, place])
-        assert "deployments.apps" in await rejection(client, users, workspaceNamespaces=[place])
+                await change(client, users, name, subject, deployments=asked)
+        await change(users.admin, users, name, subject, deployments=True)
+        await change(client, users, name, subject, namespaces=[users.namespace, place])
+        refused = await rejection(client, users, subject, namespaces=[place])
+        assert ("deployments.apps" in refused) is default
+        assert "deployments.apps" in await rejection(client, users, subject, namespaces=[place], deployments=True)
 
 
-async def test_several_namespaces_at_once(users: Users, cluster: ClusterAccess) -> None:
+@both_kinds
+async def test_several_namespaces_at_once(users: Users, cluster: ClusterAccess, subject: Subject) -> None:
     """An author with the role `admin` in all of them."""
     places = [make_namespace(cluster, "several") for _ in range(9)]
     rights = dict.fromkeys(places, rules_of_admins(cluster))
     author = create_user(cluster, f"author-{uuid4().hex[:8]}", users.namespace, rights)
     async with client_of(author) as client:
-        name = await accepted(client, users, workspaceNamespaces=places[:8])
-        assert "would add 225 permissions" in await rejection(client, users, workspaceNamespaces=places)
-        await change(client, users, name, workspaceNamespaces=places)
+        name = await accepted(client, users, subject, namespaces=places[:8], deployments=True)
+        refused = await rejection(client, users, subject, namespaces=places, deployments=True)
+        assert "would add 225 permissions" in refused
+        await change(client, users, name, subject, namespaces=places)
 
 
 def rules_of_admins(cluster: ClusterAccess) -> list[dict[str, Any]]:
@@ -229,43 +247,59 @@ def rules_of_admins(cluster: ClusterAccess) -> list[dict[str, Any]]:
 
 
 async def test_an_added_namespace_gets_only_permissions_that_the_author_has_in_it(users: Users) -> None:
-    name = await make(users.holder, users, extraRules=HELD)
-    await change(users.holder, users, name, workspaceNamespaces=[users.other])
+    name = await make(users.holder, users, rules=HELD)
+    await change(users.holder, users, name, namespaces=[users.other])
     with pytest.raises(errors.Invalid, match=f"in namespace {users.foreign}"):
-        await change(users.holder, users, name, workspaceNamespaces=[users.other, users.foreign])
+        await change(users.holder, users, name, namespaces=[users.other, users.foreign])
 
 
 async def test_an_added_rule_must_be_held_in_every_namespace(users: Users) -> None:
-    name = await make(users.holder, users, workspaceNamespaces=[users.foreign])
+    name = await make(users.holder, users, namespaces=[users.foreign])
     with pytest.raises(errors.Invalid, match=f"get configmaps in namespace {users.foreign}"):
-        await change(users.holder, users, name, extraRules=HELD[:1])
+        await change(users.holder, users, name, rules=HELD[:1])
 
 
 async def test_existing_permissions_are_not_checked(users: Users) -> None:
     """Authors who change other fields, remove permissions or add their own need not hold existing permissions."""
     everything = rule("*", "*", "*")
-    name = await make(users.admin, users, extraRules=[everything, HELD[0]], workspaceNamespaces=[users.other])
+    name = await make(users.admin, users, rules=[everything, HELD[0]], namespaces=[users.other])
     key = Key(users.namespace, name)
     held = {"metadata": {"finalizers": ["example.com/wait"], "labels": {"some": "label"}}, "spec": {"replicas": 3}}
     assert (await users.limited.merge(CONTROL_PLANE, key, held)).spec.replicas == 3
     await users.limited.merge(CONTROL_PLANE, key, {"metadata": {"finalizers": None}})
-    await change(users.holder, users, name, extraRules=[HELD[1], everything])
-    await change(users.limited, users, name, extraRules=[everything], workspaceNamespaces=[])
-    await change(users.limited, users, name, extraRules=[])
+    await change(users.holder, users, name, rules=[HELD[1], everything])
+    await change(users.limited, users, name, rules=[everything], namespaces=[])
+    await change(users.limited, users, name, rules=[])
     with pytest.raises(errors.Invalid, match="you lack"):
-        await change(users.limited, users, name, extraRules=[everything])
+        await change(users.limited, users, name, rules=[everything])
+
+
+async def test_existing_namespaces_of_a_provisioner_are_not_checked(users: Users) -> None:
+    name = await make(users.admin, users, PROVISIONERS, namespaces=[users.other, users.bare])
+    key = Key(users.namespace, name)
+    assert (await users.limited.merge(PROVISIONER, key, {"spec": {"replicas": 3}})).spec.replicas == 3
+    await users.limited.merge(PROVISIONER, key, {"metadata": {"finalizers": ["example.com/wait"]}})
+    await change(users.limited, users, name, PROVISIONERS, namespaces=[users.bare])
+    with pytest.raises(errors.Invalid, match=f"in namespace {users.other}"):
+        await change(users.limited, users, name, PROVISIONERS, namespaces=[users.bare, users.other])
+    with pytest.raises(errors.Invalid, match=f"get deployments.apps in namespace {users.bare}"):
+        await change(users.limited, users, name, PROVISIONERS, deployments=True)
+    await users.limited.merge(PROVISIONER, key, {"metadata": {"finalizers": None}})
 
 
 async def test_users_who_can_write_any_role_are_not_checked(users: Users) -> None:
     many = [rule("*", "*", "*"), *(rule("secrets", "get", names=(f"{each}",)) for each in range(200))]
-    assert await rejection(users.admin, users, extraRules=many, workspaceNamespaces=[f"n{i}" for i in range(500)]) == ""
+    namespaces = [f"n{each}" for each in range(500)]
+    assert await rejection(users.admin, users, rules=many, namespaces=namespaces) == ""
+    assert await rejection(users.admin, users, PROVISIONERS, namespaces=namespaces) == ""
+    assert "would add 8500 permissions" in await rejection(users.limited, users, PROVISIONERS, namespaces=namespaces)
 
 
 async def test_a_too_long_list_is_rejected(users: Users) -> None:
     names = tuple(f"name-{each}" for each in range(5000))
-    message = await rejection(users.limited, users, extraRules=[rule("secrets", "get list", names=names)])
+    message = await rejection(users.limited, users, rules=[rule("secrets", "get list", names=names)])
     assert "would add 10000 permissions" in message
 
 
-async def change(client: Client, users: Users, name: str, **rbac: Any) -> None:
-    await client.merge(CONTROL_PLANE, Key(users.namespace, name), {"spec": {"rbac": rbac}})
+async def change(client: Client, users: Users, name: str, subject: Subject = PLANE, **fields: Any) -> None:
+    await client.merge(subject.kind, Key(users.namespace, name), {"spec": subject.spec(**fields)})

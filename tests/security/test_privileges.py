@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, WORKSPACE_PROXY
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, TEMPLATE, WORKSPACE_PROXY
 from coder_k8s.controllers.report import Report
 from coder_k8s.controllers.status import StatusWriter
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
@@ -28,6 +28,7 @@ SPECS: dict[str, dict[str, Any]] = {
     CONTROL_PLANE.name: {},
     PROVISIONER.name: {"controlPlaneRef": {"name": "demo"}},
     WORKSPACE_PROXY.name: {"controlPlaneRef": {"name": "demo"}},
+    TEMPLATE.name: {"controlPlaneRef": {"name": "demo"}, "source": {"configMapRef": {"name": "demo"}}},
 }
 
 

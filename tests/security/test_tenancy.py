@@ -16,6 +16,7 @@ from coder_k8s.controllers.controlplane import wiring as controlplane
 from coder_k8s.controllers.labels import PAUSED, paused
 from coder_k8s.controllers.provisioner import wiring as provisioner
 from coder_k8s.controllers.secrets import encoded
+from coder_k8s.controllers.template import wiring as template
 from coder_k8s.controllers.workspaceproxy import wiring as workspaceproxy
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import CoderdServer
@@ -31,7 +32,7 @@ from tests.support.operators import Operator
 from tests.support.proxy import Proxy
 
 CANARY = "canary-of-another-tenant"
-BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build)
+BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build, template.build)
 KINDS: dict[str, Kind[Any]] = {resource.kind.plural: resource.kind for resource in RESOURCES}
 SCHEMAS = {plural: schema(plural) for plural in KINDS}
 REFERENCES = [reference for plural, found in SCHEMAS.items() for reference in references(plural, found)]
@@ -46,6 +47,7 @@ READ = {
     "coderprovisioners:bootstrap.credentialsSecretRef.name",
     "coderworkspaceproxies:bootstrap.credentialsSecretRef.name",
     "coderworkspaceproxies:proxySessionTokenSecretRef.name",
+    "codertemplates:variables.[].valueFrom.secretKeyRef.name",
 }
 """References to Secrets that the operator reads."""
 WRITTEN = {"coderprovisioners:key.secretName", "coderworkspaceproxies:bootstrap.generatedTokenSecretName"}

@@ -13,9 +13,9 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 
-PLANES = {
+OWNERS = {
     "apiGroups": ["coder.com"],
-    "resources": ["codercontrolplanes"],
+    "resources": ["codercontrolplanes", "coderprovisioners"],
     "verbs": ["get", "create", "update", "patch", "delete"],
 }
 
@@ -27,11 +27,11 @@ def rule(resources: str, verbs: str, group: str = "", names: tuple[str, ...] = (
 
 
 def create_user(cluster: ClusterAccess, name: str, namespace: str, rights: dict[str, list[dict[str, Any]]]) -> Path:
-    """A kubeconfig of a user who can write control planes in a namespace, with more rules by namespace."""
+    """A kubeconfig of a user who can write `OWNERS` in a namespace, with more rules by namespace."""
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts"
     post(cluster, account, {"metadata": {"name": name}})
     for place, rules in {namespace: [], **rights}.items():
-        _grant(cluster, place, {"kind": "ServiceAccount", "name": name, "namespace": namespace}, [PLANES, *rules])
+        _grant(cluster, place, {"kind": "ServiceAccount", "name": name, "namespace": namespace}, [OWNERS, *rules])
     token = post(cluster, f"{account}/{name}/token", {"spec": {}})["status"]["token"]
     return cluster.write_kubeconfig(cluster.folder / f"{name}-{namespace}.kubeconfig", {"token": token}, namespace)
 

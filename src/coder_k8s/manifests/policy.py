@@ -1,9 +1,10 @@
-"""Admission policies that stop authors from granting, through a CoderControlPlane, permissions they lack.
+"""Admission policies that stop authors from granting, through a control plane or a provisioner, permissions they lack.
 
-The operator writes the Roles for `rbac.extraRules` and `rbac.workspaceNamespaces` with its own permissions, which can
-exceed those of the author. So the policies check with the authorizer that the author holds every new permission: those
-of the rules and, in other namespaces, also those of every workspace Role and of binding it. In the namespace of the
-object itself, anyone who can write the object can run pods anyway.
+The operator writes the Roles for `workspaceNamespaces` and `extraRules` with its own permissions, which can exceed
+those of the author. A control plane has these fields in `rbac`; a provisioner has no `extraRules`. So the policies
+check with the authorizer that the author holds every new permission: those of the rules and, in other namespaces, also
+those of every workspace Role and of binding it. In the namespace of the object itself, anyone who can write the object
+can run pods anyway.
 
 The cost budget of CEL is small: an expression can call the authorizer twice, a policy 28 times. Therefore the
 permissions are one list, each validation checks two of them, and several policies share the list. Authors who need more
@@ -12,7 +13,7 @@ add them in steps, because existing permissions are not checked again.
 
 from collections.abc import Iterator
 
-from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER
 
 from .embedded import Json
 from .rbac import API, LABELS, NAME, VERBS
@@ -26,13 +27,16 @@ LIMIT = POLICIES * CHECKS * 2
 BASIC = [" pods", " persistentvolumeclaims"]
 """Resources on which every workspace Role allows all verbs, as `group resource`."""
 DEPLOYMENTS = ["apps deployments"]
-"""The same, with `rbac.enableDeployments`."""
+"""The same, with `enableDeployments`, which defaults to true only in a control plane."""
+OF_PROVISIONER = f"request.resource.resource == '{PROVISIONER.plural}'"
 
 MATCH = {
     "touches-rights": (
         "request.operation == 'CREATE' || object.?spec.?rbac.?extraRules != oldObject.?spec.?rbac.?extraRules"
         " || object.?spec.?rbac.?workspaceNamespaces != oldObject.?spec.?rbac.?workspaceNamespaces"
         " || object.?spec.?rbac.?enableDeployments != oldObject.?spec.?rbac.?enableDeployments"
+        " || object.?spec.?workspaceNamespaces != oldObject.?spec.?workspaceNamespaces"
+        " || object.?spec.?enableDeployments != oldObject.?spec.?enableDeployments"
     ),
     # Anyone who holds both verbs in the whole cluster can write any Role directly.
     "may-not-write-any-role": (
@@ -51,13 +55,16 @@ def _full_access(resources: str) -> str:
 # flattened by joining and splitting strings, because CEL has `flatten` only since Kubernetes 1.34. The permissions are
 # counted first, so that a list that is too long is not computed.
 VARIABLES = {
-    "rbac": "object.?spec.?rbac.orValue({})",
-    "oldRBAC": "oldObject == null ? {} : oldObject.?spec.?rbac.orValue({})",
+    "rbac": f"({OF_PROVISIONER} ? object.?spec : object.?spec.?rbac).orValue({{}})",
+    "oldRBAC": f"oldObject == null ? {{}} : ({OF_PROVISIONER} ? oldObject.?spec : oldObject.?spec.?rbac).orValue({{}})",
+    "fields": f"{OF_PROVISIONER} ? 'workspaceNamespaces' : 'rbac.extraRules and rbac.workspaceNamespaces'",
     "rules": "variables.rbac.?extraRules.orValue([])",
     "newRules": "variables.rules.filter(rule, !(rule in variables.oldRBAC.?extraRules.orValue([])))",
     "others": "variables.rbac.?workspaceNamespaces.orValue([]).filter(name, name != request.namespace)",
     "newOthers": "variables.others.filter(name, !(name in variables.oldRBAC.?workspaceNamespaces.orValue([])))",
-    "deployments": "[variables.rbac, variables.oldRBAC].map(rbac, rbac.?enableDeployments.orValue(true))",
+    "deployments": (
+        f"[variables.rbac, variables.oldRBAC].map(rbac, rbac.?enableDeployments.orValue(!({OF_PROVISIONER})))"
+    ),
     "basic": _full_access(f"{BASIC} + (variables.deployments[0] ? {DEPLOYMENTS} : [])"),
     "newBasic": _full_access(f"variables.deployments == [true, false] ? {DEPLOYMENTS} : []"),
     "sizes": (
@@ -113,7 +120,7 @@ def _policy(name: str, part: int) -> Iterator[Json]:
                         "apiGroups": [CONTROL_PLANE.group],
                         "apiVersions": [CONTROL_PLANE.version],
                         "operations": ["CREATE", "UPDATE"],
-                        "resources": [CONTROL_PLANE.plural],
+                        "resources": [CONTROL_PLANE.plural, PROVISIONER.plural],
                     }
                 ]
             },
@@ -147,7 +154,7 @@ def _limits() -> Iterator[Json]:
     yield {
         "expression": f"variables.count <= {LIMIT}",
         "messageExpression": (
-            "'rbac.extraRules and rbac.workspaceNamespaces would add ' + string(variables.count) + ' permissions"
+            "variables.fields + ' would add ' + string(variables.count) + ' permissions"
             f" (verbs on resources in namespaces), but at most {LIMIT} can be checked at once: add them in several"
             " steps, or ask a user with the verbs escalate and bind on roles in the whole cluster'"
         ),
@@ -164,7 +171,7 @@ def _check(at: int) -> Json:
     return {
         "expression": f"{pair}.map(at, variables.permissions[at]).all(entry, {allowed})",
         "messageExpression": (
-            "'rbac.extraRules and rbac.workspaceNamespaces can grant only permissions that you hold; you lack: '"
+            "variables.fields + ' can grant only permissions that you hold; you lack: '"
             f" + {pair}.map(at, variables.descriptions[at]).join(' or ')"
         ),
     }

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -259,6 +260,35 @@ def test_namespaced_operator_can_read_its_namespace(cluster: ClusterAccess, name
     cluster.kubectl("apply", "--kustomize", RBAC / "namespaced", "--namespace", namespace)
     cluster.kubectl("create", "rolebinding", "it", "--role=coder-k8s", "--user=confined", "--namespace", namespace)
     assert namespace in cluster.kubectl("get", "namespace", namespace, "--as=confined", "--output=name")
+
+
+async def test_a_proxy_is_not_retired_while_too_many_retire(place: ProxyNamespace) -> None:
+    """The status has room for 16; the registration and the pods stay as they are until one is gone."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        known = (await place.get()).status
+        others = [
+            {"proxyID": str(UUID(int=number)), "proxyName": f"old-{number}", "coderURL": known.coder_url}
+            | {"credentialsSecretRef": {"name": CREDENTIALS, "key": "token"}}
+            for number in range(16)
+        ]
+        place.coderd.state.set(failing=True)
+        await place.client.merge(
+            WORKSPACE_PROXY, Key(place.namespace, NAME), {"status": {"retiringProxies": others}}, "status"
+        )
+        await place.put_secret("given", token="other:token")
+        await place.change(bootstrap=None, proxySessionTokenSecretRef={"name": "given"}, primaryAccessURL="http://x")
+        held = await place.condition("Registered", "Pending", "Unknown")
+        assert held.message.startswith("Waiting for one of 16 workspace proxies in status.retiringProxies")
+        await operator.wait_idle()
+        status = (await place.get()).status
+        assert (status.proxy_id, len(status.retiring_proxies)) == (known.proxy_id, 16)
+        assert await place.events("StatusRejected") == []
+        place.coderd.state.set(failing=False)
+        await operator.later(seconds=31)
+        await operator.later(seconds=31)
+        await place.condition("Registered", "NotManaged")
 
 
 async def test_retiring_proxies_are_deregistered_too(place: ProxyNamespace) -> None:

@@ -163,7 +163,7 @@ async def test_health_as_coderd_sees_it(place: ProxyNamespace) -> None:
         await place.change(replicas=0)
         await place.condition("ProxyHealthy", "ScaledToZero", "False")
         assert f'coder_k8s_workspace_proxy_healthy{{name="{NAME}"' not in operator.metrics()  # an alert would fire
-        await place.condition("Ready", "MinimumReplicasReady", "False")
+        await place.condition("Ready", "RolloutInProgress", "False")
         await place.roll_out(ready=0)
         await place.condition("Ready", "ScaledToZero", "True")
         assert (await place.get()).status.phase == "Pending"
