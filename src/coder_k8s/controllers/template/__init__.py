@@ -1,0 +1,5 @@
+"""The controller of CoderTemplate."""
+
+from .wiring import build
+
+__all__ = ["build"]

@@ -1,0 +1,31 @@
+"""After a crash at any request, the next operator completes the work, and no content is imported twice."""
+
+import pytest
+
+from tests.support.crash_scenarios import crash_everywhere
+from tests.support.templates import TemplateNamespace
+
+from .crash_scenario import EVENTS, TemplateCrashScenario
+
+SLICES = {"life": 4, "content": 2}
+"""Number of requests per event at which a crash is tested in every run."""
+
+
+@pytest.fixture
+async def scenario(place: TemplateNamespace) -> TemplateCrashScenario:
+    made = TemplateCrashScenario(place)
+    await made.take(TemplateCrashScenario.make)
+    return made
+
+
+@pytest.mark.timeout(600)  # operators that start, crash and start again
+@pytest.mark.parametrize("event", SLICES)
+async def test_some_crashes_are_survived(scenario: TemplateCrashScenario, event: str) -> None:
+    assert await crash_everywhere(scenario, EVENTS[event], SLICES[event])
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("event", EVENTS)
+async def test_every_crash_is_survived(scenario: TemplateCrashScenario, event: str) -> None:
+    print(f"{event}: {await crash_everywhere(scenario, EVENTS[event])} crashes")  # noqa: T201
