@@ -125,8 +125,15 @@ def test_version() -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["coder-k8s", "python", "platform"]
 
 
-def test_the_command_line_imports_no_heavy_modules() -> None:
-    check = "import sys, coder_k8s.cli; print({'aiohttp', 'msgspec', 'uvloop', 'yaml'} & set(sys.modules))"
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("coder_k8s.cli", {"httptools", "msgspec", "uvloop", "yaml"}),
+        ("coder_k8s.app", {"aiohttp", "asyncpg", "yaml"}),
+    ],
+)
+def test_imports_without_heavy_modules(module: str, heavy: set[str]) -> None:
+    check = f"import sys, {module}; print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, TEMPLATE, WORKSPACE_PROXY
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.kinds import POD
 from coder_k8s.kube.objects import Key, Kind, Manifest
@@ -52,6 +52,10 @@ def provisioner(
 
 def proxy(name: str, spec: Manifest, status: Manifest | None = None, **metadata: Any) -> Manifest:
     return made(WORKSPACE_PROXY, name, spec, status, **metadata)
+
+
+def template(name: str, of: str, spec: Manifest, status: Manifest | None = None, **metadata: Any) -> Manifest:
+    return made(TEMPLATE, name, {"controlPlaneRef": {"name": of}, **spec}, status, **metadata)
 
 
 def pod(name: str, status: Manifest, labels: dict[str, str], **metadata: Any) -> Manifest:

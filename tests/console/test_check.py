@@ -1,7 +1,6 @@
 """`check`: each check, and the command on a real API server."""
 
 import asyncio
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,17 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE_ACCOUNT
-from coder_k8s.kube.lease import LEASE
+from coder_k8s.kube.kinds import POD, SERVICE_ACCOUNT
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import micro_timestamp
 from coder_k8s.kube.rules import Rule
 from coder_k8s.manifests import crd, embedded, rbac
-from coder_k8s.settings import LEASE_NAME
 from tests.console.conftest import Console
 from tests.console.manifests import RUNNING, made, plane, pod, put
-from tests.console.test_operator import NOW, deployment, lease
+from tests.console.operators import LABEL, NOW, deployment, install, lease, put_lease
 from tests.support import eventually
 from tests.support.api import Api, reply
 from tests.support.installation import restricted_kubeconfig
 
-LABEL = {"app.kubernetes.io/name": "coder-k8s"}
 NO_RIGHTS = ("leases is forbidden",)
 
 
@@ -52,6 +47,8 @@ NO_RIGHTS = ("leases is forbidden",)
         ({"lease": lease()}, ("ok", "ok")),
         ({"lease": lease(60)}, ("failed", "failed")),
         ({"problems": NO_RIGHTS}, ("skipped", "skipped")),
+        ({"failures": ("cannot connect",)}, ("failed", "failed")),
+        ({"deployment": deployment(), "failures": ("cannot connect",)}, ("failed", "failed")),
         ({}, ("failed", "failed")),
     ],
 )
@@ -180,37 +177,13 @@ def lines(console: Console, *args: str) -> tuple[int, dict[str, tuple[str, str]]
     return done.exit_code, found
 
 
-def install(cluster: ClusterAccess, namespace: str, flag: str = "--metrics-bind-address=0") -> None:
-    """Create the Deployment of an operator with a ready pod, and a ServiceAccount with all permissions."""
-    manifest = made(DEPLOYMENT, "coder-k8s", labels=LABEL)
-    template = deployment(1, "coder-k8s:1", flag)["spec"]["template"]
-    template["spec"]["containers"][0]["name"] = "controller"
-    manifest["spec"] = {
-        "replicas": 1,
-        "selector": {"matchLabels": LABEL},
-        "template": {**template, "metadata": {"labels": LABEL}},
-    }
-    manifest["status"] = {"replicas": 1, "readyReplicas": 1}
-    put(cluster, DEPLOYMENT, namespace, manifest)
-    subject = f"--serviceaccount={namespace}:operator"
-    cluster.kubectl("create", "clusterrolebinding", namespace, "--clusterrole=cluster-admin", subject)
-
-
-def put_lease(cluster: ClusterAccess, namespace: str) -> None:
-    manifest = made(LEASE, LEASE_NAME)
-    del manifest["status"]
-    now = micro_timestamp(datetime.now(UTC))
-    spec = {"holderIdentity": "pod-a_1", "leaseDurationSeconds": 3600, "renewTime": now, "acquireTime": now}
-    put(cluster, LEASE, namespace, {**manifest, "spec": spec})
-
-
 def test_a_complete_installation(console: Console, cluster: ClusterAccess, namespace: str) -> None:
     install(cluster, namespace)
     put_lease(cluster, namespace)
     code, found = lines(console, "--operator-namespace", namespace)
     gateway, _ = found.pop("Gateway API")  # control planes of other tests may need it
     assert {name: outcome for name, (outcome, _) in found.items()} == dict.fromkeys(
-        ["CRDs", "operator", "leader", "permissions", "metrics"], "ok"
+        ["API server", "CRDs", "operator", "leader", "permissions", "metrics"], "ok"
     )
     assert (code == 0) == (gateway == "ok")
     assert found["leader"][1].startswith("pod-a leads, last seen ")
@@ -253,6 +226,7 @@ def test_a_user_without_permissions(console: Console, cluster: ClusterAccess, na
     config = restricted_kubeconfig(cluster, namespace, tmp_path / "restricted", None)
     code, found = lines(console, "--kubeconfig", str(config))
     assert code == 0
+    assert found.pop("API server")[0] == "ok"
     assert {name: outcome for name, (outcome, _) in found.items() if name != "Gateway API"} == dict.fromkeys(
         ["CRDs", "operator", "leader", "permissions", "metrics"], "skipped"
     )

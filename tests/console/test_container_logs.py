@@ -1,6 +1,7 @@
 """The limits of logs in a report, on an API server with scripted responses."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -13,12 +14,12 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Manifest
 from tests.console.manifests import pod
-from tests.support.api import Api
+from tests.support.api import Api, Responder
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 
 
-def kubelet(log: bytes) -> Callable[[web.Request], Awaitable[web.Response]]:
+def kubelet(log: bytes) -> Responder:
     """Return a handler that serves the end of a log as a kubelet does: the last lines, then limited in bytes."""
 
     async def handle(request: web.Request) -> web.Response:
@@ -28,10 +29,13 @@ def kubelet(log: bytes) -> Callable[[web.Request], Awaitable[web.Response]]:
     return handle
 
 
-async def read(log: bytes, pods: list[Manifest], **limits: int) -> tuple[dict[str, str], list[str], list[str]]:
+async def read(
+    log: bytes | Responder, pods: list[Manifest], **limits: Any
+) -> tuple[dict[str, str], list[str], list[str]]:
     """Return the logs, the problems, and the numbers of lines that were requested."""
     problems: list[str] = []
-    async with Api(kubelet(log)) as server, Http(server.config, "test", Metrics()) as http:
+    responder = kubelet(log) if isinstance(log, bytes) else log
+    async with Api(responder) as server, Http(server.config, "test", Metrics()) as http:
         session = Session(http, Client(http, "test"), "", "coder")
         found = await Logs(session, problems, **limits).read(pods)
     return found, problems, [request.query["tailLines"] for request in server.requests]
@@ -81,6 +85,30 @@ async def test_the_limit_of_a_report_and_which_pods_come_first() -> None:
     found, problems, _ = await read(b"one\ntwo\n", pods, limit=8)
     assert list(found) == ["bad/coder.log"]
     assert problems[-1] == "Skipped (size limit of the report): log of container coder of pod coder/good"
+
+
+async def test_a_kubelet_that_does_not_respond_costs_one_log() -> None:
+    async def slow(request: web.Request) -> web.Response:
+        if "/a/" in request.path:
+            await asyncio.Event().wait()
+        return web.Response(body=b"one\n")
+
+    found, problems, _ = await read(slow, [pod("a", READY, {}), pod("b", READY, {})], seconds=1)
+    assert found == {"b/coder.log": "one\n"}
+    assert problems == ["Skipped (no complete response within 1 s): log of container coder of pod coder/a"]
+
+
+async def test_the_time_limit_of_a_report() -> None:
+    async def slow(_: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    pods = [pod(name, READY, {}) for name in "abcd"]
+    found, problems, requested = await read(slow, pods, seconds=60, total_seconds=1)
+    assert (found, len(requested)) == ({}, 1)
+    assert problems[1:] == [
+        f"Skipped (time limit of the report): log of container coder of pod coder/{name}" for name in "bcd"
+    ]
 
 
 @pytest.mark.parametrize(

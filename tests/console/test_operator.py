@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,29 +14,12 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.config import load
 from coder_k8s.kube.election import Election, ElectionOptions
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.lease import Lease, LeaseSpec
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Key, Manifest, ObjectMeta, micro_timestamp
+from coder_k8s.kube.objects import Key
 from coder_k8s.settings import LEASE_NAME
 from tests.console.conftest import Console
+from tests.console.operators import NOW, deployment, lease
 from tests.support.installation import restricted_kubeconfig
-
-NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
-
-
-def deployment(ready: int = 2, image: str = "registry:5000/coder-k8s:0.1.0", *args: str, **env: str) -> Manifest:
-    variables = [{"name": name, "value": value} for name, value in env.items()]
-    container = {"image": image, "args": ["controller", *args], "env": variables}
-    pod = {"serviceAccountName": "operator", "containers": [container]}
-    return {"spec": {"replicas": 2, "template": {"spec": pod}}, "status": {"readyReplicas": ready}}
-
-
-def lease(seconds: float = 1, holder: str = "pod-a_1234", version: str = "") -> Lease:
-    renewed = micro_timestamp(NOW - timedelta(seconds=seconds))
-    spec = LeaseSpec(holder_identity=holder, lease_duration_seconds=15, renew_time=renewed)
-    return Lease(
-        metadata=ObjectMeta(name=LEASE_NAME, annotations={OPERATOR_VERSION: version} if version else {}), spec=spec
-    )
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,22 @@ from urllib.parse import quote
 
 import pytest
 import yaml
+from aiohttp import web
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.console.bundle import gather
+from coder_k8s.console.session import Session
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.kube.kinds import CONFIG_MAP, DEPLOYMENT, INGRESS, POD, SECRET, SERVICE, SERVICE_ACCOUNT
+from coder_k8s.kube.client import Client
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.kinds import CONFIG_MAP, DEPLOYMENT, INGRESS, POD, ROLE, SECRET, SERVICE, SERVICE_ACCOUNT
+from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Kind, Manifest, Unstructured
 from tests.console.conftest import Console
 from tests.console.kubelet import node
 from tests.console.manifests import READY, labels, made, plane, pod, provisioner, proxy, put, with_conditions
 from tests.console.reports import read
+from tests.support.api import Api
 from tests.support.installation import restricted_kubeconfig
 
 EVENT = Kind("events.k8s.io", "v1", "Event", "events", Unstructured)
@@ -272,6 +279,7 @@ class Fixture:
             f"refused {self.known}",
             f"encoded {base64.b64encode(self.known.encode()).decode()}",
             f"connect to postgres://u:{self.canary.plain('event')}@db failed, {self.environment}",
+            f"cut off in the middle of {self.known[:12]}…",
         ]
         for number, note in enumerate(notes):
             self.put(EVENT, event(self.namespace, f"event-{number}", CONTROL_PLANE, "prod", note))
@@ -350,7 +358,9 @@ def check_content(files: dict[str, str], namespace: str) -> None:
     assert sources["database"]["bytes"]["other"] == len("c4nary00-known's+/")
 
     events = yaml.safe_load(files["events.yaml"])
-    assert [each["note"] for each in events][:2] == ["refused <redacted>", "encoded <redacted>"]
+    notes = [each["note"] for each in events]
+    assert notes[:2] == ["refused <redacted>", "encoded <redacted>"]
+    assert notes[3] == "cut off in the middle of <redacted>…"
     assert {each["regarding"]["name"] for each in events} == {"prod"}
 
     versions = yaml.safe_load(files["versions.yaml"])
@@ -404,6 +414,37 @@ async def test_a_secret_at_the_cut_of_a_log(fixture: Fixture, console: Console, 
     assert "c4nary" not in log
     cut = f"Skipped (size limit of a log): the end of the log of container coder of pod {namespace}/prod-a"
     assert done.stderr.splitlines() == [cut]
+
+
+def test_a_role_with_a_name_that_is_no_file_name(
+    console: Console, cluster: ClusterAccess, namespace: str, tmp_path: Path
+) -> None:
+    """RBAC accepts every name without `/` and `%`."""
+    hostile = "..\\..\\evil:\n"
+    for name in (hostile, "x" * 300):
+        role = made(ROLE, name, labels=OF_PROD)
+        del role["spec"], role["status"]
+        put(cluster, ROLE, namespace, {**role, "rules": []})
+    path = tmp_path / "report.zip"
+    done = console("report", "-o", str(path))
+    assert done.exit_code == 0, done.output
+    [encoded_name, cut] = sorted(name for name in read(path) if "/role-" in name)
+    assert encoded_name == f"objects/{namespace}/role-..%5C..%5Cevil%3A%0A.yaml"
+    assert len(cut.rpartition("/")[2]) < 255
+    assert yaml.safe_load(read(path)[encoded_name])["metadata"]["name"] == hostile
+
+
+async def test_a_version_that_cannot_be_read_does_not_lose_the_report() -> None:
+    async def respond(request: web.Request) -> web.Response:
+        if request.path == "/version":
+            return web.Response(status=500, text="busy")
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+
+    async with Api(respond) as server, Http(server.config, "test", Metrics()) as http:
+        bundle = await gather(Session(http, Client(http, "test"), "", "coder"), "coder-system")
+    assert bundle.problems == [
+        "Skipped (failed): version of Kubernetes: HTTP 500 with a body that is not a Kubernetes Status"
+    ]
 
 
 def test_a_file_that_cannot_be_written(console: Console, tmp_path: Path) -> None:

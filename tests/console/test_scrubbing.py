@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coder_k8s.api import RESOURCES
 from coder_k8s.api.markers import Resource
 from coder_k8s.console.redaction import SHOWN, Redaction
 from coder_k8s.console.scrubbing import Scrubber
+from coder_k8s.console.text_search import occurring
 from coder_k8s.manifests import crd, embedded
 
 NOTHING = Scrubber((), (), "")
@@ -102,6 +105,67 @@ def test_a_long_line_takes_seconds_at_most(part: str) -> None:
     started = time.process_time()
     NOTHING.text(text)
     assert time.process_time() - started < 15
+
+
+@pytest.mark.parametrize("mark", ["…", "...", " ...", "\\u2026"])
+@pytest.mark.parametrize("size", [4, 9, 14])
+def test_the_beginning_of_a_secret_that_is_cut_off(mark: str, size: int) -> None:
+    cut = "hunter2-hunter2"[:size]
+    text = f"one... refused {cut}{mark}; then rejected {cut}{mark} and {cut} in the middle"
+    assert scrubbed(text, "hunter2-hunter2") == (
+        f"one... refused <redacted>{mark}; then rejected <redacted>{mark} and {cut} in the middle"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("form Tr0ub4%3Cd…", "form <redacted>…"),
+        ("line second l…", "line <redacted>…"),
+        ("both hunter2/hunter2/a…", "both <redacted>…"),
+        ("url postgres://u:url-pa…", "url <redacted>…"),
+        ("hunt…", "<redacted>…"),
+        ("hun…", "hun…"),
+        ("a name such as coder-g…", "a name such as coder-g…"),
+    ],
+)
+def test_forms_of_a_secret_that_are_cut_off(text: str, left: str) -> None:
+    secrets = (
+        "hunter2/hunter2/a1",
+        "first line\nsecond line\n",
+        "postgres://u:url-pass%2Fword@db/coder",
+        "Tr0ub4<dor>&3x",
+        "coder-gpu",
+    )
+    assert scrubbed(text, *secrets, names=("coder-gpu",)) == left
+
+
+def test_many_cuts_take_seconds_at_most() -> None:
+    text = "hunt..." * 150_000
+    started = time.process_time()
+    assert scrubbed(text, "hunter2-hunter2") == "<redacted>..." * 150_000
+    assert scrubbed("x..." * 250_000, "hunter2-hunter2") == "x..." * 250_000
+    assert time.process_time() - started < 15
+
+
+def test_the_cost_depends_on_the_size_of_the_text_and_not_on_the_number_of_secrets() -> None:
+    """One pass finds all of 20,000 texts; one pass for each takes minutes."""
+    corpus = "".join(f"{number:016x} took {number % 977} ms\n" for number in range(300_000)) + "the last one"
+    texts = [f"not there {number}" for number in range(20_000)]
+    started = time.process_time()
+    assert list(occurring([*texts, "the last one"], corpus)) == ["the last one"]
+    assert time.process_time() - started < 10
+
+
+@given(st.text("ab…", max_size=60), st.integers(0, 60), st.integers(0, 40))
+def test_a_part_of_a_text_is_found_wherever_it_is(corpus: str, start: int, size: int) -> None:
+    part = corpus[start : start + size]
+    assert list(occurring([part], corpus)) == [part]
+
+
+@given(st.text("abc…", max_size=40), st.lists(st.text("abc…", min_size=1, max_size=20)))
+def test_only_what_occurs_is_found(corpus: str, texts: list[str]) -> None:
+    assert set(occurring(texts, corpus)) == {text for text in texts if text in corpus}
 
 
 @pytest.mark.parametrize(

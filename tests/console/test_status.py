@@ -135,7 +135,8 @@ def test_no_object_has_this_name(console: Console, namespace: str) -> None:
     done = console("status", "nobody")
     assert (done.exit_code, done.stdout) == (1, "")
     assert (
-        done.stderr == f"Error: no control plane or provisioner or proxy named nobody found in namespace {namespace}\n"
+        done.stderr
+        == f"Error: no control plane or provisioner or proxy or template named nobody found in namespace {namespace}\n"
     )
 
 

@@ -138,6 +138,31 @@ def test_readiness(manifest: Manifest, readiness: tuple[str, str], state: str) -
     assert f"prod  {state}" in text(build(found(manifest, pods=[])))[1]
 
 
+@pytest.mark.parametrize(
+    ("condition", "health", "shown"),
+    [
+        (("Healthy", "True", "AllChecksPassed", ""), {"severity": "ok"}, ["health ok"]),
+        (
+            ("Healthy", "True", "DatabaseSlow", ""),
+            {"severity": "warning", "codes": ["EDB02"]},
+            ["health warning (EDB02)"],
+        ),
+        (
+            ("Healthy", "False", "WebsocketBlocked", "EWS01: x"),
+            {"severity": "error", "codes": ["EWS01", "EDB02"]},
+            ["health error (EWS01, EDB02)", "Healthy: WebsocketBlocked: EWS01: x"],
+        ),
+        (("Healthy", "Unknown", "TimedOut", "x"), {"severity": "error", "codes": ["EWS01"]}, ["health unknown"]),
+        (("Healthy", "Unknown", "Pending", "x"), None, ["health unknown"]),
+    ],
+)
+def test_health(condition: tuple[str, str, str, str], health: dict[str, Any] | None, shown: list[str]) -> None:
+    status = with_conditions(READY, condition, **({"health": health} if health else {}))
+    _, first, *more = text(build(found(plane("prod", status), pods=[])))
+    assert first.endswith(shown[0])
+    assert [line.strip() for line in more] == shown[1:]
+
+
 def test_every_unsatisfied_condition_is_shown() -> None:
     status = with_conditions(
         ("Ready", "False", "DatabaseUnreachable", "no route"),
@@ -319,8 +344,8 @@ def test_json_and_yaml_have_every_field() -> None:
     assert all(set(node) == NODE for node in nodes)
     details = {node["kind"]: set(node["details"]) for node in nodes if node["exists"]}
     assert details == {
-        "CoderControlPlane": {"version", "url", "licenseTier"},
-        "CoderProvisioner": {"organizationName", "provisionerKeyName", "retiringKeys", "daemons"},
+        "CoderControlPlane": {"version", "url", "licenseTier", "health", "unservedJobs", "update"},
+        "CoderProvisioner": {"organizationName", "provisionerKeyName", "retiringKeys", "daemons", "autoscaling"},
         "CoderWorkspaceProxy": {"registered", "proxyName", "coderURL"},
     }
 
@@ -343,3 +368,29 @@ def test_parse_target(word: str, target: Target) -> None:
 def test_an_unknown_kind() -> None:
     with pytest.raises(CommandFailed, match="unknown kind 'pod': use one of ccp, cprov, cwp"):
         parse_target("pod/x")
+
+
+def test_problems_of_coder_that_do_not_affect_ready() -> None:
+    """They are shown although the object is Ready; what is not known is not a problem."""
+    node = the_node(
+        plane(
+            "prod",
+            with_conditions(
+                READY,
+                ("Healthy", "False", "WebsocketBlocked", "EWS01"),
+                ("JobsServed", "False", "NoMatchingProvisioner", "3 jobs need env=gpu"),
+                ("SchedulesServed", "Unknown", "Pending", "Waiting"),
+                ("LicenseApplied", "False", "Error", ""),
+                health={"severity": "error"},
+                unservedJobs=[{"organizationName": "coder", "count": 2}, {"organizationName": "b", "count": 1}],
+            ),
+        )
+    )
+    assert [each.type for each in node.conditions] == ["Healthy", "JobsServed"]
+    (_, line, *notes) = text(Tree(items=[node]))
+    assert "Ready" in line
+    assert "health error, 3 jobs without a provisioner" in line
+    assert [note.strip() for note in notes] == [
+        "Healthy: WebsocketBlocked: EWS01",
+        "JobsServed: NoMatchingProvisioner: 3 jobs need env=gpu",
+    ]

@@ -66,7 +66,7 @@ async def gather(session: Session, operator_namespace: str) -> Bundle:
     for namespace in namespaces:
         bundle.sources += await _listed(session, bundle, CONFIG_MAP, namespace)
     await _read_logs(session, bundle, operators)
-    bundle.versions["kubernetes"] = msgspec.json.decode(await session.http.send("GET", "/version", {}, {}))
+    await _read_version(session, bundle)
     return bundle
 
 
@@ -85,6 +85,15 @@ async def _listed(
             bundle.unknown_secrets.add(namespace)
         return []
     return [{**each.manifest, "apiVersion": kind.api_version, "kind": kind.name} for each in found]
+
+
+async def _read_version(session: Session, bundle: Bundle) -> None:
+    try:
+        bundle.versions["kubernetes"] = msgspec.json.decode(await session.http.send("GET", "/version", {}, {}))
+    except errors.KubeError as error:
+        bundle.problems.append(skipped("version of Kubernetes", error))
+    except ValueError as error:
+        bundle.problems.append(f"Skipped (failed): version of Kubernetes: {error}")
 
 
 def _about(bundle: Bundle, events: list[Manifest]) -> list[Manifest]:

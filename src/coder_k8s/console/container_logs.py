@@ -1,10 +1,12 @@
-"""The end of the logs of containers, bounded in lines and bytes.
+"""The end of the logs of containers, bounded in lines, bytes and time.
 
 The API server can limit the bytes of a log, but then it cuts the end, which is the part that matters. If a log exceeds
 the limit, fewer lines of it are requested. The first and the last line are dropped if they may be incomplete, because
 half of a secret is not recognized as a secret.
 """
 
+import asyncio
+import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,6 +21,9 @@ LINES = (10_000, 1_000, 100)
 BYTES = 1024 * 1024
 TOTAL_BYTES = 16 * BYTES
 """Limit for all logs of a report."""
+SECONDS = 20.0
+"""Limit for one log: a kubelet that is overloaded may send it slowly, or never respond."""
+TOTAL_SECONDS = 120.0
 RECORD_BYTES = 16 * 1024
 """Container runtimes store longer lines as several records, each of which counts as a line."""
 
@@ -41,24 +46,38 @@ class Source(NamedTuple):
 class Logs:
     """Reads logs until the limit of a report is reached, and records what is skipped."""
 
-    def __init__(self, session: Session, problems: list[str], limit: int = TOTAL_BYTES) -> None:
+    def __init__(
+        self,
+        session: Session,
+        problems: list[str],
+        limit: int = TOTAL_BYTES,
+        seconds: float = SECONDS,
+        total_seconds: float = TOTAL_SECONDS,
+    ) -> None:
         self._session = session
         self._problems = problems
         self._left = limit
+        self._seconds = seconds
+        self._deadline = time.monotonic() + total_seconds
 
     async def read(self, pods: list[Manifest]) -> dict[str, str]:
         """Return the logs of pods by file name. Pods that are not ready come first."""
         found = {}
         for source in (each for pod in sorted(pods, key=_ready) for each in sources(pod)):
-            if self._left <= 0:
-                self._problems.append(f"Skipped (size limit of the report): {source}")
+            seconds = min(self._seconds, self._deadline - time.monotonic())
+            if self._left <= 0 or seconds <= 0:
+                limit = "size" if self._left <= 0 else "time"
+                self._problems.append(f"Skipped ({limit} limit of the report): {source}")
                 continue
             try:
-                text = await self._tail(source)
+                async with asyncio.timeout(seconds):
+                    text = await self._tail(source)
+            except TimeoutError:
+                self._problems.append(f"Skipped (no complete response within {seconds:.0f} s): {source}")
             except errors.KubeError as error:
                 self._problems.append(skipped(str(source), error))
-                continue
-            found[source.file] = text.decode(errors="replace")
+            else:
+                found[source.file] = text.decode(errors="replace")
         return found
 
     async def _tail(self, source: Source) -> bytes:

@@ -22,12 +22,15 @@ CLOCK_SKEW = timedelta(seconds=30)
 
 @dataclass(frozen=True)
 class Operator:
-    """The Deployment and the Lease; `None` if absent, and also if unreadable: see `problems`."""
+    """The Deployment and the Lease; `None` if absent, and also if unreadable: see `problems` and `failures`."""
 
     namespace: str
     deployment: Manifest | None = None
     lease: Lease | None = None
     problems: tuple[str, ...] = ()
+    """What the user has no permission to read."""
+    failures: tuple[str, ...] = ()
+    """Errors of the API server, after which a retry helps."""
 
     @property
     def service_account(self) -> str:
@@ -74,22 +77,23 @@ class OperatorNode(msgspec.Struct, rename="camel", kw_only=True):
 
 
 async def find_operator(session: Session, namespace: str) -> Operator:
-    """Read the Deployment and the Lease. What the user cannot read becomes a problem, not an error."""
+    """Read the Deployment and the Lease. What cannot be read does not raise."""
     deployment: Manifest | None = None
     lease: Lease | None = None
     problems: list[str] = []
+    failures: list[str] = []
     try:
         found = await listed(session, DEPLOYMENT, namespace, labels=LABEL)
         deployment = found[0].manifest if found else None
     except errors.KubeError as error:
-        problems.append(str(error))
+        (problems if isinstance(error, errors.Forbidden) else failures).append(str(error))
     try:
         lease = await session.client.get(LEASE, Key(namespace, LEASE_NAME))
     except errors.NotFound:
         pass
     except errors.KubeError as error:
-        problems.append(str(error))
-    return Operator(namespace, deployment, lease, tuple(problems))
+        (problems if isinstance(error, errors.Forbidden) else failures).append(str(error))
+    return Operator(namespace, deployment, lease, tuple(problems), tuple(failures))
 
 
 def operator_node(operator: Operator, now: datetime) -> OperatorNode:
@@ -122,8 +126,8 @@ def operator_node(operator: Operator, now: datetime) -> OperatorNode:
     elif operator.deployment is not None:
         if not ready:
             node.state, node.message = "NotReady", "No pod is ready, so nothing is reconciled"
-    elif operator.problems:
-        node.state, node.message = "Unknown", operator.problems[0]
+    elif unreadable := operator.problems + operator.failures:
+        node.state, node.message = "Unknown", unreadable[0]
     else:
         node.state = "NotFound"
         node.message = f"Not found in namespace {operator.namespace} (use --operator-namespace)"

@@ -8,6 +8,7 @@ import msgspec
 import yaml
 
 from coder_k8s.api import PROVISIONER, RESOURCES
+from coder_k8s.api.markers import Resource
 
 from .details import facts
 from .operator import OperatorNode, age
@@ -75,8 +76,7 @@ def _draw(entries: list[Entry]) -> Iterator[str]:
 
 def _entry(node: Node, paint: Paint) -> Entry:
     text = printable(", ".join(fact for fact in _facts(node) if fact))
-    noun = next(each.noun for each in RESOURCES if each.kind.name == node.kind)
-    head = f"{noun} {paint(node.name, 'bold')}  {paint(_state(node), _color(node))}"
+    head = f"{_resource(node).noun} {paint(node.name, 'bold')}  {paint(_state(node), _color(node))}"
     word = "daemon" if node.kind == PROVISIONER.name else "pod"
     pods = [_pod(word, pod, paint) for pod in node.pods]
     return Entry(
@@ -84,6 +84,10 @@ def _entry(node: Node, paint: Paint) -> Entry:
         notes=list(_notes(node)),
         entries=[*pods, *(_entry(child, paint) for child in node.children)],
     )
+
+
+def _resource(node: Node) -> Resource:
+    return next(each for each in RESOURCES if each.kind.name == node.kind)
 
 
 def _state(node: Node) -> str:
@@ -107,15 +111,15 @@ def _color(node: Node) -> str:
 def _facts(node: Node) -> Iterator[str]:
     if not node.exists:
         return
-    yield f"{node.ready_replicas}/{node.replicas} pods"
+    if _resource(node).has_pods:
+        yield f"{node.ready_replicas}/{node.replicas} pods"
     yield from facts(node.kind, node.details)
 
 
 def _notes(node: Node) -> Iterator[str]:
     """Yield why an object is not ready: the summary, then every condition with another reason or message."""
-    if node.ready == "True":
-        return
-    yield _reason(node.reason, node.message)
+    if node.ready != "True":
+        yield _reason(node.reason, node.message)
     for each in node.conditions:
         if (each.reason, each.message) != (node.reason, node.message):
             yield f"{each.type}: {_reason(each.reason, each.message)}"

@@ -1,10 +1,12 @@
 """The files of a support bundle, with everything redacted that may be a secret."""
 
+import hashlib
 import platform
 import zipfile
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
@@ -34,11 +36,13 @@ in messages and logs. Review the files before you share them.
 SHORT = 8
 """Redacted values that are shorter are not searched in free text, because they can be part of any word."""
 
+LONGEST_FILE = 200
+
 
 def files(bundle: Bundle, status: str, at: str) -> dict[str, str]:
     """Return the files of a report by path."""
     redact = Redaction()
-    documents: dict[str, Any] = {_path(each): redact(each) for each in bundle.objects}
+    documents: dict[str, Any] = {path_of(each): redact(each) for each in bundle.objects}
     documents["events.yaml"] = [redact(event) for event in bundle.events]
     documents |= {"sources.yaml": _sources(bundle), "versions.yaml": _versions(bundle)}
     texts = {**bundle.logs, "status.txt": status}
@@ -64,9 +68,13 @@ def write(path: Path, content: dict[str, str]) -> None:
             archive.writestr(f"{ROOT}/{name}", text)
 
 
-def _path(of: Manifest) -> str:
+def path_of(of: Manifest) -> str:
+    """Return the path of an object. The name of a Role may contain any character but `/` and `%`, and be very long."""
     namespace, name = key_of(of)
-    return f"objects/{namespace}/{of['kind'].lower()}-{name}.yaml"
+    file = quote(f"{of['kind'].lower()}-{name}", safe="")
+    if len(file) > LONGEST_FILE:
+        file = f"{file[:LONGEST_FILE]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"objects/{namespace}/{file}.yaml"
 
 
 def _yaml(document: Any) -> str:

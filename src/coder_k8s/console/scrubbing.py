@@ -1,21 +1,23 @@
 """Redaction of free text: known secrets, and everything that looks like a secret."""
 
-import base64
-import json
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 from .redaction import REDACTED
+from .secret_forms import SHORTEST, forms
+from .text_search import occurring
 
-SHORTEST = 6
-"""Shorter values are not redacted, because they can be part of many words."""
-SHORTEST_WORD = 8
-"""The same for a part of a structured value, which is more often a common word."""
 LONGEST = 65536
 """Longer values are files, which are not searched for."""
+SHORTEST_BEGINNING = 4
+"""Fewer characters of a secret that is cut off are not redacted."""
+LONGEST_CUT = 4096
+"""More of it, of which the rest is cut off, is not recognized. Notes and messages have at most so many characters."""
 
+TRUNCATED = re.compile(r" ?(?:…|\\u2026|\.\.\.)")
+"""The end of a text that the operator, Coder or Kubernetes truncated."""
 PEM = re.compile(r"-----BEGIN[^-]*-----.*?(?:-----END[^-]*-----|\Z)", re.DOTALL)
 PEM_END = re.compile(r"\A.*-----END[^-]*-----", re.DOTALL)
 """After `PEM`: the end of a block whose beginning is not in the text."""
@@ -27,11 +29,6 @@ ASSIGNMENT = re.compile(
     r"(?!<redacted>)(?:\\?\"(?:\\.|[^\"\\])*\"?|'[^']*'?|(?:\\.|[^\s\"\\])+)",
     re.IGNORECASE,
 )
-ENTRY = re.compile(r"^[ \t]*[\w.-]+[ \t]*[=:][ \t]*(\S.*)$", re.MULTILINE)
-WORD_ENTRY = re.compile(r"(?<!\S)\w+=(\S+)")
-GO_ESCAPES = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
-GO_UNRESERVED = "$&+,/:;=@"
-"""What Go leaves as it is in a part of a URL."""
 HEADER = re.compile(r"\b(bearer|basic)[ \t]+[\w.~+/=-]{8,}", re.IGNORECASE)
 JWT = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+(?:\.[\w-]*)?")
 SESSION_TOKEN = re.compile(r"\b[A-Za-z0-9]{10}-[A-Za-z0-9]{22}\b")
@@ -43,15 +40,42 @@ class Scrubber:
     """Redacts the secrets that occur in a corpus, except for names of objects."""
 
     def __init__(self, secrets: Iterable[str], names: Iterable[str], corpus: str) -> None:
-        forms = {form for secret in secrets if len(secret) <= LONGEST for form in _forms(secret)} - set(names)
-        occurring = (form for form in forms if len(form) >= SHORTEST and form in corpus)
-        self._known = sorted(occurring, key=len, reverse=True)
+        known = {form for secret in secrets if len(secret) <= LONGEST for form in forms(secret)} - set(names)
+        known = {form for form in known if len(form) >= SHORTEST}
+        self._known = sorted(occurring(known, corpus), key=len, reverse=True)
+        self._beginnings: dict[str, list[str]] = {}
+        """All forms, by their first characters."""
+        for form in known:
+            self._beginnings.setdefault(form[:SHORTEST_BEGINNING], []).append(form)
 
     def known(self, text: str) -> str:
-        """Redact known secrets."""
+        """Redact known secrets, also the beginning of one where the text is truncated."""
         for form in self._known:
             text = text.replace(form, REDACTED)
-        return text
+        return self._without_beginnings(text)
+
+    def _without_beginnings(self, text: str) -> str:
+        """Redact what is left of a secret that was cut off. Every position is checked once, however many cuts."""
+        kept, end, checked, found = [], 0, 0, deque[int]()
+        for cut in (mark.start() for mark in TRUNCATED.finditer(text)):
+            checked = max(checked, cut - LONGEST_CUT)
+            found.extend(self._begins(text, checked, cut))
+            checked = max(checked, cut)
+            while found and found[0] < max(end, cut - LONGEST_CUT):
+                found.popleft()
+            start = next((each for each in found if self._is_beginning(text[each:cut])), cut)
+            if start < cut:
+                kept += [text[end:start], REDACTED]
+                end = cut
+        return "".join([*kept, text[end:]]) if kept else text
+
+    def _begins(self, text: str, start: int, end: int) -> Iterator[int]:
+        """Yield the positions where the first characters of a secret are."""
+        size, beginnings = SHORTEST_BEGINNING, self._beginnings
+        return (each for each in range(start, end - size + 1) if text[each : each + size] in beginnings)
+
+    def _is_beginning(self, text: str) -> bool:
+        return any(form.startswith(text) for form in self._beginnings[text[:SHORTEST_BEGINNING]])
 
     def text(self, text: str) -> str:
         """Redact known secrets and everything that looks like a secret."""
@@ -73,66 +97,3 @@ class Scrubber:
             case list():
                 return [self.document(item) for item in value]
         return value
-
-
-def _forms(secret: str) -> Iterator[str]:
-    """Yield all forms of a secret: the secret, its parts and lines, also quoted and encoded."""
-    yield from filter(None, map(str.strip, secret.splitlines()))
-    for part in {secret, secret.strip(), *_parts(secret)}:
-        yield part
-        yield from _percent_encoded(part)
-        yield from _json_encoded(part)
-        yield from _encoded(part.encode())
-
-
-def _percent_encoded(text: str) -> Iterator[str]:
-    """Yield the text as in URLs and forms, with upper-case and lower-case digits."""
-    for encoded in (quote(text, safe=""), quote(text, safe=GO_UNRESERVED), quote_plus(text)):
-        yield encoded
-        yield re.sub(r"%[0-9A-F]{2}", lambda escape: escape[0].lower(), encoded)
-
-
-def _json_encoded(text: str) -> Iterator[str]:
-    """Yield the text as in JSON of Python and of Go, also if that is a string of a JSON document again."""
-    for encoded in (json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]):
-        for escaped in (encoded, encoded.translate(GO_ESCAPES)):
-            yield escaped
-            yield json.dumps(escaped, ensure_ascii=False)[1:-1]
-
-
-def _parts(secret: str) -> Iterator[str]:
-    """Yield the parts of a secret: the password of a URL, the values of a DSN, `.env`, YAML or JSON document."""
-    for entry in (*ENTRY.findall(secret), *WORD_ENTRY.findall(secret)):
-        value = entry.strip().strip("\"'")
-        if len(value) >= SHORTEST_WORD:
-            yield value
-    try:
-        password = urlsplit(secret.strip()).password
-    except ValueError:
-        password = None
-    if password:
-        yield from (password, unquote(password))
-    if secret.lstrip()[:1] in ("{", "["):
-        try:
-            yield from _leaves(json.loads(secret))
-        except ValueError:
-            return
-
-
-def _leaves(document: Any) -> Iterator[str]:
-    if isinstance(document, str):
-        yield document
-    elif isinstance(document, dict | list):
-        for item in document.values() if isinstance(document, dict) else document:
-            yield from _leaves(item)
-
-
-def _encoded(secret: bytes) -> Iterator[str]:
-    """Yield base64 of the secret, and the unaffected characters if it is encoded inside a longer value."""
-    if len(secret) < SHORTEST:
-        return
-    for offset, first in ((0, 0), (1, 2), (2, 3)):
-        padded = base64.b64encode(bytes(offset) + secret).decode()
-        inner = padded[first : (offset + len(secret)) * 8 // 6]
-        yield inner
-        yield inner.replace("+", "-").replace("/", "_")

@@ -47,9 +47,10 @@ class Session:
 
 
 @asynccontextmanager
-async def connect(target: ClusterTarget) -> AsyncIterator[Session]:
+async def connect(target: ClusterTarget, wait: float = 0) -> AsyncIterator[Session]:
+    """Connect to a cluster that responds within `wait` seconds, or a few seconds if that is less."""
     config = load(target.kubeconfig, target.context)
     namespace = "" if target.all_namespaces else target.namespace or config.namespace
     async with Http(config, f"kubectl-coder/{metadata.version('coder-k8s')}", Metrics()) as http:
-        await wait_for_server(http, config.server, asyncio.Event(), CONNECT_TIMEOUT)
+        await wait_for_server(http, config.server, asyncio.Event(), max(wait, CONNECT_TIMEOUT))
         yield Session(http, Client(http, FIELD_MANAGER), config.server, namespace)

@@ -1,8 +1,9 @@
 """A tree of control planes with their provisioners, proxies and pods. `status -o json` and `-o yaml` print it.
 
-Every field is always present. `details` holds the fields of one kind, with the names of its status: `version`, `url`
-and `licenseTier` of a control plane; `organizationName`, `provisionerKeyName`, `retiringKeys` and `daemons` of a
-provisioner; `registered`, `proxyName` and `coderURL` of a proxy.
+Every field is always present. `details` holds the fields of one kind, with the names of its status: `version`, `url`,
+`licenseTier`, `health` and `unservedJobs` (a number) of a control plane; `organizationName`,
+`provisionerKeyName`, `retiringKeys` and `daemons` of a provisioner; `registered`, `proxyName` and `coderURL` of a
+proxy; `organizationName`, `activeVersion`, `importing`, `failed` and `revision` of a template.
 """
 
 from collections.abc import Iterable
@@ -10,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from coder_k8s.api import CONTROL_PLANE, CoderObject, CommonCondition, reasons
+from coder_k8s.api import CONTROL_PLANE, CoderObject, CommonCondition, ControlPlaneCondition, reasons
+from coder_k8s.api.reasons.template import TemplateCondition
 from coder_k8s.controllers.labels import paused
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.objects import Kind
@@ -22,8 +24,17 @@ from .operator import OperatorNode
 FORMAT_VERSION = 1
 """Version of the JSON format; incremented for incompatible changes."""
 
+ADVISORY = (
+    ControlPlaneCondition.HEALTHY,
+    ControlPlaneCondition.JOBS_SERVED,
+    ControlPlaneCondition.SCHEDULES_SERVED,
+    TemplateCondition.PROMOTED,
+    TemplateCondition.IN_SYNC,
+    TemplateCondition.SETTINGS_APPLIED,
+)
+"""Conditions that `Ready` does not depend on, and that users should know if they are False."""
 INTENDED = {reasons.NOT_CONFIGURED, reasons.DISABLED, reasons.NOT_MANAGED, reasons.SCALED_TO_ZERO}
-"""Reasons of conditions that are not True because the spec says so."""
+"""Reasons of conditions that are not True as the spec requires."""
 
 
 class _Part(msgspec.Struct, rename="camel", kw_only=True):
@@ -147,10 +158,10 @@ def _node(kind: Kind[Any], of: CoderObject, pods: list[Pod] | None) -> Node:
         deleting=of.deleting,
         phase=of.status.phase,
         replicas=getattr(of.spec, "replicas", 0),
-        ready_replicas=of.status.ready_replicas,
+        ready_replicas=getattr(of.status, "ready_replicas", 0),
         details=details(of),
-        conditions=[] if ready == "True" else _unsatisfied(of),
-        pods=[_pod(pod) for pod in pods or () if _selects(of.status.selector, pod, of)],
+        conditions=[each for each in _unsatisfied(of) if ready != "True" or _is_reported_when_ready(each)],
+        pods=[_pod(pod) for pod in pods or () if _selects(getattr(of.status, "selector", ""), pod, of)],
         children=[],
     )
 
@@ -177,6 +188,10 @@ def _unsatisfied(of: CoderObject) -> list[UnsatisfiedCondition]:
         for each in of.status.conditions
         if each.type not in set(CommonCondition) and each.status != "True" and each.reason not in INTENDED
     ]
+
+
+def _is_reported_when_ready(condition: UnsatisfiedCondition) -> bool:
+    return condition.type in ADVISORY and condition.status == "False"
 
 
 def _selects(selector: str, pod: Pod, of: CoderObject) -> bool:

@@ -1,4 +1,4 @@
-"""Checks of the installation: CRDs, operator, permissions, Gateway API and metrics."""
+"""Checks of the installation: API server, CRDs, operator, permissions, Gateway API and metrics."""
 
 import asyncio
 import time
@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from coder_k8s.console.operator import find_operator
 from coder_k8s.console.session import Session
 
+from .api_server import check_api_server
 from .crds import check_crds
 from .gateway import check_gateway_api
 from .metrics import check_metrics
@@ -30,9 +31,13 @@ async def check_all(session: Session, operator_namespace: str, wait: float) -> l
 
 
 async def _attempt(session: Session, operator_namespace: str) -> list[Result]:
+    server = await check_api_server(session)
+    if server.outcome == FAILED:
+        return [server]
     operator = await find_operator(session, operator_namespace)
     now = datetime.now(UTC)
     return [
+        server,
         await check_crds(session),
         check_operator(operator, now),
         check_leader(operator, now),

@@ -84,7 +84,10 @@ async def _installed(session: Session, resource: Resource) -> Manifest | None:
 
 async def _served(session: Session) -> Result:
     """Check only that the kinds are served, for a user who cannot read CRDs."""
-    missing = await missing_kinds(session.http, [each.kind for each in RESOURCES])
+    try:
+        missing = await missing_kinds(session.http, [each.kind for each in RESOURCES])
+    except errors.KubeError as error:
+        return Result(NAME, FAILED, f"Cannot read which kinds are served: {error}")
     if missing:
         return Result(NAME, FAILED, f"Not installed: {', '.join(kind.plural for kind in missing)}; {INSTALL}")
     return Result(NAME, SKIPPED, "All kinds are served; you do not have permission to read the version of the CRDs")

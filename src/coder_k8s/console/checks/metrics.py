@@ -15,6 +15,8 @@ METRIC = b"controller_runtime_reconcile_total"
 
 async def check_metrics(session: Session, operator: Operator) -> Result:
     address = operator.setting("metrics-bind-address") or f":{METRICS_PORT}"
+    if operator.failures:
+        return Result(NAME, FAILED, f"Cannot read the operator: {operator.failures[0]}")
     if operator.deployment is None:
         return Result(NAME, SKIPPED, f"No Deployment of the operator is readable in namespace {operator.namespace}")
     if address == "0":

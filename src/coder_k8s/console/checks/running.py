@@ -18,8 +18,12 @@ def check_operator(operator: Operator, now: datetime) -> Result:
     | absent      | renewed within its duration  | ok      |
     | unreadable  | any                          | skipped |
     | absent      | any other                    | failed  |
+
+    An error of the API server fails the check.
     """
     name, node = "operator", operator_node(operator, now)
+    if operator.failures:
+        return Result(name, FAILED, f"Cannot read the operator: {operator.failures[0]}")
     where = f"namespace {operator.namespace}"
     if operator.deployment is not None:
         pods = f"{node.ready_replicas} of {node.replicas} pods are ready in {where}"
@@ -35,6 +39,8 @@ def check_operator(operator: Operator, now: datetime) -> Result:
 
 def check_leader(operator: Operator, now: datetime) -> Result:
     name, node = "leader", operator_node(operator, now)
+    if operator.failures:
+        return Result(name, FAILED, f"Cannot read the Lease: {operator.failures[-1]}")
     if operator.lease is None:
         if operator.problems:
             return Result(name, SKIPPED, operator.problems[-1])

@@ -3,7 +3,11 @@
 from .changes import pause, resume, rotate
 from .check import check
 from .completion import completion
+from .diff import diff
 from .report import report
+from .simulate import simulate
 from .status import status
+from .update import update
+from .why import why
 
-ALL = (status, check, rotate, pause, resume, report, completion)
+ALL = (status, why, diff, check, update, rotate, pause, resume, report, simulate, completion)

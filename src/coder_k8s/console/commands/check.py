@@ -1,6 +1,7 @@
 """The command `check`."""
 
 import sys
+import time
 from typing import Any
 
 import click
@@ -24,10 +25,10 @@ COLORS = {"ok": "green", "failed": "red", "skipped": "yellow"}
 def check(operator_namespace: str, wait: float, **cluster: Any) -> None:
     """Check that the operator is installed and works.
 
-    Prints one line per check, for a failed one with what to do: CRDs (installed and of this version), operator (pods
-    are ready), leader (a replica renews the Lease), permissions (of the operator's ServiceAccount), Gateway API
-    (installed if an object needs it) and metrics (served). A check is skipped if you do not have the permissions that
-    it needs. The exit code is 1 if a check fails.
+    Prints one line per check, for a failed one with what to do: API server (ready), CRDs (installed and of this
+    version), operator (pods are ready), leader (a replica renews the Lease), permissions (of the operator's
+    ServiceAccount), Gateway API (installed if an object needs it) and metrics (served). A check is skipped if you do
+    not have the permissions that it needs. The exit code is 1 if a check fails.
 
     \b
     Examples:
@@ -38,7 +39,8 @@ def check(operator_namespace: str, wait: float, **cluster: Any) -> None:
     from coder_k8s.console.checks import check_all
     from coder_k8s.console.render import printable
 
-    results = run(cluster, lambda session: check_all(session, operator_namespace, wait))
+    deadline = time.monotonic() + wait
+    results = run(cluster, lambda session: check_all(session, operator_namespace, deadline - time.monotonic()), wait)
     for name, outcome, message in results:
         click.echo(f"{paint(f'{outcome:<7}', COLORS[outcome])}  {name}: {printable(message)}")
     if any(result.outcome == "failed" for result in results):

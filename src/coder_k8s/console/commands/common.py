@@ -21,6 +21,11 @@ NAMESPACE = click.option(
     *("-n", "--namespace"), metavar="NAME", help="Namespace. Defaults to the namespace of the context."
 )
 ALL_NAMESPACES = click.option("-A", "--all-namespaces", is_flag=True, help="Include all namespaces.")
+SESSION_TOKEN = click.option(
+    "--use-session-token",
+    is_flag=True,
+    help="Send the token in CODER_SESSION_TOKEN to the pods of this control plane, instead of the operator's token.",
+)
 OPERATOR_NAMESPACE = click.option(
     "--operator-namespace", metavar="NAME", default="coder-system", show_default=True, help="Namespace of the operator."
 )
@@ -37,18 +42,23 @@ def options(*wanted: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
-def run(cluster: dict[str, Any], work: Callable[["Session"], Awaitable[T]]) -> T:
-    """Run a function in the cluster that the options select. An error is one line."""
+def run(cluster: dict[str, Any], work: Callable[["Session"], Awaitable[T]], wait: float = 0) -> T:
+    """Run a function in the cluster that the options select, which may take `wait` seconds to respond.
+
+    An error is one line; what the libraries log is not shown.
+    """
     import asyncio
+    import logging
 
     from coder_k8s.console.session import ClusterTarget, CommandFailed, connect
     from coder_k8s.kube.discovery import NotReachable
     from coder_k8s.kube.errors import KubeError
 
     async def connected() -> T:
-        async with connect(ClusterTarget(**cluster)) as session:
+        async with connect(ClusterTarget(**cluster), wait) as session:
             return await work(session)
 
+    logging.getLogger("coder_k8s").addHandler(logging.NullHandler())
     try:
         return asyncio.run(connected())
     except (KubeError, NotReachable, CommandFailed) as error:

@@ -26,12 +26,14 @@ An item has:
   ready, reason, message   the condition Ready: "True", "False" or "Unknown"
   stalled, paused          whether user action is required; whether paused
   deleting, phase, replicas, readyReplicas
-  details                  by kind: version, url, licenseTier;
+  details                  by kind: version, url, licenseTier,
+                           health, unservedJobs;
                            organizationName, provisionerKeyName,
                            retiringKeys, daemons;
                            registered, proxyName, coderURL
   conditions               type, status, reason and message of those
-                           that are not satisfied
+                           that are not satisfied, or report a problem
+                           of Coder itself
   pods                     name, ready, phase, reason, message, restarts
   children                 its provisioners and proxies, also items
 """
@@ -92,7 +94,7 @@ async def _watch(session: "Session", target: str | None, operator_namespace: str
     async with aclosing(watch_trees(session, target, operator_namespace)) as trees:
         async for tree, error in trees:
             terminal = sys.stdout.isatty()
-            shown = (tree if terminal else tree.without_times(), error)
+            shown = (tree if terminal else tree.without_times(), bool(error))
             if shown == last:
                 continue
             if terminal:
