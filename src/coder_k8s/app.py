@@ -16,7 +16,7 @@ from prometheus_client import ProcessCollector
 from coder_k8s import logs
 from coder_k8s.api import RESOURCES
 from coder_k8s.coderd.connections import Connections, parse_connect_to
-from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
+from coder_k8s.controllers import controlplane, provisioner, template, workspaceproxy
 from coder_k8s.controllers.labels import OPERATOR_VERSION
 from coder_k8s.controllers.object_metrics import ObjectMetrics
 from coder_k8s.controllers.runtime import Runtime
@@ -98,8 +98,9 @@ def build_manager(settings: Settings, http: Http, coderd: Connections, metrics: 
     )
     controllers = [
         controlplane.build(runtime, settings.allow_workspace_namespaces),
-        provisioner.build(runtime),
+        provisioner.build(runtime, settings.allow_workspace_namespaces),
         workspaceproxy.build(runtime),
+        template.build(runtime),
     ]
     metrics.registry.register(ObjectMetrics([runtime.informers[resource.kind] for resource in RESOURCES]))
     informers = list(runtime.informers.values())

@@ -52,7 +52,7 @@ class Settings:
     ] = ()
     allow_workspace_namespaces: Annotated[
         Names,
-        Flag("Namespaces (globs) in which any control plane may run workspaces without the opt-in label.", "GLOB,..."),
+        Flag("Namespaces (globs) in which any object may run workspaces without the opt-in label.", "GLOB,..."),
     ] = ()
     coderd_connect_to: Annotated[
         Names,
@@ -142,7 +142,7 @@ class Settings:
     def _check_routes(self) -> None:
         if not self.coderd_connect_to:
             return
-        from coder_k8s.coderd.connections import parse_connect_to  # imports aiohttp, which is slow to load
+        from coder_k8s.coderd.connections import parse_connect_to  # loads the HTTP client, so only if needed
 
         try:
             parse_connect_to(self.coderd_connect_to)

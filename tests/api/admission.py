@@ -4,7 +4,7 @@ import json
 from copy import deepcopy
 from typing import Any
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, WORKSPACE_PROXY
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, TEMPLATE, WORKSPACE_PROXY
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object
 
@@ -14,6 +14,7 @@ MINIMAL: dict[str, Manifest] = {
     CONTROL_PLANE.name: {},
     PROVISIONER.name: {"spec": {"controlPlaneRef": {"name": "coder"}}},
     WORKSPACE_PROXY.name: {"spec": {"controlPlaneRef": {"name": "coder"}}},
+    TEMPLATE.name: {"spec": {"controlPlaneRef": {"name": "coder"}, "source": {"configMapRef": {"name": "files"}}}},
 }
 POD_FIELDS: dict[str, str | list[str]] = {
     "affinity": "Affinity",
@@ -27,7 +28,7 @@ POD_FIELDS: dict[str, str | list[str]] = {
     "volumes": ["Volume"],
 }
 EMBEDDED: list[tuple[Kind[Object], str, str | list[str]]] = [
-    *((kind, field, core) for kind in KINDS.values() for field, core in POD_FIELDS.items()),
+    *((each.kind, field, core) for each in RESOURCES if each.has_pods for field, core in POD_FIELDS.items()),
     (CONTROL_PLANE, "envFrom", ["EnvFromSource"]),
     (CONTROL_PLANE, "topologySpreadConstraints", ["TopologySpreadConstraint"]),
     (CONTROL_PLANE, "rbac.extraRules", ["PolicyRule"]),

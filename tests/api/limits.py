@@ -29,11 +29,32 @@ RULES: dict[str, Any] = {
     "built-in, user-auth and psk are reserved by Coder: choose": "psk",
     "must be a positive duration": "30 days",
     "must be at least 1h": "59m",
+    "must be at least 5m": "4m",
+    "must be at least 1m, or 0s": "59s",
+    "must be a cron expression with five fields": "daily",
+    "maxReplicas must not be less than minReplicas": {"minReplicas": 2, "maxReplicas": 1},
+    "minReplicas of a schedule must not be greater than maxReplicas": {
+        "maxReplicas": 1,
+        "schedules": [{"start": "0 8 * * *", "end": "0 9 * * *", "minReplicas": 2}],
+    },
+    "must be a code of Coder's health check": "eacs03",
     "set exactly one of proxySessionTokenSecretRef": {},
     "proxySessionTokenSecretRef needs the URL of Coder": {"proxySessionTokenSecretRef": A_SECRET},
     "must be an http or https URL": "ftp://coder.example.com",
     "must not contain a user or password": "https://user:password@coder.example.com",
     "primary is reserved for the Coder deployment itself": "primary",
+    "the name must be at most 32 letters and digits": {"metadata": {"name": "a.b"}},
+    "must be letters and digits joined by '-', and neither new nor create": "new",
+    "set exactly one of inline, configMapRef and fluxRef": {},
+    "all files together must not exceed 256 KiB": {"a": "x" * 200_000, "b": "x" * 100_000},
+    "must be a relative path without '..'": "../x",
+    "value and valueFrom are mutually exclusive": {
+        "value": "x",
+        "valueFrom": {"secretKeyRef": A_SECRET | {"key": "x"}},
+    },
+    "must be a duration with a unit": "12",
+    "must not have leading or trailing spaces": " x",
+    "deleteDormantAfter deletes workspaces": {"deleteDormantAfter": "1h"},
 }
 """The start of the message of each rule, and a value that violates it."""
 
@@ -101,6 +122,8 @@ Violating = Iterator[tuple[str, str, Any]]
 
 def _rules(schema: Schema, rules: list[dict[str, Any]]) -> Violating:
     for rule in rules:
+        if rule["rule"].startswith("oldSelf.hasValue() ?"):
+            continue  # about a change, not about an object
         about, _, entry_words = rule["message"].partition("each entry: ")
         words = entry_words or rule["message"]
         found = [value for beginning, value in RULES.items() if words.startswith(beginning)]
@@ -108,8 +131,15 @@ def _rules(schema: Schema, rules: list[dict[str, Any]]) -> Violating:
         [bad] = found
         if entry_words:  # rules about the items of a list are at the list
             inner = schema["items"]
-            bad = [_minimal(inner) | {about.removesuffix(" of "): bad} if about else _with(inner, bad)]
+            bad = [_minimal(inner) | _nested(inner, about.removesuffix(" of "), bad) if about else _with(inner, bad)]
         yield "", rule["message"], _with(schema, bad)
+
+
+def _nested(schema: Schema, path: str, bad: Any) -> Any:
+    """An object with this value at a path."""
+    name, _, below = path.partition(".")
+    inner = schema["properties"][name]
+    return {name: _minimal(inner) | _nested(inner, below, bad) if below else bad}
 
 
 def _with(schema: Schema, bad: Any) -> Any:
@@ -139,6 +169,10 @@ VIOLATIONS: dict[str, Callable[[Schema, Any], Violating]] = {
     "minimum": lambda _, least: iter([("", f"should be greater than or equal to {least}", least - 1)]),
     "maximum": lambda _, most: iter([("", f"should be less than or equal to {most}", most + 1)]),
     "minItems": lambda _, least: iter([("", f"should have at least {least} items", [])]),
+    "minProperties": lambda _, least: iter([("", f"should have at least {least} properties", {})]),
+    "maxProperties": lambda _, most: iter(
+        [("", f"must have at most {most} items", {f"x{number}": "x" for number in range(most + 1)})]
+    ),
     "maxItems": lambda schema, most: iter([("", f"must have at most {most} items", _many(schema["items"], most + 1))]),
 }
 

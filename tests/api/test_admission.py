@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER, TEMPLATE, WORKSPACE_PROXY
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
 from tests.support import eventually
@@ -41,6 +41,13 @@ CONTROL_PLANE_DEFAULTS: Manifest = {
     "readinessProbe": {"enabled": True, **PROBE},
     "livenessProbe": {"enabled": False, **PROBE},
     "envUseClusterAccessURL": True,
+    "health": {"interval": "5m"},
+    "update": {
+        "strategy": "Auto",
+        "drain": {"timeout": "30m", "onTimeout": "Proceed"},
+        "migrationTimeout": "30m",
+    },
+    "terminationGracePeriodSeconds": 60,
 }
 PROVISIONER_DEFAULTS: Manifest = {
     "organizationName": "default",
@@ -49,12 +56,23 @@ PROVISIONER_DEFAULTS: Manifest = {
     "terminationGracePeriodSeconds": 600,
     "workspacePermissions": True,
     "enableDeployments": False,
+    "disruption": {"protectBusyPods": "Annotations"},
 }
 WORKSPACE_PROXY_DEFAULTS: Manifest = {"replicas": 1, "service": SERVICE, "derpOnly": False}
+TEMPLATE_DEFAULTS: Manifest = {
+    "organizationName": "default",
+    "settings": {},
+    "promotion": {"policy": "OnSuccess"},
+    "drift": "Revert",
+    "managementPolicy": "Full",
+    "deletionPolicy": "Retain",
+    "history": 10,
+}
 DEFAULTS = {
     CONTROL_PLANE.name: CONTROL_PLANE_DEFAULTS,
     PROVISIONER.name: PROVISIONER_DEFAULTS,
     WORKSPACE_PROXY.name: WORKSPACE_PROXY_DEFAULTS,
+    TEMPLATE.name: TEMPLATE_DEFAULTS,
 }
 
 NAME = "such as coder-token"
@@ -68,7 +86,30 @@ KEY_NAMES = ("a/b", "/", "a\tb", "a\u0085b", "a\n", " a", "a ", "a\u00a0", "\u30
 REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
     (CONTROL_PLANE, "metadata.name", "coder.prod", "use '-' instead"),
     (CONTROL_PLANE, "metadata.name", "1-coder", "must start with a letter"),
+    (PROVISIONER, "spec.workspaceNamespaces", ["a", "a"], "Duplicate value"),
+    (PROVISIONER, "spec.workspaceNamespaces", ["a.b"], "such as coder-workspaces"),
+    (PROVISIONER, "spec.workspaceNamespaces", [""], "at least 1 chars"),
+    (PROVISIONER, "spec.workspaceNamespaces", [f"n{i}" for i in range(501)], "at most 500 items"),
     (PROVISIONER, "metadata.name", "build.gpu", "use '-' instead"),
+    (PROVISIONER, "spec.autoscaling", {}, "maxReplicas: Required value"),
+    (PROVISIONER, "spec.autoscaling", {"maxReplicas": 0}, "greater than or equal to 1"),
+    (PROVISIONER, "spec.autoscaling", {"minReplicas": 3, "maxReplicas": 2}, "must not be less than minReplicas"),
+    (PROVISIONER, "spec.autoscaling", {"maxReplicas": 2, "wakeInterval": "4m"}, "must be at least 5m"),
+    *(
+        (
+            PROVISIONER,
+            "spec.autoscaling",
+            {"maxReplicas": 5, "schedules": [{"end": "0 9 * * *", "minReplicas": 1, **wrong}]},
+            message,
+        )
+        for wrong, message in (
+            ({"start": "0 9 * *"}, "five fields"),
+            ({"start": "0 9 * * *", "minReplicas": 0}, "greater than or equal to 1"),
+            ({"start": "0 9 * * *", "timeZone": ""}, "at least 1 chars"),
+            ({"start": "0 9 * * *", "minReplicas": 6}, "must not be greater than maxReplicas"),
+        )
+    ),
+    (PROVISIONER, "spec.disruption.protectBusyPods", "Always", '"None", "Annotations", "Budget"'),
     *((PROVISIONER, "spec.key.name", name, "must not contain '/'") for name in KEY_NAMES),
     (CONTROL_PLANE, "spec.replicas", -1, "greater than or equal to 0"),
     (CONTROL_PLANE, "spec.replicas", 2**31, "int32"),
@@ -167,6 +208,20 @@ REJECTED: list[tuple[Kind[Object], str, Any, str]] = [
     (WORKSPACE_PROXY, "spec", {"bootstrap": BOOTSTRAP | {"coderURL": ""}}, "at least 1 chars"),
     (WORKSPACE_PROXY, "spec", {"bootstrap": BOOTSTRAP | {"proxyName": "primary"}}, "choose another name"),
     (WORKSPACE_PROXY, "spec.service.port", 0, "greater than or equal to 1"),
+    (TEMPLATE, "metadata.name", "a" * 33, "or set spec.name"),
+    (TEMPLATE, "metadata.name", "go.lang", "or set spec.name"),
+    (TEMPLATE, "metadata.name", "new", "or set spec.name"),
+    (TEMPLATE, "spec.name", "go_lang", "such as go-workspace"),
+    (TEMPLATE, "spec.name", "create", "such as go-workspace"),
+    (TEMPLATE, "spec.source", {}, "set exactly one of inline"),
+    (TEMPLATE, "spec.source.inline", {"files": {"main.tf": ""}}, "set exactly one of inline"),
+    (TEMPLATE, "spec.source", {"inline": {"files": {}}}, "at least 1 properties"),
+    (TEMPLATE, "spec.source", {"inline": {"files": {"a.tf": "x" * 200_000, "b.tf": "x" * 100_000}}}, "256 KiB"),
+    (TEMPLATE, "spec.source", {"inline": {"files": {f"{n}.tf": "" for n in range(1000)}}}, "at most 500 items"),
+    (TEMPLATE, "spec.source", {"fluxRef": {"kind": "HelmRepository", "name": "x"}}, "supported values"),
+    (TEMPLATE, "spec.source", {"fluxRef": {"kind": "Bucket", "name": "x", "path": "a/../.."}}, "without '..'"),
+    (TEMPLATE, "spec.settings.unknown", 1, "unknown field"),
+    (TEMPLATE, "spec.settings.schedule", {"deleteDormantAfter": "24h"}, "set allowWorkspaceDeletion to true too"),
 ]
 
 ACCEPTED: list[tuple[Kind[Object], str, Any]] = [
@@ -199,6 +254,18 @@ def test_a_minimal_object_gets_every_default(cluster: ClusterAccess, namespace: 
     assert status == 201, stored
     assert stored["spec"] == written.get("spec", {}) | DEFAULTS[kind.name]
     assert "status" not in stored
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("spec.controlPlaneRef.name", "other"), ("spec.organizationName", "other")]
+)
+def test_a_template_stays_where_it_is(cluster: ClusterAccess, namespace: str, field: str, value: str) -> None:
+    _, stored = submit(cluster, namespace, minimal(TEMPLATE))
+    path = TEMPLATE.path(Key(namespace, "minimal"))
+    status, answer = cluster.request("PUT", path, altered(stored, field, value))
+    assert (status, b"create another CoderTemplate instead" in answer) == (422, True)
+    status, _ = cluster.request("PUT", path, altered(stored, "spec.name", value))
+    assert status == 200
 
 
 @pytest.mark.parametrize(
@@ -236,6 +303,8 @@ async def test_an_object_older_than_a_rule_can_be_changed(cluster: ClusterAccess
     definition = yaml.safe_load((CONFIG / "crd" / f"{WORKSPACE_PROXY.plural}.yaml").read_text())
     definition["metadata"]["name"] = f"{WORKSPACE_PROXY.plural}.{group}"
     definition["spec"]["group"] = group
+    for shared in ("categories", "shortNames"):  # kubectl would find this kind, too, in other tests
+        del definition["spec"]["names"][shared]
     url = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
     rules = url["primaryAccessURL"].pop("x-kubernetes-validations")
     cluster.kubectl("apply", "--server-side", "--filename=-", input=yaml.safe_dump(definition))

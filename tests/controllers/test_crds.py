@@ -56,11 +56,11 @@ class Changing:
             "status": {field: None},
         }
 
-        def settled() -> bool:
+        def is_created() -> bool:
             _, body = self.cluster.request("POST", f"{path}?fieldValidation=Strict&dryRun=All", probe)
             return (f"status.{field}" in json.loads(body).get("message", "")) != known
 
-        assert poll(settled, 30), body_of(field, known)
+        assert poll(is_created, 30), body_of(field, known)
 
 
 def body_of(field: str, known: bool) -> str:
@@ -221,6 +221,8 @@ def declared(schema: Manifest, at: str = "") -> Iterator[str]:
     """The fields of a schema at every level, except those of conditions."""
     for name, inner in schema.get("properties", {}).items():
         yield f"{at}{name}"
+        if "additionalProperties" in inner:  # the example of a map has the key x
+            yield f"{at}{name}.x"
         if name != "conditions":
             yield from declared(inner.get("items", inner), f"{at}{name}.")
 

@@ -61,8 +61,9 @@ async def test_lifecycle_of_each_kind(all_three: CombinedNamespace) -> None:
         async with all_three.operator() as operator:
             await all_three.apply()
             await all_three.become_ready(operator)
+            changed = {"spec": {"extraEnv": [{"name": "CODER_VERBOSE", "value": "true"}]}}
             for kind, name in KINDS:
-                await all_three.client.merge(kind, Key(all_three.namespace, name), {"spec": {"image": "coder:changed"}})
+                await all_three.client.merge(kind, Key(all_three.namespace, name), changed)
             await operator.wait_idle()
             await all_three.set_annotations(CONTROL_PLANE, "demo", {PAUSED: "true"})
             await operator.wait_idle()

@@ -49,6 +49,11 @@ def crashed(state: str, *, message: str = "", ready: bool = False, code: int = 1
             "pod a: CrashLoopBackOff: exit code 1: no database",
             id="with a message",
         ),
+        pytest.param(
+            [pod("a", crashed("waiting", message="2026-01-02T03:04:05Z no database\n"))],
+            "pod a: CrashLoopBackOff: exit code 1: no database",
+            id="without the time of the message",
+        ),
         pytest.param([pod("a", crashed("running"))], "pod a: CrashLoopBackOff: exit code 1: Error", id="runs again"),
         pytest.param([pod("a", crashed("running", ready=True))], "", id="recovered"),
         pytest.param([pod("a", PULLING, going=True)], "", id="on its way out"),

@@ -150,6 +150,36 @@ async def test_nothing_is_done_for_a_paused_object_even_if_it_is_being_deleted(w
     assert "series" not in events["DeletionPaused"]
 
 
+async def test_a_paused_deletion_is_reported_once_whatever_changes_in_the_spec(world: World) -> None:
+    await world.make(finalizers=[FIRST], annotations={PAUSED: "true"})
+    await world.delete()
+    for replicas in (2, 3):
+        await world.reconcile()
+        world.show(await world.client.merge(CONTROL_PLANE, world.key, {"spec": {"replicas": replicas}}))
+    await world.reconcile()
+    [event] = [each for each in await world.events() if each["reason"] == "DeletionPaused"]
+    assert "series" not in event
+
+
+async def test_resuming_a_deletion_is_reported(world: World) -> None:
+    await world.make(finalizers=[FIRST], annotations={PAUSED: "true"})
+    await world.delete()
+    await world.reconcile()
+    world.show(await world.client.merge(CONTROL_PLANE, world.key, {"metadata": {"annotations": {PAUSED: None}}}))
+    world.script.waits = {FIRST: 5.0}
+    assert await world.reconcile() == 5.0
+    assert await world.reconcile() == 5.0
+    assert world.script.calls == [FIRST, FIRST]
+    ready = condition(await world.live(), "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "Deleting")
+    assert ready["message"] == "The object is being deleted; its cleanup is in progress"
+    assert [event["reason"] for event in await world.events()].count("Resumed") == 1
+    world.script.waits = {}
+    await world.reconcile()
+    with pytest.raises(errors.NotFound):
+        await world.live()
+
+
 async def test_a_finalizer_is_removed_after_its_cleanup(world: World) -> None:
     await world.make(finalizers=[SECOND, FIRST, "example.com/theirs"])
     await world.delete()

@@ -17,6 +17,16 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 UP_TO_DATE = {"Ready": (True, "AllReady"), "Reconciling": (False, "UpToDate"), "Stalled": (False, "UpToDate")}
 
 
+def test_a_message_does_not_follow_what_differs_in_each_attempt() -> None:
+    messages = {
+        of(add("Access", False, "Error", f"HTTP 500: read tcp 10.0.0.7:{port}->10.0.0.9:5432: EOF"))
+        .conclude()[0]
+        .message
+        for port in (44536, 44538)
+    }
+    assert messages == {"HTTP 500: read tcp 10.0.0.9:5432: EOF"}
+
+
 def summary(report: Report) -> dict[str, tuple[bool | None, str]]:
     return {finding.type: (finding.status, finding.reason) for finding in report.conclude()[:3]}
 
@@ -67,18 +77,27 @@ def stall(reason: Reason) -> Callable[[Report], None]:
             id="True, but not for this generation",
         ),
         pytest.param(
+            [add("Available", True, "MinimumReplicasReady", satisfied=False, summary="RolloutInProgress")],
+            {
+                "Ready": (False, "RolloutInProgress"),
+                "Reconciling": (True, "RolloutInProgress"),
+                "Stalled": (False, "Progressing"),
+            },
+            id="True, with another reason for the summary",
+        ),
+        pytest.param(
             [add("Available", False, "NoReplicasReady"), add("Access", None, "Pending")],
             {
                 "Ready": (False, "NoReplicasReady"),
                 "Reconciling": (True, "NoReplicasReady"),
                 "Stalled": (False, "Progressing"),
             },
-            id="the first one open speaks",
+            id="the first open condition is the summary",
         ),
         pytest.param(
             [add("Available", False, "NoReplicasReady"), add("License", False, "Invalid", "refused", stalled=True)],
             {"Ready": (False, "Invalid"), "Reconciling": (False, "Stalled"), "Stalled": (True, "Invalid")},
-            id="who needs a human speaks first",
+            id="a condition that needs user action is the summary",
         ),
         pytest.param(
             [stall(reasons.NAME_TAKEN), add("License", False, "Invalid", stalled=True)],
@@ -245,3 +264,25 @@ def test_report_takes_over_what_another_draft_has() -> None:
 )
 def test_message_is_one_printable_line_without_a_password(message: str, expected: str) -> None:
     assert sentence(message) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Get https://host/path failed", "Get https://host/path failed"),
+        ("postgres://coder:secret@db:5432/x", "Postgres://coder:[redacted]@db:5432/x"),
+        ("postgres://coder:se@cret@db", "Postgres://coder:[redacted]@db"),
+        (
+            'parse "postgres://coder:s/ecret@db:1/x": invalid port',
+            'Parse "postgres://coder:[redacted]@db:1/x": invalid port',
+        ),
+        ("Get //admin:secret@host/healthz", "Get //admin:[redacted]@host/healthz"),
+        ("https://secret@github.com", "Https://[redacted]@github.com"),
+        ("user=coder password='se cret' host=db", "User=coder password=[redacted] host=db"),
+        ("password=secret&x=1", "Password=[redacted]&x=1"),
+        ("coder_session_token=abcdefghij-x; path=/", "Coder_session_token=[redacted]; path=/"),
+        ("Image coder@sha256:1234 cannot be pulled", "Image coder@sha256:1234 cannot be pulled"),
+    ],
+)
+def test_passwords_are_redacted(text: str, expected: str) -> None:
+    assert sentence(text) == expected

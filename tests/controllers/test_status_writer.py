@@ -109,7 +109,7 @@ def working(message: str = "0 of 1 pods are ready", **fields: Any) -> Report:
     return report
 
 
-def settled(**fields: Any) -> Report:
+def up_to_date(**fields: Any) -> Report:
     report = reporting(**fields)
     report.add("Available", True, reasons.MINIMUM_REPLICAS_READY, "1 of 1 pods are ready")
     return report
@@ -168,7 +168,7 @@ async def test_transition_time_changes_only_with_the_status(harness: Harness) ->
     await harness.write(await harness.get(), working("still 0 of 1 pods are ready"))
     same = condition(await harness.manifest(), "Available")
     assert (same["message"], same["lastTransitionTime"]) == ("Still 0 of 1 pods are ready", "2030-01-01T00:00:00Z")
-    await harness.write(await harness.get(), settled())
+    await harness.write(await harness.get(), up_to_date())
     assert condition(await harness.manifest(), "Available")["lastTransitionTime"] == "2030-01-02T00:00:00Z"
 
 
@@ -200,7 +200,7 @@ async def test_concurrent_foreign_condition_is_kept(harness: Harness) -> None:
 
 
 async def test_pause_keeps_concurrent_changes(harness: Harness) -> None:
-    await harness.write(await harness.create(), settled())
+    await harness.write(await harness.create(), up_to_date())
     seen = await harness.get()
     await harness.add_condition(FOREIGN)
     await harness.writer.pause(seen)
@@ -229,7 +229,7 @@ async def test_status_of_a_newer_generation_is_kept(harness: Harness) -> None:
     await harness.client.merge(CONTROL_PLANE, harness.key, {"spec": {"replicas": 2}})
     await harness.write(await harness.get(), working(phase="Pending"))
     before = await harness.manifest()
-    await harness.write(stale, settled(phase="Ready"))
+    await harness.write(stale, up_to_date(phase="Ready"))
     assert before["status"]["observedGeneration"] == 2
     assert await harness.manifest() == before
     assert await harness.events() == []
@@ -238,7 +238,7 @@ async def test_status_of_a_newer_generation_is_kept(harness: Harness) -> None:
 async def test_status_of_an_older_generation_is_written_with_its_number(harness: Harness) -> None:
     stale = await harness.create()
     await harness.client.merge(CONTROL_PLANE, harness.key, {"spec": {"replicas": 2}})
-    await harness.write(stale, settled())
+    await harness.write(stale, up_to_date())
     live = await harness.manifest()
     assert (live["metadata"]["generation"], live["status"]["observedGeneration"]) == (2, 1)
     assert {entry["observedGeneration"] for entry in live["status"]["conditions"]} == {1}
@@ -248,7 +248,7 @@ async def test_new_object_of_the_same_name_is_not_written(harness: Harness) -> N
     seen = await harness.create()
     await harness.client.delete(CONTROL_PLANE, seen)
     await harness.create()
-    await harness.write(seen, settled())
+    await harness.write(seen, up_to_date())
     assert "status" not in await harness.manifest()
     assert await harness.events() == []
 
@@ -256,14 +256,14 @@ async def test_new_object_of_the_same_name_is_not_written(harness: Harness) -> N
 async def test_deleted_object_is_not_written(harness: Harness) -> None:
     seen = await harness.create()
     await harness.client.delete(CONTROL_PLANE, seen)
-    await harness.write(seen, settled())
+    await harness.write(seen, up_to_date())
     assert await harness.events() == []
 
 
 async def test_one_event_per_change(harness: Harness) -> None:
     await harness.write(await harness.create(), working())
     assert await harness.events() == []
-    for report in (stuck(), stuck(), stuck("pod demo-2: CrashLoopBackOff"), settled(), settled()):
+    for report in (stuck(), stuck(), stuck("pod demo-2: CrashLoopBackOff"), up_to_date(), up_to_date()):
         await harness.write(await harness.get(), report)
     assert await harness.events() == [
         ("Ready", "All components are ready"),
@@ -293,15 +293,15 @@ async def test_interrupted_reconcile_is_reported_without_an_earlier_conclusion(h
     assert await harness.events() == []
 
 
-@pytest.mark.parametrize("verdict", [settled, stuck])
+@pytest.mark.parametrize("make_report", [up_to_date, stuck])
 async def test_interrupted_reconcile_keeps_the_conclusion_of_this_generation(
-    harness: Harness, verdict: Callable[[], Report]
+    harness: Harness, make_report: Callable[[], Report]
 ) -> None:
-    await harness.write(await harness.create(), verdict())
+    await harness.write(await harness.create(), make_report())
     before, events = await harness.manifest(), await harness.events()
     await interrupted_reconcile(harness)
     assert await harness.manifest() == before
-    await harness.write(await harness.get(), verdict())
+    await harness.write(await harness.get(), make_report())
     assert await harness.events() == events
     await harness.client.merge(CONTROL_PLANE, harness.key, {"spec": {"replicas": 2}})
     await interrupted_reconcile(harness)

@@ -9,7 +9,11 @@ import msgspec
 from coder_k8s.kube.objects import Kind
 
 from .events.controlplane import CONTROL_PLANE_EVENTS
+from .exposure import Expose
+from .health import Health, HealthStatus
+from .jobs import UnservedJobs
 from .markers import Check, Column, Core, Resource, Schema
+from .probes import LivenessProbe, Probe
 from .reasons.controlplane import CONTROL_PLANE_REASONS, ControlPlaneCondition
 from .shared import (
     DEFAULT_IMAGE,
@@ -17,26 +21,23 @@ from .shared import (
     LETTER_FIRST,
     SERVICE_NAME,
     VERSION,
-    AsSet,
     CoderObject,
-    Host,
-    LabelName,
-    LivenessProbe,
+    Int64,
+    Namespaces,
     NotEmpty,
     ObjectName,
     Part,
     Pods,
-    Probe,
+    PodStatus,
     Replicas,
     SecretKey,
     SecretKeyName,
     Service,
-    Status,
     Text,
     TokenSecret,
-    WildcardHost,
-    columns,
+    pod_columns,
 )
+from .updates import UpdatePolicy, UpdateStatus
 
 EnvFromSource = Annotated[
     dict[str, Any],
@@ -96,7 +97,7 @@ class RBAC(Part, kw_only=True, frozen=True):
     """Add Deployments to this Role."""
     extra_rules: list[PolicyRule] = []
     """Extra rules of this Role."""
-    workspace_namespaces: Annotated[list[Annotated[LabelName, NotEmpty]], AsSet, Schema(maxItems=500)] = []
+    workspace_namespaces: Namespaces = []
     """
     Other namespaces that get the same Role and RoleBinding. Each must opt in with the label
     `coder.com/workspaces-from: <namespace of the control plane>` (or `ANY`), or be allowed by the operator's flag
@@ -116,68 +117,6 @@ class Certificates(Part, kw_only=True, frozen=True):
 
     secrets: Annotated[list[SecretKey], Schema(maxItems=100)] = []
     """CA certificates, mounted in `/etc/ssl/certs`."""
-
-
-class IngressTLS(Part, kw_only=True, frozen=True):
-    """TLS certificates of the Ingress."""
-
-    secret_name: ObjectName = ""
-    """Secret with the certificate of `host`."""
-    wildcard_secret_name: ObjectName = ""
-    """Secret with the certificate of `wildcardHost`."""
-
-
-class Ingress(Part, kw_only=True, frozen=True):
-    """An Ingress to the Service."""
-
-    host: Annotated[Host, NotEmpty]
-    """Host name of Coder."""
-    wildcard_host: WildcardHost = ""
-    """Wildcard host name for workspace applications."""
-    class_name: ObjectName = ""
-    """Ingress class. Defaults to the default class of the cluster."""
-    annotations: dict[str, str] = {}
-    """Annotations of the Ingress."""
-    tls: IngressTLS | None = None
-    """TLS certificates of the two hosts."""
-
-
-class ParentRef(Part, kw_only=True, frozen=True):
-    """A Gateway that the route attaches to."""
-
-    name: Annotated[ObjectName, NotEmpty]
-    """Name of the Gateway."""
-    namespace: LabelName = ""
-    """Namespace of the Gateway. Defaults to the namespace of the object."""
-    section_name: ObjectName = ""
-    """Listener of the Gateway. Defaults to all matching listeners."""
-
-
-class Gateway(Part, kw_only=True, frozen=True):
-    """An HTTPRoute to the Service."""
-
-    host: Annotated[Host, NotEmpty]
-    """Host name of Coder."""
-    wildcard_host: WildcardHost = ""
-    """Wildcard host name for workspace applications."""
-    parent_refs: Annotated[list[ParentRef], Schema(minItems=1, maxItems=32)]
-    """Gateways that the route attaches to."""
-
-
-class Expose(Part, kw_only=True, frozen=True):
-    """How Coder is exposed outside the cluster."""
-
-    checks: ClassVar[tuple[Check, ...]] = (
-        Check(
-            "!(has(self.ingress) && has(self.gateway))",
-            "ingress and gateway are mutually exclusive: remove one of them",
-        ),
-    )
-
-    ingress: Ingress | None = None
-    """Expose Coder with an Ingress."""
-    gateway: Gateway | None = None
-    """Expose Coder with an HTTPRoute of the Gateway API."""
 
 
 class ControlPlaneSpec(Pods, kw_only=True, frozen=True):
@@ -213,9 +152,18 @@ class ControlPlaneSpec(Pods, kw_only=True, frozen=True):
     """Set `CODER_ACCESS_URL` to the in-cluster URL, unless `extraEnv` or a source of `envFrom` sets it."""
     expose: Expose | None = None
     """How Coder is exposed outside the cluster: with an Ingress or a Gateway."""
+    health: Health = Health()
+    """How the health of Coder is checked."""
+    update: UpdatePolicy = UpdatePolicy()
+    """What happens when `image` changes. All other changes roll out at once."""
+    termination_grace_period_seconds: Annotated[Int64, Schema(minimum=0)] = 60
+    """
+    Seconds that a pod has to stop. A Deployment that was created with the default of Kubernetes, 30 seconds, gets it
+    with the next other change of its pods.
+    """
 
 
-class ControlPlaneStatus(Status, kw_only=True):
+class ControlPlaneStatus(PodStatus, kw_only=True):
     """Observed state of a Coder server."""
 
     url: str = ""
@@ -252,6 +200,12 @@ class ControlPlaneStatus(Status, kw_only=True):
     """Entitlement for external provisioner daemons."""
     config_checksum: str = ""
     """Checksum of the ConfigMaps and Secrets that provide environment variables."""
+    health: HealthStatus | None = None
+    """What Coder's own health check found; see the condition `Healthy`."""
+    unserved_jobs: Annotated[list[UnservedJobs], Schema(maxItems=10)] = []
+    """Jobs that no provisioner can run, the oldest first; at most 10 sets of tags. See the condition `JobsServed`."""
+    update: UpdateStatus | None = None
+    """The update that runs, or the last one."""
 
 
 class CoderControlPlane(CoderObject, kw_only=True):
@@ -270,9 +224,10 @@ CONTROL_PLANE_RESOURCE = Resource(
     CONTROL_PLANE,
     short_name="ccp",
     noun="control plane",
-    columns=columns(
+    columns=pod_columns(
         Column("Version", ".status.version"),
         Column("Access URL", ".status.accessURL"),
+        Column("Healthy", '.status.conditions[?(@.type=="Healthy")].status', wide=True),
         Column("URL", ".status.url", wide=True),
         Column("Tier", ".status.licenseTier", wide=True),
     ),

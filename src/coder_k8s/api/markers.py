@@ -63,3 +63,8 @@ class Resource:
     """The reasons that each condition can have."""
     events: tuple[Event, ...]
     """The events that only this kind has."""
+
+    @property
+    def has_pods(self) -> bool:
+        """Whether its objects have pods, so that they can be scaled."""
+        return "replicas" in self.kind.type.__annotations__["spec"].__struct_fields__

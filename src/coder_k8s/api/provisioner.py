@@ -8,8 +8,11 @@ import msgspec
 
 from coder_k8s.kube.objects import Kind
 
+from .autoscaling import Autoscaling, AutoscalingStatus, Disruption
+from .events.autoscaling import AUTOSCALING_EVENTS
 from .events.provisioner import PROVISIONER_EVENTS
 from .markers import Check, Column, Resource, Schema
+from .reasons.autoscaling import AUTOSCALING_REASONS
 from .reasons.provisioner import PROVISIONER_REASONS, ProvisionerCondition
 from .shared import (
     GROUP,
@@ -20,17 +23,18 @@ from .shared import (
     Duration,
     Int32,
     Int64,
+    Namespaces,
     NotEmpty,
     ObjectName,
     Part,
     Pods,
+    PodStatus,
     Replicas,
     SecretKey,
     SecretKeyName,
-    Status,
     Text,
     TokenSecret,
-    columns,
+    pod_columns,
 )
 
 
@@ -88,7 +92,12 @@ class ProvisionerSpec(Pods, kw_only=True, frozen=True):
     key: ProvisionerKey = ProvisionerKey()
     """The provisioner key and its Secret."""
     replicas: Replicas = 1
-    """Number of pods. Each pod runs one build at a time."""
+    """Number of pods. Each pod runs one build at a time. With `autoscaling`, the number to start with, and the minimum
+    while the jobs cannot be read."""
+    autoscaling: Autoscaling | None = None
+    """Set the number of pods by the jobs that wait and run in Coder. By default it is `replicas`."""
+    disruption: Disruption = Disruption()
+    """How pods with a running build are protected; applies with `autoscaling`."""
     tags: dict[str, str] = {}
     """Tags of the daemons, which run jobs with these tags. A change rotates the key."""
     image: Text = ""
@@ -99,6 +108,12 @@ class ProvisionerSpec(Pods, kw_only=True, frozen=True):
     """Create a Role and a RoleBinding for pods and persistent volume claims."""
     enable_deployments: bool = False
     """Add Deployments to this Role."""
+    workspace_namespaces: Namespaces = []
+    """
+    Other namespaces that get the same Role and RoleBinding, for templates that create workspaces there. Each must opt
+    in with the label `coder.com/workspaces-from: <namespace of the provisioner>` (or `ANY`), or be allowed by the
+    operator's flag `--allow-workspace-namespaces`.
+    """
 
 
 class RetiringKey(Part, kw_only=True, frozen=True):
@@ -135,7 +150,7 @@ class Daemons(Part, kw_only=True, frozen=True, omit_defaults=False):
     """Versions of the daemons."""
 
 
-class ProvisionerStatus(Status, kw_only=True):
+class ProvisionerStatus(PodStatus, kw_only=True):
     """Observed state of provisioner daemons."""
 
     organization_id: str = ""
@@ -164,6 +179,8 @@ class ProvisionerStatus(Status, kw_only=True):
     """Keys that have been replaced and are not yet deleted in Coder."""
     daemons: Daemons | None = None
     """Daemons, as reported by Coder."""
+    autoscaling: AutoscalingStatus | None = None
+    """The last decision about the number of pods; only with `autoscaling`."""
 
 
 DAEMON_NAME = Check(
@@ -199,14 +216,16 @@ PROVISIONER_RESOURCE = Resource(
     PROVISIONER,
     short_name="cprov",
     noun="provisioner",
-    columns=columns(
+    columns=pod_columns(
         Column("Control Plane", ".spec.controlPlaneRef.name"),
         Column("Organization", ".spec.organizationName", wide=True),
         Column("Connected", ".status.daemons.connected", "integer", wide=True),
         Column("Busy", ".status.daemons.busy", "integer", wide=True),
+        Column("Desired", ".status.autoscaling.desiredReplicas", "integer", wide=True),
+        Column("Waiting", ".status.autoscaling.pendingJobs", "integer", wide=True),
         Column("Key", ".status.provisionerKeyName", wide=True),
     ),
     conditions=ProvisionerCondition,
-    reasons=PROVISIONER_REASONS,
-    events=PROVISIONER_EVENTS,
+    reasons={**PROVISIONER_REASONS, **AUTOSCALING_REASONS},
+    events=(*PROVISIONER_EVENTS, *AUTOSCALING_EVENTS),
 )

@@ -15,7 +15,7 @@ VERSION = "v1alpha1"
 CATEGORY = "coder"
 DEFAULT_IMAGE = "ghcr.io/coder/coder:latest"
 
-ACRONYMS = {"id": "ID", "url": "URL"}
+ACRONYMS = {"id": "ID", "ttl": "TTL", "url": "URL"}
 
 
 def wire_name(name: str) -> str:
@@ -104,6 +104,7 @@ def seconds(duration: str) -> float:
 NotEmpty = Schema(minLength=1)
 AtLeastOne = Schema(minimum=1)
 AsSet = Schema(**{"x-kubernetes-list-type": "set"})
+Namespaces = Annotated[list[Annotated[LabelName, NotEmpty]], AsSet, Schema(maxItems=500)]
 
 EnvVar = Annotated[dict[str, Any], Core("EnvVar")]
 LocalObjectReference = Annotated[dict[str, Any], Core("LocalObjectReference")]
@@ -143,31 +144,6 @@ class Service(Part, kw_only=True, frozen=True):
     """Port of the Service."""
     annotations: dict[str, str] = {}
     """Annotations of the Service, for example for a load balancer."""
-
-
-class Probe(Part, kw_only=True, frozen=True):
-    """An HTTP probe of `/healthz`."""
-
-    enabled: bool = True
-    """Whether the pods have this probe."""
-    initial_delay_seconds: Annotated[Int32, Schema(minimum=0)] = 0
-    """Seconds after the start of the container before the first probe."""
-    period_seconds: Annotated[Int32, AtLeastOne] = 10
-    """Seconds between probes."""
-    timeout_seconds: Annotated[Int32, AtLeastOne] = 1
-    """Seconds after which the probe times out."""
-    success_threshold: Annotated[Int32, AtLeastOne] = 1
-    """Consecutive successes for the probe to be considered successful after a failure."""
-    failure_threshold: Annotated[Int32, AtLeastOne] = 3
-    """Consecutive failures for the probe to be considered failed."""
-
-
-class LivenessProbe(Probe, kw_only=True, frozen=True):
-    """An HTTP probe of `/healthz` that restarts the container."""
-
-    enabled: bool = False
-    success_threshold: Annotated[Int32, Schema(minimum=1, maximum=1)] = 1
-    """Must be 1."""
 
 
 class Pods(Part, kw_only=True, frozen=True):
@@ -245,17 +221,22 @@ class Status(msgspec.Struct, rename=wire_name, omit_defaults=True, kw_only=True)
     observed_generation: Int64 = 0
     """Generation of the object that this status is based on."""
     phase: Annotated[str, Schema(enum=["Pending", "Ready"])] = ""
-    """`Ready` once at least one pod is ready."""
+    """`Ready` once the object works; with pods, once at least one is ready."""
+    conditions: Annotated[
+        list[ConditionEntry], Schema(**{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]})
+    ] = []
+    """Current conditions (see the conditions reference)."""
+
+
+class PodStatus(Status, kw_only=True):
+    """Status fields of the kinds with pods."""
+
     replicas: Int32 = 0
     """Number of pods."""
     ready_replicas: Int32 = 0
     """Number of ready pods."""
     selector: str = ""
     """Label selector of the pods, for autoscalers."""
-    conditions: Annotated[
-        list[ConditionEntry], Schema(**{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]})
-    ] = []
-    """Current conditions (see the conditions reference)."""
 
 
 class CoderObject(Object, kw_only=True):
@@ -267,13 +248,20 @@ class CoderObject(Object, kw_only=True):
     """Observed state, set by the operator."""
 
 
+def pod_columns(*own: Column) -> tuple[Column, ...]:
+    """Return the columns of a kind with pods."""
+    return columns(
+        Column("Replicas", ".spec.replicas", "integer"),
+        Column("Ready Replicas", ".status.readyReplicas", "integer"),
+        *own,
+    )
+
+
 def columns(*own: Column) -> tuple[Column, ...]:
     """Return the columns of every kind, with the columns of one kind before the age."""
     return (
         Column("Ready", '.status.conditions[?(@.type=="Ready")].status'),
         Column("Reason", '.status.conditions[?(@.type=="Ready")].reason'),
-        Column("Replicas", ".spec.replicas", "integer"),
-        Column("Ready Replicas", ".status.readyReplicas", "integer"),
         *own,
         Column("Age", ".metadata.creationTimestamp", "date"),
         Column("Phase", ".status.phase", wide=True),

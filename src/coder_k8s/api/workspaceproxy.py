@@ -23,14 +23,17 @@ from .shared import (
     ObjectName,
     Part,
     Pods,
+    PodStatus,
     Replicas,
     SecretKey,
     Service,
-    Status,
     Text,
     TokenSecret,
-    columns,
+    pod_columns,
 )
+
+RETIRING_LIMIT = 16
+"""Proxies of one object that are not yet deregistered."""
 
 
 class ProxyBootstrap(Part, kw_only=True, frozen=True):
@@ -114,7 +117,7 @@ class RetiringProxy(Part, kw_only=True, frozen=True):
     """Credentials that it was registered with, if any."""
 
 
-class WorkspaceProxyStatus(Status, kw_only=True):
+class WorkspaceProxyStatus(PodStatus, kw_only=True):
     """Observed state of a workspace proxy."""
 
     registered: bool = False
@@ -134,7 +137,7 @@ class WorkspaceProxyStatus(Status, kw_only=True):
     """Control plane that it is registered in, if any."""
     credentials_secret_ref: UsedSecret | None = None
     """Credentials that it is registered with, if any."""
-    retiring_proxies: Annotated[list[RetiringProxy], Schema(maxItems=16)] = []
+    retiring_proxies: Annotated[list[RetiringProxy], Schema(maxItems=RETIRING_LIMIT)] = []
     """Proxies that the operator registered and has not yet deregistered."""
     proxy_token_secret_ref: SecretKey | None = None
     """Secret with the token of the proxy."""
@@ -157,7 +160,7 @@ WORKSPACE_PROXY_RESOURCE = Resource(
     WORKSPACE_PROXY,
     short_name="cwp",
     noun="proxy",
-    columns=columns(
+    columns=pod_columns(
         Column("Registered", ".status.registered", "boolean", wide=True),
         Column("Primary URL", ".status.primaryAccessURL", wide=True),
     ),

@@ -12,11 +12,10 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.apply import Applier
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.comparison import differences
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured, key_of
 
-from .labels import DIGEST
+from .repairs import AppliedChildren, restored
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +36,7 @@ class Children:
         self._caches = caches
         self._owners = owners
         self._recorder = recorder
+        self._applied = AppliedChildren()
 
     def get(self, kind: Kind[Unstructured], key: Key) -> Unstructured | None:
         return self._caches[kind].get(key)
@@ -74,22 +74,33 @@ class Children:
         """Apply the desired manifest and return the live child; `owned` replaces the check of its owner."""
         before = self.get(kind, key_of(desired))
         live = await self._applier.apply(kind, self._caches[kind], desired, owner, owned)
+        again = self._applied.record(kind, owner, live)
+        note = ""
         if before is not None and (fields := restored(before, live, desired)):
             note = f"Restored {kind.name} {live.metadata.name}: another client changed {', '.join(fields)}"
+        elif before is None and again:
+            note = f"Created {kind.name} {live.metadata.name} again: another client deleted it"
+        if note:
             self._recorder.record(self._owners, owner, events.CHILD_RESTORED, note)
         return live
+
+    async def merge(self, kind: Kind[Unstructured], live: Unstructured, patch: Manifest) -> Unstructured:
+        """Change some fields of a child, which differs from its manifest until the next `apply`."""
+        return await self._applier.merge(kind, self._caches[kind], live, patch)
 
     def forget(self, owner: Key) -> None:
         """Drop what is held in memory about the children of a deleted object."""
         self._applier.forget(owner)
+        self._applied.forget(owner)
 
-    async def dry_run(self, kind: Kind[Unstructured], desired: Manifest) -> None:
-        """Raise the error that a write of this child would; a webhook that does not support dry run is ignored."""
+    async def dry_run(self, kind: Kind[Unstructured], desired: Manifest) -> Unstructured | None:
+        """What the API server would store, or the error of such a write; `None` if a webhook does not support it."""
         try:
-            await self._client.dry_run(kind, desired)
+            return await self._client.dry_run(kind, desired)
         except errors.Invalid as error:
             if "does not support dry run" not in error.message:
                 raise
+        return None
 
     async def prune(self, kind: Kind[Unstructured], owner: Object, keep: Iterable[str]) -> None:
         """Delete the children with other names, which the spec no longer requires."""
@@ -111,15 +122,27 @@ class Children:
         """
         await self._client.confirm(kind, key, self.get(kind, key) or beside)
 
-    async def delete(self, kind: Kind[Any], child: Unstructured) -> None:
-        """Delete the object with this UID, unless it is being deleted already."""
+    async def delete(self, kind: Kind[Any], child: Unstructured, grace_seconds: int | None = None) -> None:
+        """Delete the object with this UID, unless it is being deleted already. A pod has `grace_seconds` to stop."""
         if child.deleting:
             return
+        self._applied.remove(kind, child.key)
         try:
-            await self._client.delete(kind, child)
+            await self._client.delete(kind, child, grace_seconds=grace_seconds)
         except errors.NotFound:
             return
         log.info("Deleted %s %s", kind.name, child.key, extra={"reason": "Deleted"})
+
+    async def patch_metadata(
+        self, kind: Kind[Unstructured], seen: Unstructured, metadata: Mapping[str, Any]
+    ) -> Unstructured | None:
+        """Change labels or annotations of an object that another controller owns; None if it is gone."""
+        patch = {"metadata": {**metadata, "uid": seen.metadata.uid}}
+        try:
+            request = self._client.merge(kind, seen.key, patch)
+            return await self._caches[kind].write(seen.key, self._owners.name.lower(), request)
+        except errors.NotFound:
+            return None
 
     async def release(self, kind: Kind[Unstructured], owner: Object, child: Unstructured) -> None:
         """Remove the owner reference of a child."""
@@ -134,22 +157,6 @@ class Children:
 def controlled_by(owner: Object, found: Unstructured | None) -> Unstructured | None:
     """The child, if `owner` controls it; an object of the same name that belongs to another owner does not count."""
     return found if found is not None and found.is_controlled_by(owner) else None
-
-
-def restored(before: Unstructured, live: Unstructured, desired: Manifest) -> list[str]:
-    """The fields that a write restored: the desired manifest is the same as at the last write, and the child was not.
-
-    | digest of the manifest   | child before the write | child after it          | fields       |
-    |--------------------------|------------------------|-------------------------|--------------|
-    | another one              | any                    | any                     | none         |
-    | the same                 | as desired             | as desired              | none         |
-    | the same                 | changed                | as desired              | the changed  |
-    | the same                 | changed                | changed again by a webhook | none      |
-    """
-    if live is before or before.metadata.labels.get(DIGEST) != live.metadata.labels.get(DIGEST):
-        return []
-    left = differences(live.manifest, desired)
-    return [field for field in differences(before.manifest, desired) if field not in left]
 
 
 def _owner(child: Unstructured) -> Iterable[str]:

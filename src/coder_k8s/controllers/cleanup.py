@@ -28,6 +28,7 @@ RETRY = 5.0
 CONTROL_PLANE_FINALIZER = "coder.com/control-plane-cleanup"
 PROVISIONER_FINALIZER = "coder.com/provisioner-key-cleanup"
 PROXY_FINALIZER = "coder.com/workspace-proxy-cleanup"
+TEMPLATE_FINALIZER = "coder.com/template-cleanup"
 
 RULES = (
     # A Role can grant the right to read its own namespace by name.

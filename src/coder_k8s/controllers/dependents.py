@@ -1,23 +1,24 @@
-"""The provisioners and workspace proxies of a control plane that have keys or registrations in its coderd."""
+"""The objects of a control plane that have keys, registrations or templates to delete in its coderd."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from coder_k8s.api import PROVISIONER, WORKSPACE_PROXY, CoderProvisioner, CoderWorkspaceProxy
+from coder_k8s.api import PROVISIONER, TEMPLATE, WORKSPACE_PROXY, CoderProvisioner, CoderTemplate, CoderWorkspaceProxy
+from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.objects import Key, Kind, Object
 from coder_k8s.kube.rules import READ, Rule
 
-from .cleanup import PROVISIONER_FINALIZER, PROXY_FINALIZER
+from .cleanup import PROVISIONER_FINALIZER, PROXY_FINALIZER, TEMPLATE_FINALIZER
 
-RULES = (Rule((PROVISIONER.group,), (PROVISIONER.plural, WORKSPACE_PROXY.plural), READ),)
+RULES = (Rule((PROVISIONER.group,), (PROVISIONER.plural, WORKSPACE_PROXY.plural, TEMPLATE.plural), READ),)
 
 T = TypeVar("T", bound=Object)
 
 
 class Dependent(NamedTuple):
-    """An object that has a key or a registration at a control plane."""
+    """An object that has something to delete at a control plane."""
 
     name: str
     deleting: bool
@@ -34,14 +35,25 @@ def planes_of_proxy(proxy: CoderWorkspaceProxy) -> list[Key]:
     return _keys(proxy, {named.name if named else "", *_proxy_records(proxy)})
 
 
+def planes_of_template(template: CoderTemplate) -> list[Key]:
+    """The control plane that has it."""
+    return _keys(template, _template_records(template))
+
+
+def planes_to_delete_from(template: CoderTemplate) -> list[Key]:
+    """The control plane that has it, if it is deleted there together with the object."""
+    return planes_of_template(template) if TEMPLATE_FINALIZER in template.metadata.finalizers else []
+
+
 async def remaining(client: Client, plane: Key) -> list[Dependent]:
-    """The objects that have a key or a registration in the coderd of a control plane.
+    """The objects that have a key, a registration or a template to delete in the coderd of a control plane.
 
     They are listed by the API server: a cache may be outdated, and a key that is missed here stays in Coder.
     """
     return [
         *await _with_records(client, PROVISIONER, plane, PROVISIONER_FINALIZER, _provisioner_records),
         *await _with_records(client, WORKSPACE_PROXY, plane, PROXY_FINALIZER, _proxy_records),
+        *await _with_records(client, TEMPLATE, plane, TEMPLATE_FINALIZER, _template_records),
     ]
 
 
@@ -49,14 +61,14 @@ async def _with_records(
     client: Client, kind: Kind[T], plane: Key, finalizer: str, records: Callable[[T], Iterable[str]]
 ) -> list[Dependent]:
     found = []
-    async for page in client.list(kind, plane.namespace):
-        for item in page.items:
-            with suppress(
-                ValueError, TypeError, KeyError
-            ):  # an object that cannot be decoded must not block a deletion
-                each = kind.type.decode(item)
-                if finalizer in each.metadata.finalizers and plane.name in records(each):
-                    found.append(Dependent(f"{kind.name} {each.metadata.name}", each.deleting))
+    with suppress(errors.NotFound):  # a kind that is not installed has no objects
+        async for page in client.list(kind, plane.namespace):
+            for item in page.items:
+                # An object that cannot be decoded must not block a deletion.
+                with suppress(ValueError, TypeError, KeyError):
+                    each = kind.type.decode(item)
+                    if finalizer in each.metadata.finalizers and plane.name in records(each):
+                        found.append(Dependent(f"{kind.name} {each.metadata.name}", each.deleting))
     return found
 
 
@@ -70,6 +82,10 @@ def _proxy_records(proxy: CoderWorkspaceProxy) -> list[str]:
     """The names of the control planes where it is registered."""
     status = proxy.status
     return [status.control_plane_ref_name, *(proxy.control_plane_ref_name for proxy in status.retiring_proxies)]
+
+
+def _template_records(template: CoderTemplate) -> list[str]:
+    return [template.spec.control_plane_ref.name]
 
 
 def _keys(owner: Object, names: Iterable[str]) -> list[Key]:

@@ -17,6 +17,7 @@ COMPONENT, INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 DIGEST = "coder.com/applied-digest"
 PAUSED = "coder.com/paused"
 ADOPT = "coder.com/adopt"
+PROMOTE = "coder.com/promote"
 OPERATOR_VERSION = "coder.com/operator-version"
 """Annotation of the Lease: the version of the operator that holds it."""
 

@@ -6,6 +6,8 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from coder_k8s.api import CoderObject, CoderProvisioner
+from coder_k8s.api.shared import PodStatus
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.informer import Informer
 
@@ -35,6 +37,14 @@ class ObjectMetrics(Collector):
                 condition = find(each.status.conditions, "Ready")
                 status, reason = (condition.status == "True", condition.reason) if condition else (False, "")
                 ready.add_metric((*labels, reason), status)
-                desired_replicas.add_metric(labels, each.spec.replicas)
-                ready_replicas.add_metric(labels, each.status.ready_replicas)
+                if isinstance(each.status, PodStatus):
+                    desired_replicas.add_metric(labels, _desired(each))
+                    ready_replicas.add_metric(labels, each.status.ready_replicas)
         yield from (ready, desired_replicas, ready_replicas)
+
+
+def _desired(each: CoderObject) -> int:
+    """The replicas of the spec, or what autoscaling asks for."""
+    autoscaled = isinstance(each, CoderProvisioner) and each.spec.autoscaling is not None and each.status.autoscaling
+    desired: int = autoscaled.desired_replicas if autoscaled else each.spec.replicas
+    return desired

@@ -4,16 +4,18 @@
 |-------------------------------------|-----------------------------------------------------------------------------|
 | does not exist                      | drops what is held in memory about it                                       |
 | is paused                           | reports that in the status, and nothing else                                |
-| is being deleted                    | runs the cleanup of each finalizer, and removes those that are done         |
+| is being deleted                    | reports in the status if it was paused before; runs the cleanup of each     |
+|                                     | finalizer, and removes those that are done                                  |
 | has a CRD that lacks status fields  | reports that in the status, and nothing else                                |
 | any other                           | runs the steps, writes the status once, removes finalizers that are not needed |
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from coder_k8s.api import CoderObject
 from coder_k8s.api.shared import Status
+from coder_k8s.kube.conditions import Finding
 from coder_k8s.kube.objects import Key
 
 from .context import Context
@@ -45,6 +47,10 @@ class Steps(Generic[T, S]):
         """Whether an object that is not being deleted has something for a finalizer to clean up."""
         return True
 
+    def paused(self, seen: T) -> Sequence[Finding]:  # noqa: ARG002
+        """Conditions of the kind that change while an object is paused."""
+        return ()
+
     async def forget(self, key: Key) -> None:
         """Drop what is held in memory about a deleted object."""
 
@@ -73,7 +79,7 @@ class Reconciler(Generic[T]):
             await self._kind.forget(key)
             return None
         if paused(seen):
-            await self._status.pause(seen)
+            await self._status.pause(seen, self._kind.paused(seen))
             return None
         if seen.deleting:
             return await self._finalize(seen)
@@ -94,6 +100,8 @@ class Reconciler(Generic[T]):
 
     async def _finalize(self, seen: T) -> float | None:
         """Clean up for each finalizer, but not for those of another object that was created with the same name."""
+        await self._status.resume_deletion(seen)
+        seen = self._context.latest(seen)
         waits = []
         for name in [name for name in self._kind.finalize if name in seen.metadata.finalizers]:
             await self._context.children.confirm(seen)

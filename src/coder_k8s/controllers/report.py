@@ -5,7 +5,6 @@ them are, the object is Ready. What requires user action stalls it. `Ready`, `Re
 that, so the first status write has them, and they always agree with each other.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -14,6 +13,7 @@ from coder_k8s.api import reasons
 from coder_k8s.api.reasons import Reason
 from coder_k8s.api.shared import Status
 from coder_k8s.kube.conditions import Condition, Finding, find
+from coder_k8s.kube.messages import redacted, stable
 
 from .draft import assigned, draft
 
@@ -23,8 +23,6 @@ READY, RECONCILING, STALLED = "Ready", "Reconciling", "Stalled"
 NO_ACTION = "No user action is required"
 MESSAGE_LIMIT = 4096
 """Characters of a condition's message; Kubernetes itself allows 32768."""
-PASSWORD = re.compile(r"(?<=://)([^\s:/@]*):[^\s@/]*@")
-"""In a URL. A message may have the last words of a container, such as a URL that it could not connect to."""
 
 
 class Outcome(NamedTuple):
@@ -70,12 +68,16 @@ class Report:
         *,
         satisfied: bool | None = None,
         stalled: bool = False,
+        summary: Reason | None = None,
     ) -> None:
-        """Add a condition. The object is not Ready until it is satisfied, by default when its status is True."""
+        """Add a condition. The object is not Ready until it is satisfied, by default when its status is True.
+
+        `summary` is the reason of `Ready` until then; by default that of the condition.
+        """
         finding = Finding(type, status, reason, message)
         self.findings.append(finding)
         if not (status if satisfied is None else satisfied):
-            self._open.append(finding)
+            self._open.append(finding._replace(reason=summary or reason))
         if stalled:
             self.stall(reason, message)
 
@@ -153,10 +155,11 @@ class StatusReport(Report, Generic[S]):
 def sentence(message: str) -> str:
     """A message that starts with a capital letter and has no trailing period, also if it is an error of a server.
 
-    It is one printable line without the password of a URL. A long one is shortened: the API server quotes what it
-    rejects.
+    It is one printable line without passwords, which the last words of a container may have, and without what differs
+    in each attempt. A long one is shortened: the API server quotes what it rejects.
     """
-    message = PASSWORD.sub(r"\1:[redacted]@", message)
-    message = "".join(char if char.isprintable() else " " for char in message)
+    message = redacted(stable(message))
+    if not message.isprintable():
+        message = "".join(char if char.isprintable() else " " for char in message)
     message = message[:1].upper() + message[1:].rstrip(".")
     return message if len(message) <= MESSAGE_LIMIT else message[: MESSAGE_LIMIT - 1] + "…"

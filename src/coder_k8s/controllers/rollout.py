@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from coder_k8s.api import reasons
-from coder_k8s.api.shared import Status
+from coder_k8s.api.shared import PodStatus
 from coder_k8s.kube.objects import Unstructured
 
 from .images import image_in
 from .labels import selector
 from .report import StatusReport
 
-S = TypeVar("S", bound=Status)
+S = TypeVar("S", bound=PodStatus)
 
 
 class Rollout(NamedTuple):
@@ -98,9 +98,18 @@ def explain(found: Rollout, cause: str = "") -> str:
 def report_pods(
     found: Rollout, condition: str, pods: Mapping[str, str], report: StatusReport[S], cause: str = ""
 ) -> None:
-    """Report the condition of a Deployment, satisfied when it has rolled out, and the status fields of its pods."""
+    """Report the condition of a Deployment, satisfied when it has rolled out, and the status fields of its pods.
+
+    | pods       | rollout      | condition                     | reason of `Ready`                   |
+    |------------|--------------|-------------------------------|-------------------------------------|
+    | some ready | complete     | True, `MinimumReplicasReady`  | that of another condition, or True  |
+    | some ready | not complete | True, `MinimumReplicasReady`  | `RolloutInProgress`                 |
+    | none ready | complete     | False, `NoReplicasReady`      | `ScaledToZero`                      |
+    | none ready | not complete | False, `NoReplicasReady`      | `NoReplicasReady`                   |
+    """
     reason = reasons.MINIMUM_REPLICAS_READY if found.ready else reasons.NO_REPLICAS_READY
-    report.add(condition, found.ready > 0, reason, explain(found, cause), satisfied=found.complete)
+    summary = reasons.ROLLOUT_IN_PROGRESS if found.ready else None
+    report.add(condition, found.ready > 0, reason, explain(found, cause), satisfied=found.complete, summary=summary)
     report_counts(found, pods, report)
 
 

@@ -1,8 +1,8 @@
 """The one status write of a reconcile."""
 
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -47,6 +47,14 @@ DELETION_PAUSED = (
         "remove the annotation (kubectl coder resume)",
     ),
     *PAUSED[1:],
+)
+RESUMED_DELETION = tuple(
+    Finding(type_, status, reasons.DELETING, message)
+    for type_, status, message in (
+        (READY, False, "The object is being deleted; its cleanup is in progress"),
+        (RECONCILING, True, "The object is being deleted; its cleanup is in progress"),
+        (STALLED, False, NO_ACTION),
+    )
 )
 BEGUN = (
     Finding(READY, None, reasons.PROGRESSING, "The first reconcile is in progress"),
@@ -169,15 +177,25 @@ class StatusWriter(Generic[T]):
             raise errors.Conflict(409, "Conflict", f"{seen.key} was replaced or changed meanwhile")
         return written
 
-    async def pause(self, seen: T) -> None:
-        """Report that the object is paused, also if that blocks its deletion; nothing else changes."""
+    async def pause(self, seen: T, more: Sequence[Finding] = ()) -> None:
+        """Report that the object is paused, also if that blocks its deletion; `more` are conditions of its kind."""
+        findings = (*(DELETION_PAUSED if seen.deleting else PAUSED), *more)
+        before = find(seen.status.conditions, READY)
+        known = before is not None and before.message == findings[0].message
+        if await self._set_conditions(seen, findings) is not None and seen.deleting and not known:
+            self._recorder.record(self._kind, seen, events.DELETION_PAUSED, findings[0].message)
+
+    async def resume_deletion(self, seen: T) -> None:
+        """Report that an object that is being deleted is no longer paused. A status that is rejected blocks nothing."""
+        if _is_paused(seen.status):
+            with suppress(CRDOutdated, StatusRejected):
+                await self._set_conditions(seen, RESUMED_DELETION)
+
+    async def _set_conditions(self, seen: T, findings: Sequence[Finding]) -> T | None:
         generation, now = seen.metadata.generation, self._now()
-        findings = DELETION_PAUSED if seen.deleting else PAUSED
-        written = await self._patch(
+        return await self._patch(
             seen, lambda old: replace(old, conditions=merge(old.conditions, findings, generation, now))
         )
-        if seen.deleting and written is not None and written is not seen:
-            self._recorder.record(self._kind, seen, events.DELETION_PAUSED, findings[0].message)
 
     async def _patch(self, seen: T, change: Callable[[Status], Status], tries: int = TRIES) -> T | None:
         """The object with its new status; `None` if it was deleted or replaced, or a newer generation was reported."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from coder_k8s.api import CoderObject
+from coder_k8s.api import CONTROL_PLANE, CoderObject
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.objects import Key, Kind, Object
@@ -33,6 +33,17 @@ def controller_of(context: Context[T], steps: Steps[T, Any]) -> Controller:
     for child in context.owned:
         controller.watch(context.children.cache(child), by_owner(context.kind))
     return controller
+
+
+def watch_references(
+    controller: Controller,
+    context: Context[T],
+    planes: Callable[[T], Iterable[Key]],
+    secrets: Callable[[T], Iterable[Key]],
+) -> None:
+    """Watch the control planes and Secrets that the objects of a kind refer to."""
+    controller.watch(context.runtime.informer(CONTROL_PLANE), by_reference(context.objects, planes))
+    controller.watch(context.secrets, by_reference(context.objects, secrets))
 
 
 def by_reference(objects: Cache[T], references: Callable[[T], Iterable[Key]]) -> Callable[[Object], Iterable[Key]]:

@@ -31,6 +31,8 @@ from .planes import manifest
 class Administrator:
     """Writes control planes, and waits for their status."""
 
+    kind: Kind[Any] = CONTROL_PLANE
+
     def __init__(self, client: Client) -> None:
         self.client = client
 
@@ -39,11 +41,11 @@ class Administrator:
         return Key(namespace, name)
 
     async def change(self, key: Key, **spec: Any) -> None:
-        """Change the spec of a control plane; `None` removes a field."""
-        await self.client.merge(CONTROL_PLANE, key, {"spec": spec})
+        """Change the spec of an object; `None` removes a field."""
+        await self.client.merge(self.kind, key, {"spec": spec})
 
     async def annotate(self, key: Key, annotations: Mapping[str, str | None]) -> None:
-        await objects.annotate(self.client, CONTROL_PLANE, key, annotations)
+        await objects.annotate(self.client, self.kind, key, annotations)
 
     async def plane(self, key: Key) -> CoderControlPlane:
         return await self.client.get(CONTROL_PLANE, key)
@@ -59,22 +61,22 @@ class Administrator:
 
     async def condition(self, key: Key, type: str, reason: str, within: float = 10) -> Condition:  # noqa: A002
         """The condition, as soon as it has this reason at the current generation."""
-        return await objects.condition(self.client, CONTROL_PLANE, key, type, reason, within=within)
+        return await objects.condition(self.client, self.kind, key, type, reason, within=within)
 
     async def not_stalled(self, key: Key) -> None:
-        """Wait until the control plane is not stalled."""
+        """Wait until the object is not stalled."""
 
         async def check() -> bool:
-            plane = await self.plane(key)
-            stalled = find(plane.status.conditions, "Stalled")
+            owner = await self.client.get(self.kind, key)
+            stalled = find(owner.status.conditions, "Stalled")
             assert stalled is not None
-            assert (stalled.status, stalled.observed_generation) == ("False", plane.metadata.generation), stalled
+            assert (stalled.status, stalled.observed_generation) == ("False", owner.metadata.generation), stalled
             return True
 
         await eventually(check)
 
     async def events(self, key: Key) -> list[Manifest]:
-        """The events about a control plane, oldest first."""
+        """The events about an object, oldest first."""
         return await objects.events(self.client, key)
 
     async def all(self, kind: Kind[Unstructured], namespace: str = "", labels: str = "") -> list[Unstructured]:

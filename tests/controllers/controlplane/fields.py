@@ -80,6 +80,7 @@ PARENT = {"group": "gateway.networking.k8s.io", "kind": "Gateway"}
 
 ROWS = [
     in_container("image", "coder:1", after="ghcr.io/coder/coder:latest"),
+    in_pod("terminationGracePeriodSeconds", 120, after=60),
     Row("replicas", 3, [Look(DEPLOYMENT, ("spec", "replicas"), 3, 1)]),
     Row("service.type", "NodePort", [Look(SERVICE, ("spec", "type"), "NodePort", "ClusterIP")]),
     Row(
@@ -267,8 +268,21 @@ NEED_CODERD = {
     "operatorAccess.tokenSecretRef.key",
     "licenseSecretRef.name",
     "licenseSecretRef.key",
+    "health.interval",
+    "health.ignore",
 }
 """Fields without an effect on children while there is no coderd."""
+
+NEED_AN_UPDATE = {
+    "update.strategy",
+    "update.drain.timeout",
+    "update.drain.onTimeout",
+    "update.migrationTimeout",
+    "update.windows",
+    "update.backup.cnpgClusterRef.name",
+    "update.backup.maxAge",
+}
+"""Fields without an effect on children until the image changes."""
 
 KUBERNETES_OWN = {"affinity", "resources", "securityContext", "podSecurityContext"}
 """Kubernetes types that are passed through unchanged."""

@@ -23,10 +23,10 @@ from tests.support.objects import REPLICA_COUNTS
 
 
 def manifest(namespace: str = "golden", name: str = "demo", **spec: Any) -> Manifest:
-    """The manifest of a control plane, without operator access because no Coder runs."""
+    """The manifest of a control plane, without operator access because no Coder runs, nor a Job that checks images."""
     return {
         "metadata": {"namespace": namespace, "name": name},
-        "spec": {"operatorAccess": {"disabled": True}, **spec},
+        "spec": {"operatorAccess": {"disabled": True}, "update": {"strategy": "Rolling"}, **spec},
     }
 
 

@@ -11,7 +11,7 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.postgres import Postgres
 from coder_k8s.dev.processes import free_port
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
-from coder_k8s.kube.objects import Key, Kind, Unstructured
+from coder_k8s.kube.objects import Key
 from tests.support import eventually
 from tests.support.controlplanes import (
     CONNECTION_URL,
@@ -23,11 +23,10 @@ from tests.support.controlplanes import (
 )
 from tests.support.databases import VERSIONS, CoderdDatabase, create_database
 from tests.support.gate import Gate
+from tests.support.policies import QUOTA, forbid
 
 SECRET_NAME = "demo-operator-token"
-QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Unstructured)
 SECRET_LENGTH = 22
-NO_SECRETS = {"count/secrets": "0"}
 
 
 class Issued(SystemRandom):
@@ -115,10 +114,7 @@ async def test_a_secret_over_quota_leaves_no_token(
 ) -> None:
     """No token is left in the database and none is logged; when the quota allows it, one is created."""
     caplog.set_level(logging.DEBUG)
-    quota = await demo.client.create(
-        QUOTA, {"metadata": {"namespace": demo.namespace, "name": "none"}, "spec": {"hard": NO_SECRETS}}
-    )
-    await demo.client.merge(QUOTA, quota.key, {"status": {"hard": NO_SECRETS, "used": NO_SECRETS}}, "status")
+    quota = await forbid(demo.client, demo.namespace, "count/secrets")
     issued = Issued()
     async with demo.operator(rng=issued) as operator:
         await demo.make(extraEnv=env(database.url))

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.controllers.controlplane.reconcile import user_url
 from coder_k8s.controllers.controlplane.sources import Environment
 from coder_k8s.dev.cluster import ClusterAccess
@@ -98,6 +100,51 @@ IN_SECRET = Environment(defines_access_url=True)
 )
 def test_url_for_users(spec: dict[str, Any], environment: Environment, expected: str) -> None:
     assert user_url(plane(**spec), environment) == expected
+
+
+@pytest.mark.parametrize("expose", [{}, {"expose": INGRESS}], ids=["", "exposed"])
+def test_last_known_url_while_its_source_is_missing(expose: dict[str, Any]) -> None:
+    missing = Environment(missing=("ConfigMap it does not exist",), may_define_access_url=True)
+    known = replace(plane(**expose), status=ControlPlaneStatus(access_url="https://a.example"))
+    assert user_url(known, missing) == "https://a.example"
+    assert user_url(known, Environment(missing=missing.missing)) != "https://a.example"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"envFrom": [{"configMapRef": {"name": "it"}}]},
+        {
+            "extraEnv": [
+                {
+                    "name": "CODER_ACCESS_URL",
+                    "valueFrom": {"configMapKeyRef": {"name": "it", "key": "CODER_ACCESS_URL"}},
+                }
+            ]
+        },
+    ],
+    ids=["envFrom", "extraEnv"],
+)
+async def test_access_url_in_the_status_while_its_config_map_is_missing(
+    demo: RecordedPlane, source: dict[str, Any]
+) -> None:
+    url = "https://coder.example.com"
+    async with demo.running() as operator:
+        await demo.put(CONFIG_MAP, "it", CODER_ACCESS_URL=url)
+        await demo.deploy(**source)
+        await demo.wait_until(lambda live: live["status"].get("accessURL") == url)
+        async with operator.one_more_reconcile():
+            await demo.delete(CONFIG_MAP, "it")
+        live = await demo.wait_until(lambda live: "does not exist" in str(live["status"]["conditions"]))
+        assert live["status"]["accessURL"] == url
+
+
+@pytest.mark.parametrize("value", ["https://a.example\n", "https://", "https://:80", "https://[::1", "https://a b"])
+async def test_a_value_that_is_no_url_is_not_shown(demo: RecordedPlane, value: str) -> None:
+    async with demo.running():
+        await demo.deploy(extraEnv=[{"name": "CODER_ACCESS_URL", "value": value}])
+        live = await demo.wait_until(lambda live: bool(live["status"].get("conditions")))
+        assert "accessURL" not in live["status"]
 
 
 async def test_access_url_in_the_status(demo: RecordedPlane) -> None:

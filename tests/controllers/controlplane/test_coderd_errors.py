@@ -79,7 +79,7 @@ async def test_coderd_is_not_queried_in_steady_state(demo: PlaneNamespace) -> No
         before, writes = sum(demo.coderd.state.requests.values()), operator.write_requests()
         for _ in range(20):
             await operator.reconcile()
-        await operator.later(seconds=119)
+        await operator.later(seconds=59)
         assert sum(demo.coderd.state.requests.values()) == before
         assert operator.write_requests() == writes
 

@@ -42,7 +42,11 @@ def test_minimal_spec() -> None:
     assert made["spec"]["replicas"] == 1
     assert made["spec"]["selector"]["matchLabels"] == made["spec"]["template"]["metadata"]["labels"]
     assert made["spec"]["template"]["metadata"].keys() == {"labels"}
-    assert made["spec"]["template"]["spec"].keys() == {"serviceAccountName", "containers"}
+    assert made["spec"]["template"]["spec"].keys() == {
+        "serviceAccountName",
+        "containers",
+        "terminationGracePeriodSeconds",
+    }
     assert container() == {
         "name": "coder",
         "image": "ghcr.io/coder/coder:latest",

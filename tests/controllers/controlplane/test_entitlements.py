@@ -6,15 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.connections import Connections
-from coder_k8s.coderd.types import License
+from coder_k8s.coderd.types import Feature, License
 from coder_k8s.controllers.controlplane.entitlements import (
     EXTERNAL_PROVISIONERS,
+    NOTHING,
     EntitlementWatcher,
+    entitlement,
     expiry,
     is_warning_due,
 )
@@ -28,7 +31,7 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
 from tests.support.api import Api, plain_config, reply
-from tests.support.controlplanes import LICENSES, PlaneNamespace, plane_namespace, value_of
+from tests.support.controlplanes import LICENSES, PlaneNamespace, plane_with_token, value_of
 
 from .planes import plane
 
@@ -44,9 +47,7 @@ async def demo(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> AsyncIterator[PlaneNamespace]:
     """A control plane with a valid token, without `licenseSecretRef`."""
-    async with plane_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as place:
-        await place.put_secret("given", token=place.coderd.state.token)
-        await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}})
+    async with plane_with_token(cluster.kubeconfig, operator_kubeconfig, namespace, health={"interval": "0s"}) as place:
         yield place
 
 
@@ -147,6 +148,15 @@ async def test_a_change_is_reported(demo: PlaneNamespace) -> None:
         assert value_of(operator.metrics(), EXPIRY) is None
         await operator.later(seconds=121)
         assert len(await demo.events("EntitlementLost")) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [("entitled", "entitled"), ("grace_period", "grace_period"), ("invented", "unknown")]
+)
+def test_an_entitlement_that_the_crd_does_not_know_is_unknown(value: str, shown: str) -> None:
+    """The API server rejects a status with another value."""
+    found = replace(NOTHING, features={"external_provisioner_daemons": Feature(value, enabled=True)})
+    assert entitlement(found, "external_provisioner_daemons") == shown
 
 
 async def test_the_grace_period_loses_no_entitlement(demo: PlaneNamespace) -> None:

@@ -19,7 +19,7 @@ from tests.support.installation import CONFIG, install_crds, write_operator_kube
 from tests.support.operators import Operator
 
 from .administrator import install_gateway_api
-from .fields import AWAY, FIXED, HOME, KUBERNETES_OWN, NAME, NEED_CODERD, NOTHING, ROWS, Look, Row
+from .fields import AWAY, FIXED, HOME, KUBERNETES_OWN, NAME, NEED_AN_UPDATE, NEED_CODERD, NOTHING, ROWS, Look, Row
 from .planes import Observer, manifest, observing, rolling_out
 
 
@@ -37,7 +37,7 @@ def test_every_field_has_a_row() -> None:
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     rows = [row.field for row in ROWS]
     assert len(rows) == len(set(rows))
-    assert {*rows} | FIXED | NEED_CODERD == set(leaves(schema))
+    assert {*rows} | FIXED | NEED_CODERD | NEED_AN_UPDATE == set(leaves(schema))
 
 
 async def test_children_follow_every_field(fresh_cluster: Cluster, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ async def test_children_follow_every_field(fresh_cluster: Cluster, tmp_path: Pat
         before = state(observer)
         for row in ROWS:
             await drive(observer, row)
-            await eventually(partial(settled, observer, row, before))
+            await eventually(partial(is_steady, observer, row, before))
 
 
 BASICS = {kind.name for kind in (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING)}
@@ -119,7 +119,7 @@ def state(observer: Observer) -> set[tuple[str, str]]:
 VOLATILE = re.compile(r"\.(metadata\.(uid|resourceVersion|generation|creationTimestamp)|status|apiVersion|kind)\b")
 
 
-def settled(observer: Observer, row: Row, before: set[tuple[str, str]]) -> bool:
+def is_steady(observer: Observer, row: Row, before: set[tuple[str, str]]) -> bool:
     now = state(observer)
     assert (row.field, now - before, before - now) == (row.field, set(), set())
     return True

@@ -12,8 +12,8 @@ from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.kube.kinds import DEPLOYMENT, INGRESS, POD, ROLE, ROLE_BINDING, SECRET, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Kind, Manifest, Unstructured
 from tests.support import eventually
-from tests.support.installation import write_operator_kubeconfig
 from tests.support.kstatus import condition, kstatus
+from tests.support.objects import delete_namespace
 
 from .readiness import check_every_state
 from .recorded_plane import CHECKSUM, RecordedPlane, recorded_plane
@@ -22,18 +22,13 @@ REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", Unstructured)
 KINDS = (DEPLOYMENT, REPLICA_SET, POD, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS)
 
 
-@pytest.fixture(scope="module")
-def operator(full_cluster: FullCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_operator_kubeconfig(full_cluster, tmp_path_factory.mktemp("operator") / "kubeconfig")
-
-
 @pytest.fixture
-async def demo(full_cluster: FullCluster, operator: Path) -> AsyncIterator[RecordedPlane]:
+async def demo(full_cluster: FullCluster, full_cluster_operator: Path) -> AsyncIterator[RecordedPlane]:
     namespace = f"test-{uuid.uuid4().hex[:12]}"
     full_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-    async with recorded_plane(full_cluster.kubeconfig, operator, namespace) as demo:
+    async with recorded_plane(full_cluster.kubeconfig, full_cluster_operator, namespace) as demo:
         yield demo
-    full_cluster.request("DELETE", f"/api/v1/namespaces/{namespace}")
+        await delete_namespace(demo.client, namespace)
 
 
 async def find(demo: RecordedPlane, kind: Kind[Unstructured]) -> list[Manifest]:

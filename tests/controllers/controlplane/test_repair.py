@@ -142,11 +142,23 @@ async def test_restored_child_has_an_event(
             found = await objects.events(setting.observer.client, key)
             return [event["note"] for event in found if event["reason"] == "ChildRestored"]
 
+        async def second_note() -> str:
+            both = await notes()
+            return both[1] if len(both) > 1 else ""
+
         assert await eventually(notes) == ["Restored Deployment demo: another client changed spec.replicas"]
         await setting.observer.change(namespace, NAME, replicas=3)
         await eventually(lambda: replicas(setting) == 3)
         await setting.operator.wait_idle()
         assert len(await notes()) == 1, "a change of the spec is no repair"
+
+        await do_delete(setting, DEPLOYMENT, setting.get(DEPLOYMENT))
+        assert await eventually(second_note) == "Created Deployment demo again: another client deleted it"
+        for expose in (None, {"ingress": {"host": "coder.example.com"}}):
+            await setting.observer.change(namespace, NAME, expose=expose)
+            await eventually(lambda: setting.observer.has(INGRESS, namespace, NAME) is bool(expose))  # noqa: B023
+        await setting.operator.wait_idle()
+        assert len(await notes()) == 2, "a child that the spec requires again is no repair"
 
 
 ELSEWHERE = {kind: HARM[kind] for kind in (ROLE, ROLE_BINDING)}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coder_k8s.api.shared import Status
+from coder_k8s.api.shared import PodStatus
 from coder_k8s.controllers.controlplane.rollout import judge
 from coder_k8s.controllers.report import Report, StatusReport
 from coder_k8s.controllers.rollout import Rollout, explain, progress, report_counts, rollout
@@ -206,7 +206,7 @@ def test_available_condition(found: Rollout, missing: tuple[str, ...], available
     ],
 )
 def test_counts(found: Rollout, expected: tuple[str, int, int, bool]) -> None:
-    report = StatusReport(Status())
+    report = StatusReport(PodStatus())
     report_counts(found, {"b": "2", "a": "1"}, report)
     status = tuple(report.fields[name] for name in ("phase", "replicas", "ready_replicas"))
     assert (*status, report.scaled_to_zero) == expected

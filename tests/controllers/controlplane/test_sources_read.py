@@ -139,7 +139,7 @@ def one_key(kind: str, key: str, *, optional: bool = False) -> dict[str, Any]:
         pytest.param(
             refuse(404),
             IN_SECRET,
-            Environment({"Secret/it": ""}, ("Secret it does not exist",)),
+            Environment({"Secret/it": ""}, ("Secret it does not exist",), may_define_access_url=True),
             id="deleted meanwhile",
         ),
     ],
@@ -196,7 +196,9 @@ async def test_source_that_is_not_in_the_cache_is_missing_and_not_read() -> None
     async with reader(refuse(500)) as there:
         spec = {"envFrom": [{"secretRef": {"name": "it"}}, {"configMapRef": {"name": "it", "optional": True}}]}
         found = await there.read(**spec)
-        assert found == Environment({"Secret/it": "", "ConfigMap/it": ""}, ("Secret it does not exist",))
+        assert found == Environment(
+            {"Secret/it": "", "ConfigMap/it": ""}, ("Secret it does not exist",), may_define_access_url=True
+        )
         assert there.api.requests == []
 
 
@@ -241,5 +243,6 @@ async def test_several_sources() -> None:
                 "ConfigMap/it/A": digest(SALT + digest("1")),
             },
             ("Secret gone does not exist",),
-            True,
+            defines_access_url=True,
+            may_define_access_url=True,
         )

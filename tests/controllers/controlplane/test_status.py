@@ -53,7 +53,7 @@ def brief(plane: Manifest) -> str:
     return f"{plane['status']['phase']} {available.get('reason')} {ready['status']} {kstatus(plane)}"
 
 
-async def says(demo: RecordedPlane, expected: str) -> Manifest:
+async def reports(demo: RecordedPlane, expected: str) -> Manifest:
     """Wait for this status, at the current generation and after the last change of the pods."""
 
     def matches(plane: Manifest) -> bool:
@@ -67,40 +67,40 @@ async def test_life(demo: RecordedPlane) -> None:
     """Create, roll out, change, scale to zero and back, lose a pod."""
     async with demo.running():
         await demo.deploy(replicas=2)
-        await says(demo, "Pending NoReplicasReady False InProgress")
+        await reports(demo, "Pending NoReplicasReady False InProgress")
         await demo.pods(0, total=2)
-        state = await says(demo, "Pending NoReplicasReady False InProgress")
+        state = await reports(demo, "Pending NoReplicasReady False InProgress")
         await demo.pods(1, total=2)
-        state = await says(demo, "Ready RolloutInProgress False InProgress")
+        state = await reports(demo, "Ready RolloutInProgress False InProgress")
         assert condition(state, "Available")["status"] == "True"
         await demo.pods(2)
-        state = await says(demo, "Ready MinimumReplicasReady True Current")
+        state = await reports(demo, "Ready MinimumReplicasReady True Current")
         assert (state["status"]["replicas"], state["status"]["readyReplicas"]) == (2, 2)
 
         await demo.change(image="coder:next")
-        await says(demo, "Ready RolloutInProgress False InProgress")
+        await reports(demo, "Ready RolloutInProgress False InProgress")
         await demo.pods(2, total=3, updated=1)
-        await says(demo, "Ready RolloutInProgress False InProgress")
+        await reports(demo, "Ready RolloutInProgress False InProgress")
         await demo.pods(2)
-        await says(demo, "Ready MinimumReplicasReady True Current")
+        await reports(demo, "Ready MinimumReplicasReady True Current")
 
         await demo.change(replicas=0)
-        await says(demo, "Ready RolloutInProgress False InProgress")
+        await reports(demo, "Ready RolloutInProgress False InProgress")
         await demo.pods(0)
-        state = await says(demo, "Pending NoReplicasReady True Current")
+        state = await reports(demo, "Pending NoReplicasReady True Current")
         assert condition(state, "Ready")["reason"] == "ScaledToZero"
         assert condition(state, "Available")["status"] == "False"
         assert not kubectl_waits(state)
         assert "readyReplicas" not in state["status"]
 
         await demo.change(replicas=1)
-        await says(demo, "Pending NoReplicasReady False InProgress")
+        await reports(demo, "Pending NoReplicasReady False InProgress")
         await demo.pods(1)
-        await says(demo, "Ready MinimumReplicasReady True Current")
+        await reports(demo, "Ready MinimumReplicasReady True Current")
         await demo.pods(0, total=1)
-        await says(demo, "Pending NoReplicasReady False InProgress")
+        await reports(demo, "Pending NoReplicasReady False InProgress")
         await demo.pods(1)
-        await says(demo, "Ready MinimumReplicasReady True Current")
+        await reports(demo, "Ready MinimumReplicasReady True Current")
     check_every_state(demo)
 
 
@@ -109,7 +109,7 @@ async def test_image_is_that_of_the_last_complete_rollout(demo: RecordedPlane) -
     images: list[str] = []
 
     async def then(expected: str) -> None:
-        images.append((await says(demo, expected))["status"].get("image", ""))
+        images.append((await reports(demo, expected))["status"].get("image", ""))
 
     async with demo.running():
         await demo.deploy(image="coder:v1", replicas=2)
@@ -135,9 +135,9 @@ async def test_change_without_effect_on_pods_is_reported_at_once(demo: RecordedP
     async with demo.running():
         await demo.deploy()
         await demo.pods(1)
-        await says(demo, "Ready MinimumReplicasReady True Current")
+        await reports(demo, "Ready MinimumReplicasReady True Current")
         await demo.change(service={"annotations": {"a": "b"}})
-        await says(demo, "Ready MinimumReplicasReady True Current")
+        await reports(demo, "Ready MinimumReplicasReady True Current")
     check_every_state(demo)
 
 
@@ -152,15 +152,15 @@ async def test_image_that_cannot_be_pulled(demo: RecordedPlane) -> None:
         assert condition(early, "Ready")["message"] == f"0 of 1 updated pods are ready; {cause}"
         assert kstatus(early) == "InProgress"
         await demo.pods(0, total=1, conditions=[DEADLINE])
-        state = await says(demo, "Pending RolloutStuck False Failed")
+        state = await reports(demo, "Pending RolloutStuck False Failed")
         for name in ("Available", "Stalled", "Ready"):
             assert condition(state, name)["reason"] == "RolloutStuck"
             assert condition(state, name)["message"] == f"0 of 1 updated pods are ready; {cause}"
 
         await demo.change(image="coder:right")
-        await says(demo, "Pending NoReplicasReady False InProgress")
+        await reports(demo, "Pending NoReplicasReady False InProgress")
         await demo.pods(1)
-        state = await says(demo, "Ready MinimumReplicasReady True Current")
+        state = await reports(demo, "Ready MinimumReplicasReady True Current")
         assert condition(state, "Stalled")["status"] == "False"
     check_every_state(demo)
 
@@ -170,13 +170,13 @@ async def test_stuck_rollout_with_old_ready_pods(demo: RecordedPlane) -> None:
     async with demo.running():
         await demo.deploy()
         await demo.pods(1)
-        await says(demo, "Ready MinimumReplicasReady True Current")
+        await reports(demo, "Ready MinimumReplicasReady True Current")
         await demo.change(image="coder:typo")
         await demo.rolled(2)
         await make_pod(demo, "demo-1", {"reason": "ContainerCreating"})
         await make_pod(demo, "demo-2", {"reason": "ErrImagePull"}, "coder:typo")
         await demo.pods(1, total=2, updated=1, conditions=[DEADLINE])
-        state = await says(demo, "Ready RolloutStuck False Failed")
+        state = await reports(demo, "Ready RolloutStuck False Failed")
         assert condition(state, "Available")["status"] == "True"
         cause = 'pod demo-2: ImagePullBackOff: Back-off pulling image "coder:typo"'
         assert condition(state, "Available")["message"] == f"0 of 1 updated pods are ready; {cause}"
@@ -187,7 +187,7 @@ async def test_unschedulable_pod_is_reported_at_once_while_old_pods_are_ready(de
     async with demo.running():
         await demo.deploy(replicas=3)
         await demo.pods(3)
-        await says(demo, "Ready MinimumReplicasReady True Current")
+        await reports(demo, "Ready MinimumReplicasReady True Current")
         await demo.change(nodeSelector={"disk": "absent"})
         await demo.rolled(2)
         await demo.pods(3, total=4, updated=1)
@@ -204,7 +204,7 @@ async def test_stuck_rollout_without_a_pod_has_the_message_of_the_deployment(dem
     async with demo.running():
         await demo.deploy()
         await demo.pods(0, conditions=[DEADLINE])
-        state = await says(demo, "Pending RolloutStuck False Failed")
+        state = await reports(demo, "Pending RolloutStuck False Failed")
         assert condition(state, "Available")["message"] == f"0 of 1 updated pods are ready; {DEADLINE['message'][:-1]}"
 
 
@@ -251,7 +251,7 @@ async def test_first_status_is_written_also_if_a_step_fails(demo: RecordedPlane)
             assert (condition(state, "Ready")["status"], kstatus(state)) == ("False", "InProgress")
             await demo.pods(1)
             await demo.client.delete(WEBHOOK, made)
-            await says(demo, "Ready MinimumReplicasReady True Current")
+            await reports(demo, "Ready MinimumReplicasReady True Current")
     finally:
         with suppress(Exception):
             await demo.client.delete(WEBHOOK, made)
@@ -282,7 +282,7 @@ async def test_reconcile_without_a_change_sends_nothing(demo: RecordedPlane) -> 
     async with demo.running() as operator:
         await demo.deploy(extraEnv=[{"name": "X", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "K"}}}])
         await demo.pods(1)
-        await says(demo, "Ready MinimumReplicasReady True Current")
+        await reports(demo, "Ready MinimumReplicasReady True Current")
         await eventually(lambda: event_is_written(demo))
         await operator.wait_idle()
         before, states = requests(), len(demo.planes.states)
@@ -310,7 +310,7 @@ async def test_status_is_written_despite_concurrent_edits(demo: RecordedPlane) -
             await demo.change(image=f"coder:{number}")
             await demo.deployments.until("demo", lambda live, n=number: image(live) == f"coder:{n}")  # type: ignore[misc]
             await demo.pods(1)
-            await says(demo, "Ready MinimumReplicasReady True Current")
+            await reports(demo, "Ready MinimumReplicasReady True Current")
         enough.set()
         await editing
         await demo.wait_until(lambda plane: plane["metadata"]["labels"] == {"edit": str(edits)})
@@ -331,7 +331,7 @@ async def test_condition_of_another_writer_stays(demo: RecordedPlane) -> None:
         conditions = demo.planes.states[-1]["status"]["conditions"]
         await demo.client.merge(CONTROL_PLANE, demo.key, {"status": {"conditions": [foreign, *conditions]}}, "status")
         await demo.pods(1)
-        state = await says(demo, "Ready MinimumReplicasReady True Current")
+        state = await reports(demo, "Ready MinimumReplicasReady True Current")
         assert condition(state, "Audited") == foreign
 
 

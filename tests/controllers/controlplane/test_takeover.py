@@ -11,7 +11,7 @@ import pytest
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.controllers.controlplane.deployment import PodInputs, deployment, volume_name
 from coder_k8s.controllers.controlplane.objects import ingress, service, service_account
-from coder_k8s.controllers.controlplane.rbac import role, role_binding
+from coder_k8s.controllers.controlplane.rbac import ROLES
 from coder_k8s.kube.objects import Manifest, key_of
 from tests.support.takeover import recorded, set_by
 
@@ -64,14 +64,16 @@ def built(of: Manifest) -> Iterator[tuple[str, Manifest]]:
     plane = msgspec.convert(of, CoderControlPlane)
     spec = plane.spec
     # The sources of environment variables did not exist when this was recorded.
-    yield "Deployment", deployment(plane, PodInputs(spec.env_use_cluster_access_url and not spec.env_from))
+    inject = spec.env_use_cluster_access_url and not spec.env_from
+    live = next(item["spec"]["template"] for kind, item in adopted(of) if kind == "Deployment")
+    yield "Deployment", deployment(plane, PodInputs(inject, live=live))
     yield "Service", service(plane)
     if not spec.service_account.disable_create:
         yield "ServiceAccount", service_account(plane)
     if spec.rbac.workspace_perms:
         for namespace in (plane.metadata.namespace, *spec.rbac.workspace_namespaces):
-            yield "Role", role(plane, namespace)
-            yield "RoleBinding", role_binding(plane, namespace)
+            yield "Role", ROLES.role(plane, namespace)
+            yield "RoleBinding", ROLES.role_binding(plane, namespace)
     if spec.expose and spec.expose.ingress:
         yield "Ingress", ingress(plane, spec.expose.ingress)
 
@@ -108,7 +110,8 @@ def test_same_files_for_certificates_that_are_called_crt(renamed: dict[str, str]
         assert old in text
         text = text.replace(old, new)
     plane, adopted = json.loads(text)
-    made = deployment(msgspec.convert(plane, CoderControlPlane), PodInputs())
+    live = adopted["spec"]["template"]
+    made = deployment(msgspec.convert(plane, CoderControlPlane), PodInputs(live=live))
     assert meaning(_body(made)) == meaning(set_by("coder-k8s", adopted))
 
 

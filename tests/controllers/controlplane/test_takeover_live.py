@@ -83,7 +83,7 @@ def marked(child: Unstructured) -> bool:
     return DIGEST in {**child.metadata.annotations, **child.metadata.labels}
 
 
-async def settled(observer: Observer) -> bool:
+async def is_steady(observer: Observer) -> bool:
     """Whether this operator has reconciled every control plane; the Go operator sets no `Ready`."""
     planes = [await observer.client.get(CONTROL_PLANE, key_of(plane)) for plane in PLANES]
     return all(
@@ -114,7 +114,7 @@ async def test_takeover(taken: Cluster, tmp_path: Path) -> None:
     async with observing(taken.kubeconfig, ["golden", "golden-workspaces"]) as observer:
         before = identity(observer.children())
         async with Operator(kubeconfig, [""], wiring.build) as operator:
-            await eventually(lambda: settled(observer), timeout=30)
+            await eventually(lambda: is_steady(observer), timeout=30)
             await eventually(lambda: all_marked(observer))
             assert identity(observer.children()) == before
             # Of a Deployment that the Go operator rolled out, and of one without pods.

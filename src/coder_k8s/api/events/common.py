@@ -20,7 +20,16 @@ RESUMED = Event("Resumed", "Normal", "The annotation `coder.com/paused` was remo
 CHILD_RESTORED = Event(
     "ChildRestored",
     "Normal",
-    "Another client changed a child of the object, and the operator restored it; the message names the fields.",
+    "Another client changed or deleted a child of the object, and the operator restored it; the message names the "
+    "fields.",
 )
+CLEANUP_GIVEN_UP = Event(
+    "CleanupGivenUp",
+    "Warning",
+    "A control plane or provisioner is deleted, and something outside of its namespace remains: Roles in other "
+    "namespaces; of a control plane also keys or registrations of objects that still exist, or a token in Coder.",
+    "Remove what the message names.",
+)
+"""Of the kinds that list it."""
 
 COMMON_EVENTS = (READY, PAUSED, RESUMED, CHILD_RESTORED, STATUS_REJECTED, DELETION_PAUSED)

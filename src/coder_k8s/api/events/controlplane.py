@@ -1,6 +1,10 @@
 """The events of a CoderControlPlane."""
 
+from .common import CLEANUP_GIVEN_UP
 from .event import Event
+from .health import HEALTH_EVENTS
+from .jobs import JOB_EVENTS
+from .updates import UPDATE_EVENTS
 
 OPERATOR_TOKEN_ISSUED = Event("OperatorTokenIssued", "Normal", "The operator created a token for Coder's API.")
 OPERATOR_TOKEN_REVOKED = Event(
@@ -52,13 +56,6 @@ CLEANUP_WAITING = Event(
     "The control plane is being deleted and waits until its provisioners and proxies have deleted their keys and "
     "registrations in Coder.",
 )
-CLEANUP_GIVEN_UP = Event(
-    "CleanupGivenUp",
-    "Warning",
-    "The control plane is deleted, and something outside of its namespace remains: keys or registrations of objects "
-    "that still exist, a token in Coder, or Roles in other namespaces.",
-    "Remove what the message names.",
-)
 
 CONTROL_PLANE_EVENTS = (
     OPERATOR_TOKEN_ISSUED,
@@ -72,4 +69,7 @@ CONTROL_PLANE_EVENTS = (
     NOT_ACCEPTED,
     CLEANUP_WAITING,
     CLEANUP_GIVEN_UP,
+    *HEALTH_EVENTS,
+    *JOB_EVENTS,
+    *UPDATE_EVENTS,
 )

@@ -1,5 +1,6 @@
 """The events of a CoderProvisioner."""
 
+from .common import CLEANUP_GIVEN_UP
 from .event import Event
 
 PROVISIONER_KEY_CREATED = Event("ProvisionerKeyCreated", "Normal", "The operator created the first key in Coder.")
@@ -44,4 +45,5 @@ PROVISIONER_EVENTS = (
     PROVISIONER_KEY_NOT_DELETED,
     PROVISIONER_KEY_LEAKED,
     DAEMON_RESTARTED,
+    CLEANUP_GIVEN_UP,
 )

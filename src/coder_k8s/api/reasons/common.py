@@ -26,6 +26,11 @@ PAUSED = Reason(
 PROGRESSING = Reason(
     "Progressing", "The operator is reconciling the object.", example="The first reconcile is in progress"
 )
+DELETING = Reason(
+    "Deleting",
+    "The object was paused while it is being deleted, and is resumed: the operator runs its cleanup.",
+    example="The object is being deleted; its cleanup is in progress",
+)
 SCALED_TO_ZERO = Reason("ScaledToZero", "`replicas` is 0, so no pod is required.", example="Scaled to zero")
 UP_TO_DATE = Reason("UpToDate", "The object is reconciled at this generation.", example="All changes are applied")
 ALL_READY = Reason("AllReady", "Every component that this object needs is ready.", example="All components are ready")
@@ -126,6 +131,11 @@ MINIMUM_REPLICAS_READY = Reason(
     "At least one pod is ready.",
     example="1 of 1 pods are ready with image ghcr.io/coder/coder:latest",
 )
+ROLLOUT_IN_PROGRESS = Reason(
+    "RolloutInProgress",
+    "Pods serve, but the rollout of this generation is not complete.",
+    example="1 of 3 updated pods are ready",
+)
 NO_REPLICAS_READY = Reason(
     "NoReplicasReady",
     "No pod is ready, or `replicas` is 0.",
@@ -147,8 +157,8 @@ OPERATOR_ACCESS_NOT_READY = Reason(
 )
 
 COMMON_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
-    CommonCondition.READY: (ALL_READY, SCALED_TO_ZERO, PROGRESSING, RETRYING, PAUSED),
-    CommonCondition.RECONCILING: (UP_TO_DATE, PROGRESSING, RETRYING, STALLED, PAUSED),
+    CommonCondition.READY: (ALL_READY, SCALED_TO_ZERO, PROGRESSING, ROLLOUT_IN_PROGRESS, RETRYING, PAUSED, DELETING),
+    CommonCondition.RECONCILING: (UP_TO_DATE, PROGRESSING, ROLLOUT_IN_PROGRESS, RETRYING, STALLED, PAUSED, DELETING),
     CommonCondition.STALLED: (
         UP_TO_DATE,
         PROGRESSING,
@@ -158,5 +168,6 @@ COMMON_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
         CRD_OUTDATED,
         FORBIDDEN,
         PAUSED,
+        DELETING,
     ),
 }

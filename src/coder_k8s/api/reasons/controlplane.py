@@ -6,19 +6,22 @@ from .common import (
     APPLIED,
     DISABLED,
     ERROR,
-    FIELD_NOT_SUPPORTED,
     FORBIDDEN,
     MINIMUM_REPLICAS_READY,
-    NAME_TAKEN,
     NO_REPLICAS_READY,
     NOT_SUPPORTED,
     PENDING,
+    ROLLOUT_IN_PROGRESS,
     SCALED_TO_ZERO,
     SECRET_MISSING,
-    SPEC_INVALID,
     TOKEN_REJECTED,
 )
+from .exposure import EXPOSURE_REASONS
+from .health import HEALTH_REASONS, UPGRADING
+from .jobs import JOBS_SERVED_REASONS, SCHEDULES_SERVED_REASONS
 from .reason import Reason
+from .updates import UPDATE_REASONS
+from .workspace_rbac import CONTROL_PLANE_RBAC_REASONS
 
 
 class ControlPlaneCondition(StrEnum):
@@ -36,13 +39,16 @@ class ControlPlaneCondition(StrEnum):
     """The Ingress or HTTPRoute is in place; only with `expose`."""
     WORKSPACE_RBAC_READY = "WorkspaceRBACReady"
     """Coder can run workspaces in all the namespaces of the spec."""
+    HEALTHY = "Healthy"
+    """Coder's own health check finds no error; `Ready` does not depend on it."""
+    JOBS_SERVED = "JobsServed"
+    """A provisioner can run each job that waits; `Ready` does not depend on it."""
+    SCHEDULES_SERVED = "SchedulesServed"
+    """A provisioner can run the scheduled builds of each template; `Ready` does not depend on it."""
+    UPGRADING = "Upgrading"
+    """An update of Coder runs; absent before the first one."""
 
 
-ROLLOUT_IN_PROGRESS = Reason(
-    "RolloutInProgress",
-    "Pods serve, but the rollout of this generation is not complete.",
-    example="1 of 3 updated pods are ready",
-)
 ROLLOUT_STUCK = Reason(
     "RolloutStuck",
     "The Deployment exceeded its progress deadline; the message has the reason of the first failing pod.",
@@ -116,38 +122,6 @@ CHECKED = Reason(
     "The operator read the entitlements within the last minutes. The message has the license tier.",
     example="License tier premium; external provisioners are entitled",
 )
-WAITING_FOR_GATEWAY = Reason(
-    "WaitingForGateway",
-    "A Gateway has not accepted the route yet; the operator waits one minute.",
-    example="Waiting for Gateway public to accept HTTPRoute demo",
-)
-GATEWAY_API_MISSING = Reason(
-    "GatewayAPIMissing",
-    "The cluster has no Gateway API; the operator creates the route when it is installed. An earlier Ingress stays.",
-    "Install the CRDs of the Gateway API, or use `expose.ingress`.",
-    example="The cluster has no Gateway API; install its CRDs, or use expose.ingress",
-)
-NOT_ACCEPTED = Reason(
-    "NotAccepted",
-    "A Gateway does not accept the route, or has not responded for a minute.",
-    "Check the Gateway that the message names: whether it exists and has a controller, its listeners, host names and "
-    "`allowedRoutes`.",
-    example="Gateway public does not accept HTTPRoute demo: no listener takes this host",
-)
-NAMESPACE_NOT_ALLOWED = Reason(
-    "NamespaceNotAllowed",
-    "A namespace of `rbac.workspaceNamespaces` has not opted in.",
-    "Label it `coder.com/workspaces-from=<namespace of the control plane>`, or add it to the operator's "
-    "`--allow-workspace-namespaces`.",
-    example="Namespace team-a has not opted in; label it coder.com/workspaces-from=coder",
-)
-NAMESPACE_MISSING = Reason(
-    "NamespaceMissing",
-    "A namespace of `rbac.workspaceNamespaces` does not exist.",
-    "Create it, or remove it from the list.",
-    example="Namespace team-b does not exist; create it, or remove it from rbac.workspaceNamespaces",
-)
-
 OWNER_ROLE = (
     "Grant the role Owner in Coder to the user of the token of `operatorAccess.tokenSecretRef`, or see the condition "
     "`Stalled`."
@@ -163,10 +137,15 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
         ),
         ROLLOUT_IN_PROGRESS,
         ROLLOUT_STUCK,
+        UPGRADING.means(
+            "An update has stopped the pods, or one of them migrates the database.",
+            example="Coder is not available during an update; see the condition Upgrading",
+        ),
     ),
     ControlPlaneCondition.OPERATOR_ACCESS_READY: (
         TOKEN_READY,
         SCALED_TO_ZERO,
+        UPGRADING,
         DISABLED.means("`operatorAccess.disabled` is set.", example="Disabled by operatorAccess.disabled"),
         PENDING.means(
             "Coder is not ready yet, or has not finished its database migrations.",
@@ -193,10 +172,11 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
     ),
     ControlPlaneCondition.LICENSE_APPLIED: (
         APPLIED.means(
-            "Coder has the license. The message says when it expires.",
+            "Coder has the license. The message has the day of its expiry.",
             example="The license of Secret license is in Coder and expires on 2027-03-01",
         ),
         SCALED_TO_ZERO,
+        UPGRADING,
         NOT_CONFIGURED,
         PENDING,
         SECRET_MISSING.means(
@@ -225,6 +205,7 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
     ControlPlaneCondition.ENTITLEMENTS_KNOWN: (
         CHECKED,
         SCALED_TO_ZERO,
+        UPGRADING,
         PENDING,
         FORBIDDEN.means(
             "Coder does not let the operator read entitlements, or a finalizer cannot be added.",
@@ -237,61 +218,10 @@ CONTROL_PLANE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
         ),
         ERROR,
     ),
-    ControlPlaneCondition.EXPOSED: (
-        APPLIED.means(
-            "The Ingress is in place, or every Gateway accepts the HTTPRoute.",
-            example="Ingress demo serves coder.example.com",
-        ),
-        PENDING.means(
-            "The Service does not exist yet.",
-            "If it persists: see the condition `Stalled`.",
-            example="Waiting for Service bad-annotation",
-        ),
-        WAITING_FOR_GATEWAY,
-        GATEWAY_API_MISSING,
-        NOT_ACCEPTED,
-        NAME_TAKEN.means(
-            "A Service, Ingress or HTTPRoute of that name belongs to another owner. What was exposed before stays.",
-            "Remove it, or rename this object.",
-            example="HTTPRoute demo exists and has no owner; rename this object or delete the other one",
-        ),
-        SPEC_INVALID.means(
-            "The API server or a webhook rejects the Ingress or HTTPRoute.",
-            "Correct `expose`; the message has the error.",
-        ),
-        FIELD_NOT_SUPPORTED,
-        FORBIDDEN.means(
-            "The API server does not let the operator write the Ingress or HTTPRoute.",
-            "Install the operator's roles of this version, or change the quota or webhook that the message names.",
-        ),
-    ),
-    ControlPlaneCondition.WORKSPACE_RBAC_READY: (
-        APPLIED.means(
-            "Coder can run workspaces in all the namespaces of the spec.",
-            example="ServiceAccount demo may run workspaces in namespaces: coder, team-c, team-a",
-        ),
-        DISABLED.means("`rbac.workspacePerms` is off.", example="Disabled by rbac.workspacePerms"),
-        NAMESPACE_NOT_ALLOWED,
-        NAMESPACE_MISSING,
-        FORBIDDEN.means(
-            "A rule of `rbac.extraRules` exceeds the operator's own permissions, so that it cannot grant it; or the "
-            "finalizer that Roles in other namespaces need cannot be added.",
-            "Remove the rule, or add the same rule to the operator's own role. For the finalizer, see the condition "
-            "`Stalled`.",
-            example="Without finalizer coder.com/workspace-rbac-cleanup no Role is written to namespace test-1",
-        ),
-        NAME_TAKEN.means(
-            "A Role or RoleBinding of that name belongs to another owner.",
-            "Remove it, or set another `serviceAccount.name`.",
-            example="In namespace test-1, Role demo-5610640d-workspace-perms exists and has no owner; delete it, or "
-            "set another serviceAccount.name",
-        ),
-        SPEC_INVALID.means(
-            "The API server rejects a Role or RoleBinding.",
-            "Correct `rbac.extraRules`; the message has the error.",
-            example="Role rule-without-verbs-6f055305-workspace-perms cannot be written to namespace test-1: "
-            'Role.rbac.authorization.k8s.io "rule-without-verbs-6f055305-workspace-perms" is invalid: rules[3].verbs: '
-            "Required value: verbs must contain at least one value",
-        ),
-    ),
+    ControlPlaneCondition.EXPOSED: EXPOSURE_REASONS,
+    ControlPlaneCondition.WORKSPACE_RBAC_READY: CONTROL_PLANE_RBAC_REASONS,
+    ControlPlaneCondition.HEALTHY: HEALTH_REASONS,
+    ControlPlaneCondition.JOBS_SERVED: JOBS_SERVED_REASONS,
+    ControlPlaneCondition.SCHEDULES_SERVED: SCHEDULES_SERVED_REASONS,
+    ControlPlaneCondition.UPGRADING: UPDATE_REASONS,
 }

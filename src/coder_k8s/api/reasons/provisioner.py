@@ -22,6 +22,7 @@ from .common import (
     TOKEN_REJECTED,
 )
 from .reason import Reason
+from .workspace_rbac import PROVISIONER_RBAC_REASONS
 
 
 class ProvisionerCondition(StrEnum):
@@ -43,6 +44,15 @@ class ProvisionerCondition(StrEnum):
     """Pods of the daemons are ready."""
     DAEMONS_CONNECTED = "DaemonsConnected"
     """The daemons are connected to Coder."""
+    WORKSPACE_RBAC_READY = "WorkspaceRBACReady"
+    """The daemons can run workspaces in all the namespaces of the spec."""
+    SCALING_ACTIVE = "ScalingActive"
+    """The operator sets the number of pods by the jobs in Coder; only with `autoscaling`. Never decides `Ready`."""
+    ABLE_TO_SCALE = "AbleToScale"
+    """Nothing holds back a change of the number of pods; only with `autoscaling`. Never decides `Ready`."""
+    SCALING_LIMITED = "ScalingLimited"
+    """The number of pods is at a limit of the spec, and the jobs need another one; only with `autoscaling`. Never
+    decides `Ready`."""
 
 
 CONTROL_PLANE_AVAILABLE = Reason(
@@ -102,7 +112,7 @@ ORGANIZATION_NOT_FOUND = Reason(
 )
 DAEMONS_CONNECTED = Reason(
     "DaemonsConnected",
-    "As many daemons as `replicas` are connected to Coder.",
+    "As many daemons as pods are desired are connected to Coder.",
     example="2 of 2 daemons are connected (v2.36.1)",
 )
 DAEMONS_CONNECTING = Reason(
@@ -219,4 +229,5 @@ PROVISIONER_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
         DAEMONS_QUERY_FAILED,
         SCALED_TO_ZERO,
     ),
+    ProvisionerCondition.WORKSPACE_RBAC_READY: PROVISIONER_RBAC_REASONS,
 }

@@ -1,7 +1,7 @@
 """Keeps a control plane that is being deleted, with its pods, until its credentials in Coder are revoked.
 
-The keys and registrations of its provisioners and proxies are deleted first, because that needs its coderd and its
-token. The token is revoked last. While provisioners or proxies have keys or registrations:
+The keys and registrations of its provisioners and proxies, and templates that are to be deleted, are deleted first,
+because that needs its coderd and its token. The token is revoked last. While objects have any of these:
 
 | these objects | waited | the control plane |
 |---|---|---|
@@ -16,11 +16,17 @@ The 30 seconds are for `kubectl delete -f`, which may delete the control plane f
 from collections.abc import Sequence
 from datetime import timedelta
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, CoderProvisioner, CoderWorkspaceProxy, events
+from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, CoderProvisioner, CoderTemplate, CoderWorkspaceProxy, events
 from coder_k8s.coderd.access_db import USERNAME, token_name
 from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER, RETRY
 from coder_k8s.controllers.context import Context
-from coder_k8s.controllers.dependents import Dependent, planes_of_provisioner, planes_of_proxy, remaining
+from coder_k8s.controllers.dependents import (
+    Dependent,
+    planes_of_provisioner,
+    planes_of_proxy,
+    planes_to_delete_from,
+    remaining,
+)
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 
@@ -45,22 +51,24 @@ class Deletion:
         context: Context[CoderControlPlane],
         provisioners: Cache[CoderProvisioner],
         proxies: Cache[CoderWorkspaceProxy],
+        templates: Cache[CoderTemplate],
         revocation: Revocation,
     ) -> None:
         self._client = context.client
         self._provisioners = provisioners.index(planes_of_provisioner)
         self._proxies = proxies.index(planes_of_proxy)
+        self._templates = templates.index(planes_to_delete_from)
         self._revocation = revocation
         self._recorder = context.recorder
         self._cleanup = context.cleanup
 
     def is_needed(self, plane: CoderControlPlane) -> bool:
         """Whether there is something to clean up."""
-        dependents = self._provisioners[plane.key] or self._proxies[plane.key]
+        dependents = self._provisioners[plane.key] or self._proxies[plane.key] or self._templates[plane.key]
         return bool(dependents) or self._revocation.has_token(plane)
 
     def is_affected(self, plane: CoderControlPlane) -> bool:
-        """Whether a change of one of its provisioners or proxies requires a reconcile of a control plane."""
+        """Whether a change of an object that refers to it requires a reconcile of a control plane."""
         return plane.deleting or (CONTROL_PLANE_FINALIZER in plane.metadata.finalizers) != self.is_needed(plane)
 
     async def clean_up(self, plane: CoderControlPlane) -> float | None:

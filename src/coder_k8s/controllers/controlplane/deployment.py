@@ -2,16 +2,19 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, NamedTuple
 
 from coder_k8s.api import CoderControlPlane
-from coder_k8s.api.shared import Probe
+from coder_k8s.api.probes import Probe
+from coder_k8s.api.shared import seconds
 from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.lists import dedupe_by_name
 from coder_k8s.controllers.names import LABEL_LIMIT, hashed
 from coder_k8s.controllers.podspec import container_fields, pod_fields
 from coder_k8s.controllers.urls import access_url, has_tls
+from coder_k8s.kube.comparison import contains
 from coder_k8s.kube.objects import Manifest
 
 from .objects import HTTP_PORT, HTTPS_PORT, NAME, metadata, service_account_name
@@ -19,6 +22,9 @@ from .objects import HTTP_PORT, HTTPS_PORT, NAME, metadata, service_account_name
 CHECKSUM = "coder.com/config-checksum"
 ACCESS_URL = "CODER_ACCESS_URL"
 CONTAINER = "coder"
+RECREATE = "Recreate"
+DEFAULT_GRACE = 30
+"""Seconds; the default of Kubernetes for the grace period of a pod."""
 TLS_FOLDER = "/etc/ssl/certs/coder"
 CA_FOLDER = "/etc/ssl/certs"
 
@@ -28,25 +34,69 @@ class PodInputs(NamedTuple):
 
     inject_access_url: bool = True
     checksum: str = ""
+    live: Mapping[str, Any] = {}
+    """The pod template of the live Deployment; empty if there is none."""
 
 
-def deployment(plane: CoderControlPlane, inputs: PodInputs) -> Manifest:
-    template: Manifest = {"metadata": {"labels": labels(NAME, plane)}, "spec": _pod(plane, inputs)}
+def deployment(plane: CoderControlPlane, inputs: PodInputs, *, recreate: bool = False) -> Manifest:
+    """The Deployment; with `recreate`, a new pod starts only when all old ones are gone."""
+    template: Manifest = {"metadata": {"labels": labels(NAME, plane)}, "spec": pod(plane, inputs)}
     if inputs.checksum:
         template["metadata"]["annotations"] = {CHECKSUM: inputs.checksum}
+    _add_start_and_stop(template, plane, inputs.live)
     return {
         "metadata": metadata(plane),
         "spec": {
             "replicas": plane.spec.replicas,
             "selector": {"matchLabels": labels(NAME, plane)},
+            **({"strategy": {"type": RECREATE}} if recreate else {}),
             "template": template,
         },
     }
 
 
+def _add_start_and_stop(template: Manifest, plane: CoderControlPlane, live: Mapping[str, Any]) -> None:
+    """Add the grace period and the startup probe. They never change a pod template alone.
+
+    | live pod template                  | grace period                         | startup probe       |
+    |------------------------------------|--------------------------------------|---------------------|
+    | none, or differs in another field  | the spec's                           | the spec's          |
+    | is the same otherwise              | the spec's, unless it is the default of Kubernetes | does not change |
+
+    Only pods with a liveness probe have a startup probe: it shields a long migration from it.
+    """
+    same = bool(live) and contains(live, template)
+    [container] = template["spec"]["containers"]
+    if not same or live["spec"].get("terminationGracePeriodSeconds", DEFAULT_GRACE) != DEFAULT_GRACE:
+        template["spec"]["terminationGracePeriodSeconds"] = plane.spec.termination_grace_period_seconds
+    if not plane.spec.liveness_probe.enabled:
+        return
+    probe = _live_startup_probe(live) if same else _startup_probe(plane)
+    if probe:
+        container["startupProbe"] = probe
+
+
+def _live_startup_probe(live: Mapping[str, Any]) -> Manifest:
+    containers = live["spec"]["containers"]
+    return next((each.get("startupProbe") or {} for each in containers if each["name"] == CONTAINER), {})
+
+
+def _startup_probe(plane: CoderControlPlane) -> Manifest:
+    """A probe that fails only after the time that a migration may take."""
+    probe = _probe(plane.spec.liveness_probe)
+    attempts = seconds(plane.spec.update.migration_timeout) / probe["periodSeconds"]
+    return {**probe, "initialDelaySeconds": 0, "failureThreshold": max(1, ceil(attempts))}
+
+
 def defines(plane: CoderControlPlane, variable: str) -> bool:
     """Whether the spec itself sets an environment variable."""
     return any(entry["name"] == variable for entry in plane.spec.extra_env)
+
+
+def checksum_in(template: Mapping[str, Any]) -> str:
+    """The checksum of the environment that a pod template has; empty if it has none."""
+    found: str = template.get("metadata", {}).get("annotations", {}).get(CHECKSUM, "")
+    return found
 
 
 def has_variable(template: Mapping[str, Any], name: str) -> bool:
@@ -55,7 +105,8 @@ def has_variable(template: Mapping[str, Any], name: str) -> bool:
     return any(entry["name"] == name for container in containers[:1] for entry in container.get("env", []))
 
 
-def _pod(plane: CoderControlPlane, inputs: PodInputs) -> Manifest:
+def pod(plane: CoderControlPlane, inputs: PodInputs) -> Manifest:
+    """The pods of the Deployment, without what `_add_start_and_stop` adds."""
     spec = plane.spec
     volumes = [*_tls_volumes(plane), *_ca_volumes(plane), *spec.volumes]
     return {

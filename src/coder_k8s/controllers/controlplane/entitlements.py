@@ -40,8 +40,11 @@ def tier(found: Entitlements) -> str:
 
 
 def entitlement(found: Entitlements, feature: str) -> str:
+    """The entitlement of a feature; `unknown` if a later version of Coder has another value."""
     known = found.features.get(feature)
-    return known.entitlement if known else "not_entitled"
+    if known is None:
+        return "not_entitled"
+    return known.entitlement if known.entitlement in (*USABLE, "not_entitled") else "unknown"
 
 
 def describe(found: Entitlements) -> str:
@@ -74,7 +77,7 @@ def is_warning_due(before: ControlPlaneStatus, ends: datetime, now: datetime) ->
 
 
 class EntitlementWatcher:
-    """Queries coderd every two minutes, and right after a license was uploaded."""
+    """Queries coderd every two minutes, and right after a license was uploaded or the image was updated."""
 
     def __init__(self, recorder: Recorder, metrics: LicenseMetrics, now: Callable[[], datetime]) -> None:
         self._recorder = recorder
@@ -94,24 +97,24 @@ class EntitlementWatcher:
             if plane.status.entitlements_last_checked is None:  # otherwise the last answer stays, with its time
                 report.status.license_tier = report.status.external_provisioner_daemons_entitlement = "unknown"
             return
-        about = (plane.metadata.uid, report.status.license_last_applied)
+        about = (plane.metadata.uid, report.status.license_last_applied, report.status.image)
         answer = self._answers.get(plane.key, about)
         if answer is None:
             status = draft(plane.status)
-            answer = await self._query(plane, coderd, about, status)
+            answer = await self._query(plane, coderd, about, status, report.status.image)
             report.update(status)
         report.add_outcome(answer._replace(satisfied=True))
         report.requeue_after(self._answers.left(plane.key))
 
     async def _query(
-        self, plane: CoderControlPlane, coderd: Coderd, about: Hashable, status: ControlPlaneStatus
+        self, plane: CoderControlPlane, coderd: Coderd, about: Hashable, status: ControlPlaneStatus, image: str
     ) -> Outcome:
         """Query coderd, and assign to `status` what follows from the answers."""
         try:
             status.version = (await coderd.build_info()).version
             found, stored = await coderd.entitlements(), await _licenses(coderd)
         except coderd_errors.CoderdError as error:
-            names = {"secret": secret_reference(plane).name, "image": plane.spec.image}
+            names = {"secret": secret_reference(plane).name, "image": image or plane.spec.image}
             outcome, recheck, retry_after = explain(error, ENTITLEMENTS_ERRORS, **names)
             if outcome.reason == reasons.NOT_SUPPORTED:
                 self._report(plane, NOTHING, [], status)

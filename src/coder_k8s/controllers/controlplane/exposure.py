@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, ControlPlaneCondition, events, reasons
-from coder_k8s.api.controlplane import Gateway, Ingress
+from coder_k8s.api.exposure import Gateway, Ingress
 from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.report import Report

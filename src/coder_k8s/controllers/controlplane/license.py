@@ -67,16 +67,18 @@ class LicenseApplier:
         if reference is None:
             report.add(APPLIED, None, reasons.NOT_CONFIGURED, "The spec has no licenseSecretRef", satisfied=True)
             return
-        outcome, status = await self._answer(plane, reference, coderd if serving else None)
+        outcome, status = await self._answer(plane, reference, coderd if serving else None, report.status.image)
         report.add_outcome(outcome)
         if status is not None:
             report.update(status)
         if left := self._answers.left(plane.key):
             report.requeue_after(left)
 
-    async def _answer(self, plane: CoderControlPlane, reference: LicenseSecret, coderd: Coderd | None) -> Answer:
+    async def _answer(
+        self, plane: CoderControlPlane, reference: LicenseSecret, coderd: Coderd | None, image: str
+    ) -> Answer:
         secret = self._secrets.get(Key(plane.metadata.namespace, reference.name))
-        about = (plane.metadata.uid, secret and secret.metadata.resource_version, reference.key)
+        about = (plane.metadata.uid, secret and secret.metadata.resource_version, reference.key, image)
         if coderd is not None and (known := self._answers.get(plane.key, about)) is not None:
             return known
         key = Key(plane.metadata.namespace, reference.name)
@@ -94,7 +96,7 @@ class LicenseApplier:
             due = not rejection or self._is_due(plane.key, rejection, await coderd.build_info())
             answer = await self._apply(plane, coderd, jwt, license) if due else rejected
         except coderd_errors.CoderdError as error:
-            names = {"secret": secret_reference(plane).name, "image": plane.spec.image}
+            names = {"secret": secret_reference(plane).name, "image": image or plane.spec.image}
             outcome, recheck, retry_after = explain(error, LICENSE_ERRORS, **names)
             keeps = rejection and outcome.reason == reasons.ERROR  # the condition is the record of the rejection
             return self._answers.fail(plane.key, about, rejected if keeps else Answer(outcome), recheck, retry_after)

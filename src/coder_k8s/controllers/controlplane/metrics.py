@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from coder_k8s.coderd.types import Entitlements
 from coder_k8s.kube.objects import Key
 
+MAX_FEATURES = 200
 ENTITLEMENTS = {"not_entitled": 0, "grace_period": 1, "entitled": 2}
 
 
@@ -33,7 +34,7 @@ class LicenseMetrics:
         if expires is not None:
             self._expiry.labels(*key).set(expires.timestamp())
         self._tier.labels(*key, tier).set(1)
-        for name, feature in found.features.items():
+        for name, feature in sorted(found.features.items())[:MAX_FEATURES]:
             self._entitlement.labels(*key, name).set(ENTITLEMENTS.get(feature.entitlement, 0))
 
     def forget(self, key: Key) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
-from coder_k8s.api.controlplane import Gateway, Ingress
+from coder_k8s.api.exposure import Gateway, Ingress
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.labels import metadata as owned
 from coder_k8s.controllers.urls import has_tls, http_port

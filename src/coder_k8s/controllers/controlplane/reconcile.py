@@ -2,11 +2,14 @@
 
 from functools import partial
 
-from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, ControlPlaneCondition, events, reasons
+from msgspec.structs import replace
+
+from coder_k8s.api import CoderControlPlane, ControlPlaneCondition
 from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.controllers.children import controlled_by
-from coder_k8s.controllers.cleanup import BOUND, CONTROL_PLANE_FINALIZER
+from coder_k8s.controllers.cleanup import CONTROL_PLANE_FINALIZER
 from coder_k8s.controllers.context import Context
+from coder_k8s.controllers.images import image_in
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.reconciler import Steps
@@ -14,20 +17,20 @@ from coder_k8s.controllers.rejections import as_condition
 from coder_k8s.controllers.report import StatusReport
 from coder_k8s.controllers.rollout import Rollout, report_counts, rollout
 from coder_k8s.controllers.urls import access_url, status_url
+from coder_k8s.controllers.workspace_rbac import WorkspaceRBAC
+from coder_k8s.controllers.workspace_roles import FINALIZER as RBAC_FINALIZER
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Manifest, Unstructured
 
 from . import sources
-from .access import OperatorAccess
+from .coderd import CoderdSteps
 from .deletion import Deletion
-from .deployment import ACCESS_URL, CHECKSUM, CONTAINER, PodInputs, defines, deployment, has_variable
-from .entitlements import EntitlementWatcher
+from .deployment import ACCESS_URL, CONTAINER, PodInputs, checksum_in, defines, deployment, has_variable
 from .exposure import Exposure
-from .license import LicenseApplier
 from .objects import NAME, exposed_url, owns_account, service, service_account, service_account_name
-from .rbac import FINALIZER, WorkspaceRBAC
-from .rollout import judge
-from .tokens import generates_token
+from .rollout import judge, judge_suspended
+from .updates.outcomes import PodPlan
+from .updates.updater import Updater, hold_patch, is_image_pending, is_suspended, strategy_patch
 
 
 class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
@@ -39,99 +42,53 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         self,
         context: Context[CoderControlPlane],
         environment: sources.Sources,
-        rbac: WorkspaceRBAC,
-        access: OperatorAccess,
-        license: LicenseApplier,
-        entitlements: EntitlementWatcher,
+        rbac: WorkspaceRBAC[CoderControlPlane],
+        coderd: CoderdSteps,
         deletion: Deletion,
+        updater: Updater,
     ) -> None:
         self._context = context
         self._children = context.children
         self._sources = environment
         self._rbac = rbac
         self._exposure = Exposure(context)
-        self._access = access
-        self._license = license
-        self._entitlements = entitlements
+        self._coderd = coderd
         self._deletion = deletion
-        self.finalize = {CONTROL_PLANE_FINALIZER: deletion.clean_up, FINALIZER: self._remove_roles}
+        self._updater = updater
+        self.finalize = {CONTROL_PLANE_FINALIZER: deletion.clean_up, RBAC_FINALIZER: rbac.clean_up}
 
     async def steps(self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> CoderControlPlane:
         environment = await self._sources.environment(plane)
         plane = await self._add_finalizers(plane, report)  # before the first Role in another namespace
         await self._ensure_service_account(plane, report)
         await self._rbac.ensure(plane, report)
-        checksum, live = await self._deploy(plane, environment, report)
+        plane, checksum, live = await self._deploy(plane, environment, report)
         backend = await self._apply_service(plane, report)
         await as_condition(self._exposure.ensure(plane, backend, report), report, ControlPlaneCondition.EXPOSED)
         found = self._observe_rollout(plane, live, environment, report)
         if found.complete:  # pods of the last rollout need their account until they are gone
             await self._children.prune(SERVICE_ACCOUNT, plane, keep=[service_account_name(plane)])
+        if not is_image_pending(plane):
+            report.status.image = found.running_image or plane.status.image
         owned = controlled_by(plane, backend) is not None
-        await self._reconcile_coderd(plane, live is not None and owned, found.ready > 0, report)
+        # Last, because coderd may be slow or unavailable.
+        await self._coderd.ensure(plane, live is not None and owned, found, report)
 
         report.status.url = status_url(plane) if owned else plane.status.url
         report.status.access_url = user_url(plane, environment)
         report.status.config_checksum = checksum
-        report.status.image = found.running_image or plane.status.image
         return plane
 
     def needs(self, finalizer: str, plane: CoderControlPlane) -> bool:
         if finalizer == CONTROL_PLANE_FINALIZER:
             return self._deletion.is_needed(plane)
-        return bool(self._rbac.allowed_elsewhere(plane) or self._rbac.elsewhere(plane.key))
+        return self._rbac.needs_finalizer(plane)
 
     async def forget(self, key: Key) -> None:
-        """Also remove Roles in other namespaces: the object may have been deleted while its finalizer was added."""
-        for each in (self._sources, self._access, self._license, self._entitlements):
-            each.forget(key)
-        if self._rbac.elsewhere(key):
-            await self._context.client.confirm(CONTROL_PLANE, key, None)
-        if left := await self._rbac.remove_elsewhere(key):
-            raise next(iter(left.values()))
-
-    async def _reconcile_coderd(
-        self, plane: CoderControlPlane, owned: bool, serving: bool, report: StatusReport[ControlPlaneStatus]
-    ) -> None:
-        """Reconcile what needs coderd. It comes last, because coderd may be slow or unavailable.
-
-        `owned`: whether this object controls the Deployment and the Service.
-        """
-        if report.scaled_to_zero:  # the last pods may not respond any more
-            message = "Coder is scaled to zero; the status is the last known one"
-            await self._retain(plane, reasons.SCALED_TO_ZERO, message, report)
-            return
-        if generates_token(plane) and not self._has_finalizer(plane):
-            message = f"Finalizer {CONTROL_PLANE_FINALIZER} cannot be added; the status is the last known one"
-            await self._retain(plane, reasons.FORBIDDEN, message, report)
-            return
-        coderd = None
-        if plane.spec.operator_access.disabled or owned:
-            coderd = await self._access.ensure(plane, serving, report)
-        else:  # behind a Service of another owner is another coderd
-            waiting = f"Waiting for a Deployment and a Service {plane.metadata.name} that belong to this object"
-            report.add(ControlPlaneCondition.OPERATOR_ACCESS_READY, None, reasons.PENDING, waiting)
-            report.status.operator_access_ready = False
-        await self._license.ensure(plane, coderd, serving, report)
-        await self._entitlements.check(plane, coderd, serving, report)
-        if report.has_reason(
-            reasons.FORBIDDEN, ControlPlaneCondition.LICENSE_APPLIED, ControlPlaneCondition.ENTITLEMENTS_KNOWN
-        ):
-            self._access.invalidate(plane.key)
-
-    async def _retain(
-        self, plane: CoderControlPlane, reason: reasons.Reason, message: str, report: StatusReport[ControlPlaneStatus]
-    ) -> None:
-        """Keep the conditions that need coderd, which is not queried."""
-        if plane.spec.operator_access.disabled:  # this needs only the database
-            await self._access.ensure(plane, False, report)
-        else:
-            report.retain(ControlPlaneCondition.OPERATOR_ACCESS_READY, reason, message)
-        if plane.spec.license_secret_ref is None:
-            await self._license.ensure(plane, None, False, report)
-        else:
-            report.retain(ControlPlaneCondition.LICENSE_APPLIED, reason, message)
-        report.retain(ControlPlaneCondition.ENTITLEMENTS_KNOWN, reason, message)
+        self._sources.forget(key)
+        self._coderd.forget(key)
+        self._updater.forget(key)
+        await self._rbac.forget(key)
 
     async def _apply_service(
         self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]
@@ -151,16 +108,44 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
 
     async def _deploy(
         self, plane: CoderControlPlane, environment: sources.Environment, report: StatusReport[ControlPlaneStatus]
-    ) -> tuple[str, Unstructured | None]:
-        """Apply the Deployment; returns the checksum of its environment to record, and the live Deployment."""
+    ) -> tuple[CoderControlPlane, str, Unstructured | None]:
+        """Apply the Deployment, as far as an update permits.
+
+        Returns the checksum of its environment to record, and the live Deployment.
+        """
         known = await self._children.fetch(DEPLOYMENT, plane.key, expected=bool(plane.status.observed_generation))
-        live = controlled_by(plane, known)
+        live = await self._updater.seen(plane, controlled_by(plane, known))
         template = live.manifest["spec"]["template"] if live else {}
-        annotation = template.get("metadata", {}).get("annotations", {}).get(CHECKSUM, "")
+        annotation = checksum_in(template)
         checksum = sources.judge(plane.status.config_checksum, environment, annotation)
-        inputs = PodInputs(_injects_access_url(plane, environment, template), checksum.annotation)
-        applied = await as_condition(self._children.apply(DEPLOYMENT, plane, deployment(plane, inputs)), report)
-        return (plane.status.config_checksum, live) if applied is None else (checksum.recorded, applied)
+        inputs = PodInputs(_injects_access_url(plane, environment, template), checksum.annotation, template)
+        plane, plan = await self._updater.advance(plane, live, inputs, report)
+        if plan is not None and plan.follows_sources:
+            checksum = sources.judge_held(plane.status.config_checksum, environment, annotation)
+            inputs = inputs._replace(checksum=checksum.annotation)
+        applied = await as_condition(self._apply_deployment(plane, live, plan, inputs), report)
+        if applied is None or not _has_sources(applied, plan, inputs.checksum):
+            return plane, plane.status.config_checksum, applied or live
+        return plane, checksum.recorded, applied
+
+    async def _apply_deployment(
+        self, plane: CoderControlPlane, live: Unstructured | None, plan: PodPlan | None, inputs: PodInputs
+    ) -> Unstructured:
+        """Apply what the spec wants, or what the current step of an update wants."""
+        if plan is None:
+            return await self._updater.images.apply(plane, deployment(plane, inputs))
+        if live is not None and not plan.image:
+            patch = hold_patch(plan, plane, live, inputs.checksum)
+            return self._updater.images.view(await self._children.merge(DEPLOYMENT, live, patch)) if patch else live
+        if live is not None and (strategy := strategy_patch(plan, live)):
+            await self._children.merge(DEPLOYMENT, live, {"spec": strategy})
+        image = plan.image or (plane.status.update.from_image if plane.status.update else "")
+        replicas = plane.spec.replicas if plan.replicas is None else plan.replicas
+        wanted = replace(plane, spec=replace(plane.spec, image=image, replicas=replicas))
+        known = (image_in(live, CONTAINER), live.manifest["spec"].get("replicas", 1)) if live else None
+        if known != (image, replicas):
+            await self._children.confirm(plane)  # the step of an outdated cache may be over
+        return await self._updater.images.apply(plane, deployment(wanted, inputs, recreate=plan.recreate))
 
     def _observe_rollout(
         self,
@@ -171,33 +156,22 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
     ) -> Rollout:
         found, own = rollout(live, plane.spec.replicas, CONTAINER), labels(NAME, plane)
         pods = self._children.labelled(POD, own, plane.metadata.namespace)
-        judge(found, report, environment.missing, failing(pods))
+        if is_suspended(plane):
+            judge_suspended(found, report)
+        else:
+            judge(found, report, environment.missing, failing(pods))
         report_counts(found, own, report)
+        report.scaled_to_zero = found.wanted == plane.spec.replicas == 0
         return found
 
     async def _add_finalizers(
         self, plane: CoderControlPlane, report: StatusReport[ControlPlaneStatus]
     ) -> CoderControlPlane:
         """Add the finalizers that the object needs. Steps that need a finalizer that is rejected are skipped."""
-        wanted = {
-            FINALIZER: self._rbac.allowed_elsewhere(plane),
-            CONTROL_PLANE_FINALIZER: self._deletion.is_needed(plane),
-        }
-        for name in [name for name, needed in wanted.items() if needed]:
-            plane = await as_condition(self._context.finalizers.add(plane, name), report) or plane
+        plane = await self._rbac.add_finalizer(plane, report)
+        if self._deletion.is_needed(plane):
+            plane = await as_condition(self._context.finalizers.add(plane, CONTROL_PLANE_FINALIZER), report) or plane
         return plane
-
-    def _has_finalizer(self, plane: CoderControlPlane) -> bool:
-        return CONTROL_PLANE_FINALIZER in plane.metadata.finalizers or not self._deletion.is_needed(plane)
-
-    async def _remove_roles(self, plane: CoderControlPlane) -> None:
-        """Remove Roles in other namespaces; an event names those that cannot be removed in time."""
-        if left := await self._rbac.remove_elsewhere(plane.key):
-            error = next(iter(left.values()))
-            if self._context.cleanup.age(plane) < BOUND:
-                raise error
-            note = f"Could not delete {', '.join(left)}: {error}"
-            self._context.recorder.record(CONTROL_PLANE, plane, events.CLEANUP_GIVEN_UP, note)
 
 
 def user_url(plane: CoderControlPlane, environment: sources.Environment) -> str:
@@ -206,14 +180,26 @@ def user_url(plane: CoderControlPlane, environment: sources.Environment) -> str:
     | `CODER_ACCESS_URL` of the spec        | `expose` | URL                     |
     |---------------------------------------|----------|-------------------------|
     | in `extraEnv` or a ConfigMap          | any      | this value              |
+    | perhaps in a source that is missing   | any      | the last known          |
     | in a Secret, or not set               | set      | that of the host        |
     | in a Secret                           | not set  | not known               |
     | not set, the operator sets it         | not set  | that inside the cluster |
     | not set, nor by the operator          | not set  | not known               |
     """
-    if known := environment.access_url or exposed_url(plane):
+    if environment.access_url:
+        return environment.access_url
+    if environment.may_define_access_url and plane.status.access_url:
+        return plane.status.access_url
+    if known := exposed_url(plane):
         return known
     return access_url(plane) if _injects_access_url(plane, environment, {}) else ""
+
+
+def _has_sources(applied: Unstructured, plan: PodPlan | None, checksum: str) -> bool:
+    """Whether the Deployment has the current content of its sources. While an update holds it, it may not."""
+    if plan is None or plan.image:
+        return True
+    return plan.follows_sources and checksum_in(applied.manifest["spec"]["template"]) == checksum
 
 
 def _injects_access_url(plane: CoderControlPlane, environment: sources.Environment, template: Manifest) -> bool:

@@ -7,6 +7,12 @@ from coder_k8s.controllers.rollout import Rollout, explain
 AVAILABLE = ControlPlaneCondition.AVAILABLE
 
 
+def judge_suspended(found: Rollout, report: Report) -> None:
+    """Add `Available` while an update has stopped the pods, or one of them migrates the database."""
+    message = "Coder is not available during an update; see the condition Upgrading"
+    report.add(AVAILABLE, found.ready > 0, reasons.UPGRADING, message, satisfied=False)
+
+
 def judge(found: Rollout, report: Report, missing: tuple[str, ...] = (), failing: str = "") -> None:
     """Add `Available`; it is satisfied when the Deployment has rolled out completely.
 

@@ -8,7 +8,7 @@ the pods, and a source that was not recorded before does not.
 import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.controllers.secrets import values
@@ -53,6 +53,8 @@ class Environment(NamedTuple):
     defines_access_url: bool = False
     access_url: str = ""
     """`CODER_ACCESS_URL` of the spec; empty if it is not set, or in a Secret."""
+    may_define_access_url: bool = False
+    """Whether a source is missing that may define `CODER_ACCESS_URL`."""
 
 
 class Checksum(NamedTuple):
@@ -97,6 +99,13 @@ def judge(previous: str, environment: Environment, annotation: str) -> Checksum:
     return Checksum(_digest(recorded) if changed else annotation, recorded)
 
 
+def judge_held(previous: str, environment: Environment, annotation: str) -> Checksum:
+    """The checksum while an update holds the pod template: only of the sources that this template may have."""
+    known = dict(entry.rsplit("=", 1) for entry in previous.split() if "=" in entry)
+    held = {name: environment.digests.get(name) or digest for name, digest in known.items()}
+    return judge(previous, environment._replace(digests=held), annotation)
+
+
 class Sources:
     """Reads sources, each resourceVersion once."""
 
@@ -129,7 +138,8 @@ class Sources:
             if entry["name"] == ACCESS_URL:
                 referenced = (_urls(plane, source, known).get(source.key) for source in sources_of_variable(entry))
                 access_url = _url(entry.get("value", "")) or next(referenced, None) or ""
-        return Environment(digests, tuple(dict.fromkeys(missing)), defines, access_url)
+        unknown = any(not digests[str(source)] for source in _of_access_url(plane) if not source.optional)
+        return Environment(digests, tuple(dict.fromkeys(missing)), defines, access_url, unknown)
 
     async def _content(self, kind: str, key: Key, known: Read) -> dict[str, str] | None:
         """The digest of every value by its key; `None` if the object does not exist."""
@@ -150,15 +160,29 @@ class Sources:
         return content
 
 
+def _of_access_url(plane: CoderControlPlane) -> Iterator[Source]:
+    """The sources that may define the access URL: that of its variable, or all that are used as a whole."""
+    entries = [entry for entry in plane.spec.extra_env if entry["name"] == ACCESS_URL]
+    if not entries:
+        yield from whole_sources(plane)
+    for entry in entries:
+        yield from sources_of_variable(entry)
+
+
 def _urls(plane: CoderControlPlane, source: Source, known: Read) -> dict[str, str]:
     """The URLs in a ConfigMap, by key."""
     return known.get((source.kind, Key(plane.metadata.namespace, source.name)), ("", {}, {}))[2]
 
 
 def _url(value: str) -> str:
-    """The value, if it is a URL that can be shown: without credentials and other variables."""
-    hidden = "@" in value or "$(" in value or len(value) > URL_LIMIT
-    return value if value.startswith(("http://", "https://")) and not hidden else ""
+    """The value, if it is a URL with a host that can be shown: without credentials and other variables."""
+    hidden = "@" in value or "$(" in value or len(value) > URL_LIMIT or not value.isprintable() or " " in value
+    if hidden or not value.startswith(("http://", "https://")):
+        return ""
+    try:
+        return value if urlsplit(value).hostname else ""
+    except ValueError:
+        return ""
 
 
 def _digest_of(source: Source, content: dict[str, str] | None, salt: str) -> str:

@@ -5,24 +5,27 @@ from collections.abc import Iterable, Sequence
 from coder_k8s.api import (
     CONTROL_PLANE,
     PROVISIONER,
+    TEMPLATE,
     WORKSPACE_PROXY,
     CoderControlPlane,
     CoderProvisioner,
     CoderWorkspaceProxy,
 )
 from coder_k8s.controllers.context import Context
-from coder_k8s.controllers.dependents import planes_of_provisioner, planes_of_proxy
-from coder_k8s.controllers.permissions import VERBS
+from coder_k8s.controllers.dependents import planes_of_provisioner, planes_of_proxy, planes_to_delete_from
 from coder_k8s.controllers.pods import by_pod
+from coder_k8s.controllers.resolver import CoderdResolver
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.wiring import base_rules, controller_of
+from coder_k8s.controllers.workspace_rbac import WorkspaceRBAC
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.kinds import (
+    BACKUP,
     CONFIG_MAP_METADATA,
     DEPLOYMENT,
     HTTP_ROUTE,
     INGRESS,
-    NAMESPACE_METADATA,
+    JOB,
     POD,
     ROLE,
     ROLE_BINDING,
@@ -30,21 +33,29 @@ from coder_k8s.kube.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from coder_k8s.kube.objects import Key, PartialObject, Unstructured
+from coder_k8s.kube.objects import Key, PartialObject
 from coder_k8s.kube.rules import MANAGE, READ, Rule
 
 from .access import OperatorAccess
+from .coderd import CoderdSteps
 from .deletion import Deletion
 from .entitlements import EntitlementWatcher
+from .health.metrics import HealthMetrics
+from .health.watcher import HealthWatcher
+from .jobs.watcher import JobsWatcher
 from .license import LicenseApplier
 from .metrics import LicenseMetrics
 from .objects import NAME as COMPONENT
-from .rbac import PLANE, PLANE_NAMESPACE, WorkspaceRBAC, identity, wanted_elsewhere
+from .rbac import ROLES
 from .reconcile import ControlPlaneSteps
 from .revocation import Revocation
 from .sources import Sources, sources
+from .updates.fleet import Fleet, depends_on_provisioners
+from .updates.metrics import UpdateMetrics
+from .updates.preflight import COMPONENT as PREFLIGHT
+from .updates.updater import Updater, is_updating
 
-CHILDREN = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS, HTTP_ROUTE, SECRET)
+CHILDREN = (DEPLOYMENT, SERVICE, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, INGRESS, HTTP_ROUTE, SECRET, JOB)
 
 RULES = (
     *base_rules(CONTROL_PLANE),
@@ -52,39 +63,46 @@ RULES = (
     Rule(("",), (SERVICE_ACCOUNT.plural,), MANAGE),
     Rule((INGRESS.group,), (INGRESS.plural,), MANAGE),
     Rule((HTTP_ROUTE.group,), (HTTP_ROUTE.plural,), MANAGE),
-    Rule((ROLE.group,), (ROLE.plural, ROLE_BINDING.plural), MANAGE),
     Rule(("",), (SECRET.plural,), MANAGE),
     Rule(("",), (CONFIG_MAP_METADATA.plural,), READ),
-    Rule(("",), (NAMESPACE_METADATA.plural,), READ, cluster_scoped=True),
-    # The permissions that Coder needs to run workspaces: the operator can grant only what it has.
-    Rule(("",), ("pods", "persistentvolumeclaims"), VERBS),
-    Rule((DEPLOYMENT.group,), (DEPLOYMENT.plural,), VERBS),
+    Rule((JOB.group,), (JOB.plural,), ("list", "watch", "create", "delete")),
+    Rule((BACKUP.group,), (BACKUP.plural,), ("list", "create")),
 )
 
 
 def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> Controller:
     """The controller of CoderControlPlane."""
     context = Context(runtime, CONTROL_PLANE, CHILDREN, read=(POD,), optional=(HTTP_ROUTE,))
-    namespaces = runtime.informer(NAMESPACE_METADATA) if runtime.everywhere else None
+    rbac = WorkspaceRBAC(context, ROLES, allow_workspace_namespaces)
     revocation = Revocation(context)
-    deletion = Deletion(context, runtime.informer(PROVISIONER), runtime.informer(WORKSPACE_PROXY), revocation)
+    dependents = (runtime.informer(PROVISIONER), runtime.informer(WORKSPACE_PROXY), runtime.informer(TEMPLATE))
+    deletion = Deletion(context, *dependents, revocation)
+    fleet = Fleet(CoderdResolver(context), runtime.informer(PROVISIONER), context.children)
     steps = ControlPlaneSteps(
         context,
         Sources(context.client, context.secrets, runtime.informer(CONFIG_MAP_METADATA)),
-        WorkspaceRBAC(context.client, context.children, namespaces, runtime.namespaces, allow_workspace_namespaces),
-        OperatorAccess(context, revocation),
-        LicenseApplier(context),
-        EntitlementWatcher(context.recorder, LicenseMetrics(runtime.metrics.registry), context.now),
+        rbac,
+        CoderdSteps(
+            OperatorAccess(context, revocation),
+            LicenseApplier(context),
+            EntitlementWatcher(context.recorder, LicenseMetrics(runtime.metrics.registry), context.now),
+            HealthWatcher(context.recorder, HealthMetrics(runtime.metrics.registry), context.now),
+            JobsWatcher(context),
+            deletion,
+            runtime.informer(PROVISIONER),
+        ),
         deletion,
+        Updater(context, fleet, UpdateMetrics(runtime.metrics.registry)),
     )
     controller = controller_of(context, steps)
+    rbac.watch(controller)
     _watch_references(controller, context)
     _watch_dependents(controller, context, deletion)
     return controller
 
 
 def _watch_references(controller: Controller, context: Context[CoderControlPlane]) -> None:
-    """Watch what a control plane refers to, its pods, and its Roles in other namespaces."""
+    """Watch the Secrets and ConfigMaps of a control plane, and its pods."""
     referrers = context.objects.index(_references)
 
     def of_secret(secret: PartialObject) -> Iterable[Key]:
@@ -93,28 +111,18 @@ def _watch_references(controller: Controller, context: Context[CoderControlPlane
     def of_config_map(config_map: PartialObject) -> Iterable[Key]:
         return referrers["ConfigMap", config_map.key]
 
-    def of_namespace(namespace: PartialObject) -> Iterable[Key]:
-        return referrers["Namespace", namespace.metadata.name]
-
-    def of_role(role: Unstructured) -> Iterable[Key]:
-        labels = role.metadata.labels
-        return referrers[PLANE, labels.get(PLANE_NAMESPACE), labels.get(PLANE)] if role.controller is None else []
-
     controller.watch(context.secrets, of_secret)
     controller.watch(context.runtime.informer(CONFIG_MAP_METADATA), of_config_map)
-    if context.runtime.everywhere:
-        controller.watch(context.runtime.informer(NAMESPACE_METADATA), of_namespace)
-    for kind in (ROLE, ROLE_BINDING):
-        controller.watch(context.children.cache(kind), of_role)
-    controller.watch(context.children.cache(POD), by_pod(context.objects, COMPONENT))
+    for component in (COMPONENT, PREFLIGHT):
+        controller.watch(context.children.cache(POD), by_pod(context.objects, component, is_updating))
 
 
 def _watch_dependents(controller: Controller, context: Context[CoderControlPlane], deletion: Deletion) -> None:
-    """Watch provisioners and proxies; only their creation and deletion require a reconcile of a control plane."""
+    """Watch what refers to a control plane; only its creation and deletion require a reconcile of a control plane."""
 
     def is_affected(key: Key) -> bool:
         plane = context.objects.get(key)
-        return plane is not None and deletion.is_affected(plane)
+        return plane is not None and (deletion.is_affected(plane) or depends_on_provisioners(plane))
 
     def of_provisioner(provisioner: CoderProvisioner) -> Iterable[Key]:
         return filter(is_affected, planes_of_provisioner(provisioner))
@@ -124,16 +132,15 @@ def _watch_dependents(controller: Controller, context: Context[CoderControlPlane
 
     controller.watch(context.runtime.informer(PROVISIONER), of_provisioner)
     controller.watch(context.runtime.informer(WORKSPACE_PROXY), of_proxy)
+    controller.watch(
+        context.runtime.informer(TEMPLATE), lambda template: filter(is_affected, planes_to_delete_from(template))
+    )
 
 
 def _references(plane: CoderControlPlane) -> Iterable[tuple[object, ...]]:
-    """What a control plane refers to, and the labels by which its Roles in other namespaces refer to it."""
-    labels = identity(plane.key)
-    yield PLANE, labels[PLANE_NAMESPACE], labels[PLANE]
+    """The Secrets and ConfigMaps of a control plane."""
     for source in sources(plane):
         yield source.kind, Key(plane.metadata.namespace, source.name)
     for reference in (plane.spec.license_secret_ref, plane.spec.operator_access.token_secret_ref):
         if reference is not None:
             yield "Secret", Key(plane.metadata.namespace, reference.name)
-    for namespace in wanted_elsewhere(plane):
-        yield "Namespace", namespace

@@ -124,11 +124,7 @@ def health(found: WorkspaceProxy, replicas: int, token: str) -> Outcome:
     if replicas == 0:
         return Outcome(HEALTHY, False, reasons.SCALED_TO_ZERO, "Scaled to zero", satisfied=True)
     if found.status.status == "ok":
-        reached = (
-            f"Coder reaches the proxy, which runs {sanitize(found.version)}"
-            if found.version
-            else "Coder reaches the proxy"
-        )
+        reached = f"Coder reaches the proxy, which runs {found.version}" if found.version else "Coder reaches the proxy"
         return Outcome(HEALTHY, True, reasons.PROXY_HEALTHY, f"{reached}; {details}" if details else reached)
     unknown = (reasons.HEALTH_UNKNOWN, "Coder does not report the health of the proxy")
     reason, message = STATES.get(found.status.status, unknown)

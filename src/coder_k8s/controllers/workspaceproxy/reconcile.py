@@ -2,7 +2,7 @@
 
 from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy, WorkspaceProxyCondition, reasons
 from coder_k8s.api.shared import SecretKey, TokenSecret
-from coder_k8s.api.workspaceproxy import WorkspaceProxyStatus
+from coder_k8s.api.workspaceproxy import RETIRING_LIMIT, WorkspaceProxyStatus
 from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.cleanup import PROXY_FINALIZER as FINALIZER
 from coder_k8s.controllers.cleanup import RETRY
@@ -20,9 +20,10 @@ from coder_k8s.kube.objects import Key, Unstructured
 from . import objects
 from .metrics import ProxyMetrics
 from .outcomes import NOT_MANAGED, NOT_QUERIED, REGISTERED
-from .records import is_for_wanted_coderd, recorded
+from .records import TooManyRetiring, is_for_wanted_coderd, recorded
 from .registrar import Registrar
 from .resolver import TargetResolver
+from .retirement import RETRY as RETIREMENT_RETRY
 from .retirement import Retirement
 from .tokens import Tokens
 
@@ -54,10 +55,13 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
     ) -> CoderWorkspaceProxy:
         plane = self._resolver.plane(proxy)
         given = proxy.spec.proxy_session_token_secret_ref
-        if given is not None:
-            proxy, token, healthy = await self._use_given_token(proxy, given, report)
-        else:
-            proxy, token, healthy = await self._register(proxy, plane, report)
+        try:
+            if given is not None:
+                proxy, token, healthy = await self._use_given_token(proxy, given, report)
+            else:
+                proxy, token, healthy = await self._register(proxy, plane, report)
+        except TooManyRetiring:
+            return await self._hold_back(proxy, report)
         report.status.primary_access_url = url = objects.primary_url(proxy, plane)
         # Pods wait for a Secret that the user provides. Without any other input they are not started.
         if (token or given) and url:
@@ -66,6 +70,23 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
                 await self._retire(proxy, token, report)
         self._observe_rollout(proxy, report)
         report.add_outcome(healthy)  # after the pods: one that does not start explains a proxy that is not connected
+        return proxy
+
+    async def _hold_back(
+        self, proxy: CoderWorkspaceProxy, report: StatusReport[WorkspaceProxyStatus]
+    ) -> CoderWorkspaceProxy:
+        """Leave the registration and the pods as they are, until one of the proxies that retire is deregistered."""
+        report.retain_conditions = True
+        message = (
+            f"Waiting for one of {RETIRING_LIMIT} workspace proxies in status.retiringProxies to be deregistered; the "
+            "events WorkspaceProxyNotDeregistered name them"
+        )
+        report.add(REGISTERED, None, reasons.PENDING, message)
+        report.requeue_after(RETIREMENT_RETRY)
+        token = await self._tokens.stored(proxy)
+        if self._rollout(proxy).complete and fnv1a32(token.encode()) == proxy.status.token_checksum:
+            report.status.retiring_proxies = await self._retirement.proceed(proxy, token, report)
+        self._observe_rollout(proxy, report)
         return proxy
 
     def needs(self, finalizer: str, proxy: CoderWorkspaceProxy) -> bool:  # noqa: ARG002

@@ -9,6 +9,10 @@ from .registration import Recorded, proxy_of, wanted_by
 from .resolver import CoderdTarget
 
 
+class TooManyRetiring(Exception):
+    """The status has no room for another proxy to deregister."""
+
+
 class RecordedTarget(NamedTuple):
     """A coderd, as a status records it."""
 

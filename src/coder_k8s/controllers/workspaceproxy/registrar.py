@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from coder_k8s.api import WORKSPACE_PROXY, CoderWorkspaceProxy, events, reasons
-from coder_k8s.api.workspaceproxy import WorkspaceProxyStatus
+from coder_k8s.api.workspaceproxy import RETIRING_LIMIT, WorkspaceProxyStatus
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.types import ProxyRegistration, WorkspaceProxy
 from coder_k8s.controllers.answers import AnswerCache, Recheck
@@ -35,7 +35,7 @@ from .outcomes import (
     recheck_interval,
     registered_as,
 )
-from .records import clear, recorded, recorded_in, restore
+from .records import TooManyRetiring, clear, recorded, recorded_in, restore
 from .registration import ICON, NameConflict, Wanted, proxy_of, wanted_by, with_defaults
 from .resolver import CoderdTarget
 from .tokens import SecretRefused, Tokens
@@ -87,9 +87,11 @@ class Registrar:
         return proxy, answer.healthy
 
     async def retire(self, proxy: CoderWorkspaceProxy) -> CoderWorkspaceProxy:
-        """Retire the recorded proxy, if there is one."""
+        """Retire the recorded proxy, if there is one; raises `TooManyRetiring`."""
         if (made := recorded(proxy)) is None:
             return proxy
+        if len(proxy.status.retiring_proxies) >= RETIRING_LIMIT:
+            raise TooManyRetiring
         status = draft(proxy.status)
         clear(status)
         status.retiring_proxies = [*status.retiring_proxies, made]

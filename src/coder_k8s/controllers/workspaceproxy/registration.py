@@ -11,7 +11,7 @@ object claims it. Every other proxy of that name is foreign. It is never changed
 annotation `coder.com/adopt`: then a proxy of the name is adopted if no other object claims it and coderd does not
 report it as `ok`, which means that pods use its token.
 
-    state       status says          Secret holds      coderd has                next step
+    state       status has           Secret has        coderd has                next step
     ----------  -------------------  ----------------  ------------------------  ---------------------------------
     Nothing     no ID, no name       no token of one   not the name              RecordIntent: record the name
     Unrecorded  no ID                a proxy's token   that proxy, of the name   Adopt: record its ID

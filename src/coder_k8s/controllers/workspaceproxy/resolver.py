@@ -65,7 +65,7 @@ class TargetResolver(CoderdResolver):
     async def wanted(
         self, proxy: CoderWorkspaceProxy, plane: CoderControlPlane | None, report: Report
     ) -> CoderdTarget | None:
-        """Where to register the proxy; if that is not possible, the condition `Registered` says why."""
+        """Where to register the proxy; if that is not possible, the condition `Registered` reports why."""
         if proxy.spec.bootstrap is not None:
             return await self._given(proxy, proxy.spec.bootstrap, report)
         if plane is None:

@@ -7,7 +7,7 @@ from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.dependents import planes_of_proxy
 from coder_k8s.controllers.pods import by_pod
 from coder_k8s.controllers.runtime import Runtime
-from coder_k8s.controllers.wiring import base_rules, by_reference, controller_of
+from coder_k8s.controllers.wiring import base_rules, controller_of, watch_references
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SERVICE
 from coder_k8s.kube.objects import Key
@@ -33,8 +33,7 @@ def build(runtime: Runtime) -> Controller:
     """The controller of CoderWorkspaceProxy."""
     context = Context(runtime, WORKSPACE_PROXY, CHILDREN, read=(POD,))
     controller = controller_of(context, ProxySteps(context))
-    controller.watch(runtime.informer(CONTROL_PLANE), by_reference(context.objects, planes_of_proxy))
-    controller.watch(context.secrets, by_reference(context.objects, _secrets))
+    watch_references(controller, context, planes_of_proxy, _secrets)
     controller.watch(context.children.cache(POD), by_pod(context.objects, COMPONENT))
     return controller
 

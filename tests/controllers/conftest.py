@@ -1,0 +1,16 @@
+"""A cluster for operators that watch all namespaces."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coder_k8s.dev.cluster import Cluster
+from tests.controllers.controlplane.administrator import own_cluster
+
+
+@pytest.fixture(scope="session")
+def whole_cluster(audit: Path) -> Iterator[Cluster]:
+    """A cluster in which the operator of the current test watches all namespaces; one per worker that needs it."""
+    with own_cluster(audit) as cluster:
+        yield cluster
