@@ -6,10 +6,11 @@ for this file when the worker has collected. A run without such tests starts no 
 """
 
 import fcntl
+import gc
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,20 @@ import pytest
 from coder_k8s.dev.binaries import BinariesMissing
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.dev.full_cluster import FullCluster
+from coder_k8s.dev.postgres import Postgres
 from coder_k8s.dev.processes import free_port
 from tests.observability.documented import DocumentedReasons
 from tests.security.audit import auditing
 from tests.security.deletions import DeletionPreconditions
 from tests.security.privileges import LeastPrivilege
 from tests.security.secrecy import RECORDS, Secrecy, record
+from tests.support.coder_builds import CoderBuilds
 from tests.support.databases import postgres
 from tests.support.installation import install_crds, write_operator_kubeconfig
+from tests.support.real_coder import RealPlane, real_plane
+from tests.support.real_coderd import fresh_coderd, real_coderd
 
-__all__ = ["postgres"]
+__all__ = ["fresh_coderd", "postgres", "real_coderd"]
 
 hypothesis.settings.register_profile("coder-k8s", deadline=None)  # no test fails because the machine is busy
 hypothesis.settings.load_profile("coder-k8s")
@@ -42,12 +47,14 @@ def pytest_configure(config: pytest.Config) -> None:
     given: dict[str, Any] | None = getattr(config, "workerinput", None)
     if given is not None:
         config.stash[SHARED] = ClusterAccess(Path(given["cluster_folder"]), given["cluster_port"])
+        config.pluginmanager.register(CoderBuilds(config.stash[SHARED].folder))
         record(config, config.stash[SHARED].folder / f"{given['workerid']}{RECORDS}")
         return
     os.environ.setdefault("GOGC", "400")  # for short-lived servers, CPU is more important than memory
     folder = tempfile.TemporaryDirectory(prefix="coder-k8s-", ignore_cleanup_errors=True)
     config.add_cleanup(folder.cleanup)
     config.stash[SHARED] = ClusterAccess(Path(folder.name), free_port())
+    config.pluginmanager.register(CoderBuilds(Path(folder.name)))
     config.pluginmanager.register(LeastPrivilege(audit_folder(config)))
     config.pluginmanager.register(DeletionPreconditions(audit_folder(config)))
     config.pluginmanager.register(DocumentedReasons(audit_folder(config)))
@@ -70,6 +77,7 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_collection_finish(session: pytest.Session) -> None:
     if session.config.option.collectonly:
         return
+    gc.freeze()  # thousands of tests, which every full garbage collection would visit
     if any("cluster" in getattr(item, "fixturenames", ()) for item in session.items):
         (session.config.stash[SHARED].folder / WANTED).touch()
         if not hasattr(session.config, "workerinput"):
@@ -125,6 +133,22 @@ def full_cluster(audit: Path) -> Iterator[FullCluster]:
         FullCluster(Path(folder), auditing(audit), prepare=install_crds) as cluster,
     ):
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def full_cluster_operator(full_cluster: FullCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A kubeconfig for the operator's ServiceAccount in the full cluster."""
+    return write_operator_kubeconfig(full_cluster, tmp_path_factory.mktemp("operator") / "kubeconfig")
+
+
+@pytest.fixture
+async def real_coder(
+    full_cluster: FullCluster, full_cluster_operator: Path, postgres: Postgres
+) -> AsyncIterator[RealPlane]:
+    """A namespace for a control plane whose pods are processes of a real Coder; see `tests/support/real_coder.py`."""
+    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder:
+        async with real_plane(full_cluster, full_cluster_operator, postgres, Path(folder)) as plane:
+            yield plane
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from tests.docs.pages import DOCS, EXCUSES, ROOT, Block, blocks, pages
 from tests.security.audit import auditing
 
 PARALLEL = (
-    [DOCS / "how-to" / "provisioners.md", DOCS / "how-to" / "rotation.md"],
+    [DOCS / "how-to" / name for name in ("provisioners.md", "autoscaling.md", "rotation.md")],
     [DOCS / "how-to" / "workspace-proxies.md"],
 )
 """Pages that mostly wait for Coder; they run at the same time as the pages after them."""

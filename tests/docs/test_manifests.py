@@ -14,6 +14,7 @@ OTHER_KINDS = {
     "Application": "Argo CD",
     "Cluster": "CloudNativePG",
     "Gateway": "Gateway API; test_commands applies it",
+    "GitRepository": "Flux",
     "Kustomization": "Flux, or a kustomize file",
 }
 """Kinds that the shared cluster does not serve."""
@@ -23,7 +24,12 @@ GITOPS = {
     "application.yaml": "argocd/application.yaml",
 }
 REFERENCE = {"controlPlaneRef": {"name": "coder"}}
-BASES: dict[str, Any] = {"CoderControlPlane": {}, "CoderProvisioner": REFERENCE, "CoderWorkspaceProxy": REFERENCE}
+BASES: dict[str, Any] = {
+    "CoderControlPlane": {},
+    "CoderProvisioner": REFERENCE,
+    "CoderWorkspaceProxy": REFERENCE,
+    "CoderTemplate": {**REFERENCE, "source": {"inline": {"files": {"main.tf": ""}}}},
+}
 """A minimal spec of each kind."""
 
 

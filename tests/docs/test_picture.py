@@ -42,6 +42,6 @@ def test_a_failed_command_has_no_picture(tmp_path: Path) -> None:
     assert not (tmp_path / "picture.svg").exists()
 
 
-@pytest.mark.parametrize("name", ["dev", "status"])
+@pytest.mark.parametrize("name", ["dev", "dev-coder", "status"])
 def test_pictures_are_those_of_a_run(name: str) -> None:
     assert len(spans(DOCS / "assets" / f"{name}.svg")) > 10

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from coder_k8s.api import CONTROL_PLANE
+from coder_k8s.api import CONTROL_PLANE, PROVISIONER
 from coder_k8s.dev.processes import Process, free_port
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.kinds import DEPLOYMENT, ROLE_BINDING, SECRET
 from coder_k8s.kube.objects import Key, Kind, Unstructured
 from tests.e2e import planes
 from tests.e2e.operator_process import Start
-from tests.support import eventually
+from tests.support import eventually, objects
 
 TOKEN = "0123456789-abcdefghijklmnopqrstuv"
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Unstructured, namespaced=False)
@@ -98,14 +98,20 @@ async def test_roles_are_created_only_in_allowed_namespaces(start: Start, admin:
     allowed, refused = Key(namespace, "allowed"), Key(namespace, "refused")
     await planes.make(admin, allowed, **planes.ALONE, rbac={"workspaceNamespaces": [team]})
     await planes.make(admin, refused, **planes.ALONE, rbac={"workspaceNamespaces": [other]})
+    build, spec = Key(namespace, "build"), {"controlPlaneRef": {"name": "none"}, "workspaceNamespaces": [team, other]}
+    await objects.create(admin, PROVISIONER, build, spec)
 
     async def bindings(place: str) -> int:
         return sum([len(page.items) async for page in admin.list(ROLE_BINDING, place)])
 
     await planes.condition(admin, allowed, "WorkspaceRBACReady", "Applied")
     await planes.condition(admin, refused, "WorkspaceRBACReady", "NamespaceNotAllowed")
-    assert await bindings(team) == 1
+    refusal = await objects.condition(admin, PROVISIONER, build, "WorkspaceRBACReady", "NamespaceNotAllowed")
+    assert other in refusal.message
+    assert await bindings(team) == 2
     assert await bindings(other) == 0
+    await objects.delete(admin, PROVISIONER, build)
+    await objects.gone(admin, PROVISIONER, build)
     for key in (allowed, refused):
         await admin.delete(CONTROL_PLANE, await admin.get(CONTROL_PLANE, key), unchanged=False)
         await eventually(lambda key=key: gone(admin, key))  # type: ignore[misc]

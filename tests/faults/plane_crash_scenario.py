@@ -10,7 +10,7 @@ from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.coderd.access_db import token_name
 from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.controlplane import wiring
-from coder_k8s.controllers.controlplane.rbac import OPT_IN
+from coder_k8s.controllers.workspace_roles import OPT_IN
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import make_license
 from coder_k8s.dev.postgres import Postgres
@@ -56,6 +56,7 @@ class PlaneCrashScenario(CrashScenario):
             envFrom=[{"secretRef": {"name": ENVIRONMENT}}],
             licenseSecretRef={"name": LICENSE},
             rbac={"workspaceNamespaces": [self.away]},
+            update={"strategy": "Rolling"},  # no Job runs here
         )
 
     async def subject(self) -> CoderControlPlane | None:

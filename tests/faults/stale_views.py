@@ -58,7 +58,7 @@ async def reconcile_stale_provisioner(trial: CrashRun, version: str, stale: Stal
         trial.site.kubeconfig = kubeconfig
         await trial.start()
         for _ in range(3):
-            assert await trial.operator.wait_idle()
+            assert await trial.operator.wait_idle(stale=True)
             assert key_ids(trial) == present
             trial.enqueue()
         server.catch_up()

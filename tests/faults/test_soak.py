@@ -143,8 +143,8 @@ def soak_run(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", seeds(6))
-async def test_a_minute_of_faults(soak_run: SoakRun, seed: int) -> None:
-    await soak_run(seed, Span(60, 30, 2.5))
+async def test_half_a_minute_of_faults(soak_run: SoakRun, seed: int) -> None:
+    await soak_run(seed, Span(30, 15, 2.5))
 
 
 @pytest.mark.campaign

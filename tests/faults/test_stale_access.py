@@ -1,21 +1,21 @@
 """An operator with stale caches revokes and replaces no access that is still needed."""
 
 from collections.abc import AsyncIterator
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
 
 from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.controllers import controlplane
-from coder_k8s.controllers.controlplane.rbac import OPT_IN
 from coder_k8s.controllers.controlplane.wiring import CHILDREN
+from coder_k8s.controllers.workspace_roles import OPT_IN
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.kinds import HTTP_ROUTE, NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
-from coder_k8s.kube.objects import Key, PartialObject, newer
-from tests.controllers.controlplane.administrator import Administrator, administrator, operator_of, own_cluster
+from coder_k8s.kube.objects import Key, Kind, PartialObject, newer
+from tests.controllers.controlplane.administrator import Administrator, operator_of, own_cluster
+from tests.controllers.workspace_owners import READY, Subject, both_kinds, owners_of
 from tests.faults.stale_views import TIMEOUT, Stale, now
 from tests.support import eventually
 from tests.support.children import collect_garbage, managed
@@ -97,14 +97,15 @@ async def is_renewed(demo: PlaneNamespace, old: str) -> bool:
     return await demo.token() not in ("", "garbage", old)
 
 
-async def test_a_namespace_that_opts_in_again_keeps_its_roles(audit: Path, tmp_path: Path) -> None:
+@both_kinds
+async def test_a_namespace_that_opts_in_again_keeps_its_roles(audit: Path, tmp_path: Path, subject: Subject) -> None:
     with own_cluster(audit) as cluster:
-        async with administrator(cluster.kubeconfig) as admin:
+        async with owners_of(cluster.kubeconfig, subject) as admin:
             home, other = await admin.make_namespace(), await admin.make_namespace()
             await admin.label_namespace(other, {OPT_IN: home})
-            key = await admin.make(home, rbac={"workspaceNamespaces": [other]})
-            async with Operator(operator_of(cluster), [""], controlplane.build) as operator:
-                await admin.condition(key, "WorkspaceRBACReady", "Applied", TIMEOUT)
+            key = await admin.make(home, namespaces=[other])
+            async with Operator(operator_of(cluster), [""], subject.build) as operator:
+                await admin.condition(key, READY, "Applied", TIMEOUT)
                 await operator.wait_idle()
             before = await rights(admin, other)
             await admin.label_namespace(other, {OPT_IN: None})
@@ -112,7 +113,7 @@ async def test_a_namespace_that_opts_in_again_keeps_its_roles(audit: Path, tmp_p
             await admin.label_namespace(other, {OPT_IN: home})
             async with StaleView(cluster, version) as server:
                 kubeconfig = server.kubeconfig(operator_of(cluster), tmp_path / "stale")
-                async with Operator(kubeconfig, [""], controlplane.build) as operator:
+                async with Operator(kubeconfig, [""], subject.build) as operator:
                     namespaces = operator.informers[NAMESPACE_METADATA]
                     await eventually(lambda: operator.reconciles() >= 3, TIMEOUT)
                     assert not has_opted_in(namespaces, other), "the cache is not stale"
@@ -134,20 +135,21 @@ async def rights(admin: Administrator, namespace: str) -> set[str]:
 
 
 class DelayedView(StaleView):
-    """Serves control planes as of a version, up to before or after a deletion, and everything else current."""
+    """Serves the objects of a kind as of a version, up to before or after a deletion, and everything else current."""
 
-    def __init__(self, cluster: ClusterAccess, version: str, *, before: bool) -> None:
+    def __init__(self, cluster: ClusterAccess, version: str, kind: Kind[Any], *, before: bool) -> None:
         super().__init__(cluster, version)
+        self._kind = kind
         self._before = before
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        if request.path.endswith(CONTROL_PLANE.plural) and not is_watch(request):
+        if request.path.endswith(self._kind.plural) and not is_watch(request):
             return await super().handle(request)
         return await self.forward(request, request.raw_path)
 
     async def events(self, request: web.Request, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         async for line in lines:
-            last = line.startswith(DELETED) and request.path.endswith(CONTROL_PLANE.plural)
+            last = line.startswith(DELETED) and request.path.endswith(self._kind.plural)
             if last and self._before:
                 await self._present.wait()
             yield line
@@ -155,40 +157,41 @@ class DelayedView(StaleView):
                 await self._present.wait()
 
 
+@both_kinds
 @pytest.mark.parametrize("view", ["being deleted", "deleted"])
-async def test_a_recreated_control_plane_keeps_its_roles_in_other_namespaces(
-    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, tmp_path: Path, view: str
+async def test_a_recreated_object_keeps_its_roles_in_other_namespaces(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, tmp_path: Path, view: str, subject: Subject
 ) -> None:
     """Roles in other namespaces have no owner UID that would distinguish them from those of the deleted object."""
-    async with administrator(cluster.kubeconfig) as admin:
+    async with owners_of(cluster.kubeconfig, subject) as admin:
         home, other = await admin.make_namespace(), await admin.make_namespace()
-        build = partial(controlplane.build, allow_workspace_namespaces=[other])
-        key = await admin.make(home, rbac={"workspaceNamespaces": [other]})
+        build = subject.allowing(other)
+        key = await admin.make(home, namespaces=[other])
         async with Operator(operator_kubeconfig, [home, other], build) as operator:
-            await admin.condition(key, "WorkspaceRBACReady", "Applied", TIMEOUT)
+            await admin.condition(key, READY, "Applied", TIMEOUT)
             await operator.wait_idle()
-        await admin.delete(CONTROL_PLANE, key)
+        await admin.delete_owner(key)
         version = await now(admin.client, home)
         async with Operator(operator_kubeconfig, [home, other], build) as operator:
-            await admin.gone(CONTROL_PLANE, key, TIMEOUT)
+            await admin.gone(subject.kind, key, TIMEOUT)
             kinds = [kind for kind in CHILDREN if kind is not HTTP_ROUTE]
             await collect_garbage(admin.client, await managed(admin.client, kinds, [home]))
             assert not await rights(admin, other)
-            await admin.make(home, rbac={"workspaceNamespaces": [other]})
-            await admin.condition(key, "WorkspaceRBACReady", "Applied", TIMEOUT)
+            await admin.make(home, namespaces=[other])
+            await admin.condition(key, READY, "Applied", TIMEOUT)
             await operator.wait_idle()
         before = await rights(admin, other)
-        async with DelayedView(cluster, version, before=view == "being deleted") as server:
+        async with DelayedView(cluster, version, subject.kind, before=view == "being deleted") as server:
             kubeconfig = server.kubeconfig(operator_kubeconfig, tmp_path / "stale")
             async with Operator(kubeconfig, [home, other], build) as operator:
-                planes = operator.informers[CONTROL_PLANE]
-                await eventually(lambda: (planes.get(key) is None) == (view == "deleted"), TIMEOUT)
+                owners = operator.informers[subject.kind]
+                await eventually(lambda: (owners.get(key) is None) == (view == "deleted"), TIMEOUT)
                 await operator.wait_idle()
                 assert operator.reconciles()
                 assert await rights(admin, other) == before
                 server.catch_up()
-                live = await admin.plane(key)
-                await eventually(lambda: planes.get(key) == live, TIMEOUT)
+                live = await admin.get(key)
+                await eventually(lambda: owners.get(key) == live, TIMEOUT)
                 await operator.wait_idle()
         assert len(before) == 2
         assert await rights(admin, other) == before

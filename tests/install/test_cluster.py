@@ -100,7 +100,7 @@ def test_helm_deletes_crds_that_are_not_kept(bare_cluster: Cluster, cluster_helm
     values = {"crds": {"keep": False}} | NO_POLICY
     cluster_helm.run("install", RELEASE, CHART, *place, "--create-namespace", values=values)
     cluster_helm.run("uninstall", RELEASE, *place)
-    bare_cluster.kubectl("wait", "--for=delete", CONTROL_PLANES, "--timeout=60s")
+    bare_cluster.kubectl("wait", "--for=delete", CONTROL_PLANES, "--timeout=240s")
 
 
 async def test_a_namespaced_installation_has_no_permissions_in_other_namespaces(

@@ -134,7 +134,7 @@ def test_the_build_is_reproducible_and_runs_read_only(stages: list[dockerfile.St
     assert run(app, "python", "-c", f"open({str(app / 'new')!r}, 'w')").stderr.count("PermissionError") == 1
     version = run(app, "coder-k8s", "version")
     assert version.stdout.splitlines()[0] == f"coder-k8s {metadata.version('coder-k8s')}", version.stderr
-    where = run(app, "python", "-c", "import coder_k8s.app, aiohttp; print(coder_k8s.__file__, aiohttp.__file__)")
+    where = run(app, "python", "-c", "import coder_k8s.app, httptools; print(coder_k8s.__file__, httptools.__file__)")
     assert all(path.startswith(f"{app}/") for path in where.stdout.split())
     alone = run(app, "coder-k8s", "controller", "--kubeconfig=/nowhere/config")
     assert (alone.returncode, "Traceback" in alone.stderr) == (1, False)

@@ -37,7 +37,7 @@ def test_the_number_of_objects_of_each_kind(plain: Objects) -> None:
     kinds = [kind for kind, _ in plain]
     assert {kind: kinds.count(kind) for kind in kinds} == {
         "Namespace": 1,
-        "CustomResourceDefinition": 3,
+        "CustomResourceDefinition": 4,
         "ServiceAccount": 1,
         "ClusterRole": 3,
         "ClusterRoleBinding": 1,

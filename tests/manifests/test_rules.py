@@ -35,6 +35,7 @@ REJECTED: list[tuple[Kind[Object], str, Any]] = [
         {"host": "coder.example.com", "parentRefs": [{"name": "g", "namespace": "a.b"}]},
     ),
     (CONTROL_PLANE, "spec.expose", {"ingress": {"host": "a.b"}, "gateway": {"host": "a.b", "parentRefs": [SECRET]}}),
+    (PROVISIONER, "spec.workspaceNamespaces", ["a.b"]),
     (PROVISIONER, "spec.key.name", "psk"),
     (PROVISIONER, "spec.key.rotation", {"interval": "30 days"}),
     (PROVISIONER, "spec.key.rotation", {"interval": "30m"}),
@@ -58,6 +59,8 @@ def in_group(kind: Kind[Object], group: str, change: Callable[[Manifest], Manife
     crd = deepcopy(definition(resource, load()))
     crd["metadata"]["name"] = f"{kind.plural}.{group}"
     crd["spec"]["group"] = group
+    for shared in ("categories", "shortNames"):  # kubectl would find this kind, too, in other tests
+        del crd["spec"]["names"][shared]
     version = crd["spec"]["versions"][0]["schema"]
     version["openAPIV3Schema"] = change(version["openAPIV3Schema"])
     return crd

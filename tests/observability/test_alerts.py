@@ -30,6 +30,9 @@ DEPTH = f'workqueue_depth{{{RECONCILES}, name="codercontrolplane"}}'
 DONE = f'controller_runtime_reconcile_total{{{RECONCILES}, result="success"}}'
 REQUESTS = "rest_client_requests_total"
 EXPIRY = f"coder_k8s_license_expiry_timestamp_seconds{{{OBJECT}}}"
+SEVERITIES = {"websocket": "2x200", "derp": "1x200", "database": "0x200"}
+UNSERVED_JOBS = f'coder_k8s_unserved_jobs{{{OBJECT}, organization="b"}}'
+UNSERVED_TEMPLATES = f'coder_k8s_unserved_templates{{{OBJECT}, organization="b"}}'
 DAY = 86400
 
 
@@ -48,6 +51,21 @@ def durations(under_5: str, under_30: str) -> Series:
     return {f'{name}, le="5"}}': under_5, f'{name}, le="30"}}': under_30, f'{name}, le="+Inf"}}': under_30}
 
 
+def waits(quick: int, slow: int) -> Series:
+    """Jobs per minute that wait for less than 5 minutes, and for more."""
+    name = f"coder_k8s_provisioner_queue_wait_seconds_bucket{{{OBJECT}"
+    return {
+        f'{name}, le="300"}}': f"0+{quick}x200",
+        f'{name}, le="600"}}': f"0+{quick + slow}x200",
+        f'{name}, le="+Inf"}}': f"0+{quick + slow}x200",
+    }
+
+
+def scaling(desired: int, maximum: int, pending: int) -> Series:
+    numbers = {"desired_replicas": desired, "max_replicas": maximum, "pending_jobs": pending}
+    return {f"coder_k8s_provisioner_{name}{{{OBJECT}}}": f"{number}x200" for name, number in numbers.items()}
+
+
 class Case(NamedTuple):
     """Series for which an alert fires after some minutes, its labels, and series for which it does not fire."""
 
@@ -55,6 +73,13 @@ class Case(NamedTuple):
     labels: dict[str, str]
     quiet: tuple[Series, ...]
     at: int = 60
+    observes: str = ""
+    """The kind that it observes. The alert does not fire while the object is paused: its metrics have old values."""
+
+    @property
+    def paused(self) -> tuple[Series, ...]:
+        reason = f'coder_k8s_object_ready{{job="coder-k8s", kind="{self.observes}", {OBJECT}, reason="Paused"}}'
+        return ({**self.fires, reason: "0x200"},) if self.observes else ()
 
 
 CASES = {
@@ -157,6 +182,27 @@ CASES = {
         ),
         at=6,
     ),
+    "CoderUnhealthy": Case(
+        {f'coder_k8s_health_severity{{{OBJECT}, section="{section}"}}': value for section, value in SEVERITIES.items()},
+        {**OF_OBJECT, "section": "websocket"},
+        (
+            {f'coder_k8s_health_severity{{{OBJECT}, section="websocket"}}': "1x200"},
+            {f'coder_k8s_health_severity{{{OBJECT}, section="websocket"}}': "0 2 2 2 0x200"},
+            {},
+        ),
+        at=11,
+        observes="CoderControlPlane",
+    ),
+    "CoderUpdateStuck": Case(
+        {f'coder_k8s_update_step_start_timestamp_seconds{{{OBJECT}, step="Migrate"}}': "0x200"},
+        {**OF_OBJECT, "step": "Migrate"},
+        (
+            {f'coder_k8s_update_step_start_timestamp_seconds{{{OBJECT}, step="Window"}}': "0x200"},
+            {f'coder_k8s_update_step_start_timestamp_seconds{{{OBJECT}, step="Migrate"}}': "0+60x200"},
+            {},
+        ),
+        at=55,
+    ),
     "CoderLicenseExpiresSoon": Case(
         {EXPIRY: f"{13 * DAY}x200"}, OF_OBJECT, ({EXPIRY: f"{15 * DAY}x200"}, {EXPIRY: f"{2 * DAY}x200"}), at=90
     ),
@@ -170,21 +216,82 @@ CASES = {
         ),
         at=90,
     ),
+    "CoderJobsUnserved": Case(
+        {f'coder_k8s_unserved_jobs{{{OBJECT}, organization="a"}}': "0x200", UNSERVED_JOBS: "2x200"},
+        OF_OBJECT,
+        ({UNSERVED_JOBS: "0x200"}, {UNSERVED_JOBS: "1x3 0x200"}, {}),
+        at=6,
+        observes="CoderControlPlane",
+    ),
+    "CoderSchedulesSkipped": Case(
+        {UNSERVED_TEMPLATES: "1x200"},
+        OF_OBJECT,
+        ({UNSERVED_TEMPLATES: "0x200"}, {UNSERVED_TEMPLATES: "1x10 0x200"}),
+        at=20,
+        observes="CoderControlPlane",
+    ),
     "CoderProvisionerDaemonsLost": Case(
-        daemons(0, 0, 2), OF_OBJECT, (daemons(0, 1, 2), daemons(1, 0, 0), daemons(0, 0, 0)), at=15
+        daemons(0, 0, 2),
+        OF_OBJECT,
+        (daemons(0, 1, 2), daemons(1, 0, 0), daemons(0, 0, 0)),
+        at=15,
+        observes="CoderProvisioner",
     ),
     "CoderProvisionerDaemonsOffline": Case(
-        daemons(1, 0, 2), {**OF_OBJECT, "state": "offline"}, (daemons(2, 1, 0), daemons(0, 0, 2)), at=90
+        daemons(1, 0, 2),
+        {**OF_OBJECT, "state": "offline"},
+        (daemons(2, 1, 0), daemons(0, 0, 2)),
+        at=90,
+        observes="CoderProvisioner",
     ),
     "CoderProvisionerKeyRotatesOften": Case(
         {f'coder_k8s_provisioner_key_rotations_total{{{OBJECT}, cause="SecretLost"}}': "0+1x10 10x60"},
         OF_OBJECT,
         ({f'coder_k8s_provisioner_key_rotations_total{{{OBJECT}, cause="Requested"}}': "0x10 1x20 2x60"},),
     ),
+    "CoderProvisionerQueueWaitHigh": Case(
+        waits(quick=0, slow=1),
+        OF_OBJECT,
+        (waits(quick=99, slow=1), {}),
+    ),
+    "CoderProvisionerAtMaximum": Case(
+        scaling(desired=5, maximum=5, pending=1),
+        OF_OBJECT,
+        (scaling(desired=4, maximum=5, pending=1), scaling(desired=5, maximum=5, pending=0)),
+        observes="CoderProvisioner",
+    ),
+    "CoderProvisionerPodsNotStarting": Case(
+        {f"coder_k8s_provisioner_pods_not_starting{{{OBJECT}}}": "1x200"},
+        OF_OBJECT,
+        (
+            {f"coder_k8s_provisioner_pods_not_starting{{{OBJECT}}}": "0x200"},
+            {f"coder_k8s_provisioner_pods_not_starting{{{OBJECT}}}": "1x55 0 1x200"},
+        ),
+        observes="CoderProvisioner",
+    ),
+    "CoderProvisionerBuildsLost": Case(
+        {f"coder_k8s_provisioner_builds_lost_total{{{OBJECT}}}": "0x30 1x200"},
+        OF_OBJECT,
+        ({f"coder_k8s_provisioner_builds_lost_total{{{OBJECT}}}": "0x200"},),
+    ),
+    "CoderTemplateImportFailed": Case(
+        {f'coder_k8s_object_ready{{kind="CoderTemplate", {OBJECT}, reason="ImportFailed"}}': "0x200"},
+        {**OF_OBJECT, "reason": "ImportFailed"},
+        (
+            {f'coder_k8s_object_ready{{kind="CoderTemplate", {OBJECT}, reason="Importing"}}': "0x200"},
+            {f'coder_k8s_object_ready{{kind="CoderTemplate", {OBJECT}, reason="AllReady"}}': "1x200"},
+        ),
+    ),
+    "CoderTemplateDriftRevertedOften": Case(
+        {f"coder_k8s_template_drift_reverted_total{{{OBJECT}}}": "0+1x10 10x60"},
+        OF_OBJECT,
+        ({f"coder_k8s_template_drift_reverted_total{{{OBJECT}}}": "0x10 1x20 2x60"},),
+    ),
     "CoderWorkspaceProxyUnhealthy": Case(
         {f"coder_k8s_workspace_proxy_healthy{{{OBJECT}}}": "0x200"},
         OF_OBJECT,
         ({f"coder_k8s_workspace_proxy_healthy{{{OBJECT}}}": "1x200"},),
+        observes="CoderWorkspaceProxy",
     ),
     "CoderWorkspaceProxyTokenMadeOften": Case(
         {f'coder_k8s_workspace_proxy_tokens_total{{{OBJECT}, cause="Regenerated"}}': "0+1x5 5x60"},
@@ -202,7 +309,7 @@ def expectations(rule: dict[str, Any]) -> list[dict[str, Any]]:
     name, case = rule["alert"], CASES[rule["alert"]]
     firing = [{"exp_labels": case.labels | rule["labels"]}]
     cases: list[tuple[Series, dict[int, list[Any]]]] = [(case.fires, {case.at: firing} | early(rule))]
-    cases += [(series, {case.at: []}) for series in case.quiet]
+    cases += [(series, {case.at: []}) for series in (*case.quiet, *case.paused)]
     return [
         {
             "name": f"{name} with {series}",

@@ -59,7 +59,8 @@ def test_overview_consists_of_tables_and_state_timelines() -> None:
 
 def test_every_kind_has_a_row_with_a_table_and_a_state_timeline_of_its_objects() -> None:
     kinds = [f'kind="{resource.kind.name}"' for resource in RESOURCES]
-    per_kind = [panels for title, panels in rows().items() if title != "Overview" and "Operator" not in title]
+    others = ("Overview", "Health of Coder", "Jobs without a provisioner", "Autoscaling", "Operator")
+    per_kind = [panels for title, panels in rows().items() if not title.startswith(others)]
     for kind, panels in zip(kinds, per_kind, strict=True):
         shown = {panel["type"] for panel in panels if f"{kind}}})" in panel["targets"][0]["expr"]}
         assert shown == {"table", "state-timeline"}
@@ -131,7 +132,7 @@ def test_only_the_selected_namespace_is_shown(tmp_path: Path, registry: list[Met
         for namespace, expected in {"coder": [{"value": 1}], "other": []}.items()
     ]
     inputs = [
-        {"series": series, "values": "0+1x120" if metric.type == "counter" else "0x120"}
+        {"series": series, "values": "0x120" if metric.type == "gauge" else "0+1x120"}
         for metric in of_objects
         for series in all_series(metric)
     ]
@@ -140,10 +141,12 @@ def test_only_the_selected_namespace_is_shown(tmp_path: Path, registry: list[Met
 
 
 def all_series(metric: Metric) -> list[str]:
-    """The series of a metric in the namespace `coder`, one for each kind and state."""
+    """The series of a metric in the namespace `coder`, one for each kind, state and bucket."""
     known = {"kind": [resource.kind.name for resource in RESOURCES], "state": ["idle", "busy", "offline"]}
     values = product(*(known.get(label, ["coder"]) for label in metric.labels))
     matchers = [",".join(map('{}="{}"'.format, metric.labels, each)) for each in values]
+    if metric.type == "histogram":
+        matchers = [f'{each},le="{bound}"' for each in matchers for bound in ("60", "+Inf")]
     return [f"{metric.series[0]}{{{each}}}" for each in matchers]
 
 

@@ -46,7 +46,7 @@ def test_every_condition_has_reasons(enum: type[StrEnum], table: dict[StrEnum, t
 
 def test_nothing_is_listed_twice() -> None:
     pairs = Counter((type(condition), condition, reason) for condition, reason in LISTED)
-    names = Counter(LISTED_EVENTS)
+    names = Counter((each.kind.name, event) for each in RESOURCES for event in (*COMMON_EVENTS, *each.events))
     assert [key for counter in (pairs, names) for key, number in counter.items() if number > 1] == []
 
 
@@ -68,8 +68,9 @@ def test_examples_are_messages_of_kubernetes_style() -> None:
 
 
 def test_every_reason_has_an_example() -> None:
-    """Admission rejects all that coderd would reject as an invalid registration."""
-    assert {reason for _, reason in LISTED} - {reason for reason, _ in examples()} == {"RegistrationInvalid"}
+    """Admission rejects all that coderd would reject as an invalid registration, or an invalid version."""
+    rejected = {"RegistrationInvalid", "VersionRejected"}
+    assert {reason for _, reason in LISTED} - {reason for reason, _ in examples()} == rejected
 
 
 def test_example_that_no_condition_had_is_found() -> None:
@@ -118,7 +119,7 @@ def test_documented(request_: dict[str, Any]) -> None:
             status("DaemonsConnected", "KeyReady"),
             "DaemonsConnected KeyReady, by patch coderprovisioners/status demo/build",
         ),
-        (status("Ready", "Applied"), "Ready Applied, by patch coderprovisioners/status demo/build"),
+        (status("Ready", "LicenseInvalid"), "Ready LicenseInvalid, by patch coderprovisioners/status demo/build"),
         (event("Normal", "Odd"), "Normal Odd, by create events demo/build.1"),
         (event("Normal", "OrganizationNotFound"), "Normal OrganizationNotFound, by create events demo/build.1"),
         (event("Warning", "LicenseExpiring"), "Warning LicenseExpiring, by create events demo/build.1"),

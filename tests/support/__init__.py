@@ -9,6 +9,9 @@ from typing import TypeVar, overload
 
 T = TypeVar("T")
 
+INTERVAL, LONGEST_INTERVAL = 0.02, 0.5
+"""Seconds between two polls: a tenth of the time waited, within these limits."""
+
 
 @overload
 async def eventually(check: Callable[[], Awaitable[T]], timeout: float = 30) -> T: ...  # noqa: ASYNC109
@@ -19,7 +22,7 @@ async def eventually(check: Callable[[], T | Awaitable[T]], timeout: float = 30)
 
     An AssertionError in `check` also means "not yet"; the last one is raised on timeout.
     """
-    deadline = time.monotonic() + timeout
+    start = time.monotonic()
     while True:
         try:
             result = check()
@@ -30,9 +33,10 @@ async def eventually(check: Callable[[], T | Awaitable[T]], timeout: float = 30)
             failure = AssertionError(f"still {result!r} after {timeout:g} s")
         except AssertionError as error:
             failure = error
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - start
+        if waited > timeout:
             raise failure
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(min(max(INTERVAL, waited / 10), LONGEST_INTERVAL))
 
 
 def alive(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Manifest
+from tests.support.clients import UserClient
 from tests.support.clock import Clock
 from tests.support.databases import CoderdDatabase, create_database
 from tests.support.namespaces import Namespace
@@ -64,7 +66,19 @@ async def plane_namespace(
         CoderdServer(version, now=clock, database_url=database_url) as coderd,
         Http(load(admin), "administrator", Metrics()) as http,
     ):
-        yield PlaneNamespace(Client(http, "administrator"), operator, Key(namespace, name), coderd, clock)
+        coderd.state.health.set_health("provisioner_daemons")  # healthy, although it has none
+        yield PlaneNamespace(UserClient(http, "administrator"), operator, Key(namespace, name), coderd, clock)
+
+
+@asynccontextmanager
+async def plane_with_token(
+    admin: Path, operator: Path, namespace: str, version: str = "2.36.1", **spec: Any
+) -> AsyncIterator[PlaneNamespace]:
+    """A control plane with a valid token in the Secret `given`."""
+    async with plane_namespace(admin, operator, namespace, version=version) as place:
+        await place.put_secret("given", token=place.coderd.state.token)
+        await place.make(operatorAccess={"tokenSecretRef": {"name": "given"}}, **spec)
+        yield place
 
 
 def value_of(metrics: str, name: str, /, **labels: str) -> float | None:

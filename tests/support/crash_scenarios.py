@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any, NamedTuple
 
-from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy
+from coder_k8s.api import CoderObject
 from coder_k8s.coderd.connections import Endpoint
 from tests.support import eventually
 from tests.support.crash_injector import CrashInjector
@@ -40,7 +40,7 @@ class CrashScenario(ABC):
         """Everything that the operator controls in Kubernetes and in coderd, and nothing else."""
 
     @abstractmethod
-    async def subject(self) -> CoderControlPlane | CoderWorkspaceProxy | None:
+    async def subject(self) -> CoderObject | None:
         """The object, or None."""
 
     @abstractmethod

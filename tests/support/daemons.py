@@ -51,17 +51,24 @@ class Link:
 
     state: State
     key: str
+    tags: dict[str, str]
+    organization: str
 
 
 class Board:
-    """Assigns each job to the first free daemon that is connected with a key of these servers."""
+    """Assigns each job to the first free daemon that is connected with a key of these servers.
 
-    def __init__(self, coderds: Mapping[str, CoderdServer], seed: str) -> None:
+    Daemons also run the jobs in the queue of their server, by its rules. With `ghosts`, the server shows a daemon that
+    has left for 90 seconds, as coderd does.
+    """
+
+    def __init__(self, coderds: Mapping[str, CoderdServer], seed: str, *, ghosts: bool = False) -> None:
         self.jobs: list[Job] = []
         self.links: dict[str, Link] = {}
         self.orphans: set[str] = set()
         """Daemons that were connected when their key was deleted."""
         self.port = 0
+        self._ghosts = ghosts
         self._states = [coderd.state for coderd in coderds.values()]
         self._random = Random(seed)  # noqa: S311 - the same builds in every run
         self._waiting: asyncio.Queue[int] = asyncio.Queue()
@@ -106,11 +113,15 @@ class Board:
     async def _connect(self, name: str, key: str) -> dict[str, Any]:
         for state in self._states:
             if daemon := state.log_in(name, key):
-                self.links[daemon] = Link(state, state.daemons[daemon].key)
+                row = state.daemons[daemon]
+                self.links[daemon] = Link(state, row.key, row.tags, state.organization_of(row))
                 return {"daemon": daemon}
         return {}
 
     async def _acquire(self, daemon: str) -> dict[str, Any]:
+        link = self.links[daemon]
+        if (queued := link.state.queue.take_job(daemon, link.tags, link.organization)) is not None:
+            return {"number": queued.id, "seconds": queued.seconds}
         try:
             async with asyncio.timeout(POLL):
                 number = await self._waiting.get()
@@ -122,7 +133,10 @@ class Board:
         self._show(daemon, "busy")
         return {"number": number, "seconds": job.seconds}
 
-    async def _complete(self, daemon: str, job: int) -> dict[str, Any]:
+    async def _complete(self, daemon: str, job: int | str) -> dict[str, Any]:
+        if isinstance(job, str):
+            self.links[daemon].state.queue.finish_job(job)
+            return {}
         assert self.jobs[job].daemon == daemon
         self.jobs[job].done = time.monotonic()
         self._show(daemon, "idle")
@@ -130,7 +144,11 @@ class Board:
 
     async def _leave(self, daemon: str) -> dict[str, Any]:
         self._show(daemon, "idle")
-        self.links.pop(daemon).state.daemons.pop(daemon, None)
+        state = self.links.pop(daemon).state
+        if self._ghosts and daemon in state.daemons:
+            state.close_daemon(daemon)
+        else:
+            state.daemons.pop(daemon, None)
         return {}
 
     def _show(self, daemon: str, status: str) -> None:
@@ -144,11 +162,13 @@ class Board:
 
 @asynccontextmanager
 async def daemons_of_pods(client: Client, boards: Mapping[str, Board], folder: Path) -> AsyncIterator[None]:
-    """Run a daemon for each ready pod; it receives SIGTERM when the pod is deleted."""
+    """Run a daemon for each ready pod of a provisioner; it receives SIGTERM when the pod is deleted."""
     daemons: list[Process] = []
 
     async def start(pod: Unstructured) -> Stop:
         namespace, name = pod.key
+        if pod.metadata.labels.get("app.kubernetes.io/name") != "coder-provisioner":
+            return lambda: None
         secret = await client.get(SECRET, Key(namespace, secret_of(pod.manifest)))
         key = base64.b64decode((secret.manifest.get("data") or {}).get("key", "")).decode()
         command = [sys.executable, "-I", "-S", str(PROGRAM), str(boards[namespace].port), name]

@@ -14,7 +14,7 @@ import yaml
 from aiohttp import web
 
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.kube.sockets import Sockets
+from tests.support.sockets import Sockets
 
 HOP_BY_HOP = {"connection", "content-length", "host", "transfer-encoding"}
 WAYS = ("drop", "swap", "delay", "twice", "cut")

@@ -17,19 +17,28 @@ SERVICE_ACCOUNT = "coder-k8s"
 CONFINED = "confined"
 
 
-def install_crds(cluster: ClusterAccess) -> None:
-    """Install the CRDs and wait until the API server serves them."""
-    files = [path for path in sorted((CONFIG / "crd").glob("*.yaml")) if path.name != "kustomization.yaml"]
+def install_crds(cluster: ClusterAccess, source: Path = CONFIG / "crd") -> None:
+    """Install the CRDs of a file or folder, and wait until the API server serves them."""
+    files = [path for path in sorted(source.glob("*.yaml")) if path.name != "kustomization.yaml"] or [source]
     cluster.kubectl("apply", "--server-side", "--force-conflicts", *(f"--filename={path}" for path in files))
-    crds = [yaml.safe_load(path.read_text()) for path in files]
+    manifests = (manifest for path in files for manifest in yaml.safe_load_all(path.read_text()))
+    crds = [manifest for manifest in manifests if manifest and manifest["kind"] == "CustomResourceDefinition"]
     # Established is not enough: the API server then still responds with 429 while it prepares the storage.
-    assert poll(lambda: all(_served(cluster, crd) for crd in crds), timeout=30), "the CRDs are not served"
+    assert poll(lambda: all(_served(cluster, crd) for crd in crds), timeout=60), "the CRDs are not served"
+    # kubectl finds kinds by discovery, which the API server updates later.
+    assert poll(lambda: _discovered(cluster, crds), timeout=60, interval=0.5), "kubectl does not find the CRDs"
 
 
 def _served(cluster: ClusterAccess, crd: dict[str, Any]) -> bool:
     spec = crd["spec"]
-    resources = (f"/apis/{spec['group']}/{version['name']}/{spec['names']['plural']}" for version in spec["versions"])
+    served = (version["name"] for version in spec["versions"] if version["served"])
+    resources = (f"/apis/{spec['group']}/{version}/{spec['names']['plural']}" for version in served)
     return all(cluster.request("GET", f"{resource}?limit=1")[0] == HTTPStatus.OK for resource in resources)
+
+
+def _discovered(cluster: ClusterAccess, crds: list[dict[str, Any]]) -> bool:
+    listed = cluster.kubectl("api-resources", "--cached=false", "--output=name").split()
+    return {crd["metadata"]["name"] for crd in crds} <= set(listed)
 
 
 def write_operator_kubeconfig(cluster: ClusterAccess, path: Path) -> Path:

@@ -23,6 +23,8 @@ class Namespace(Generic[T]):
     builders: tuple[Builder, ...]
     children_kinds: tuple[Kind[Unstructured], ...] = ()
     deployment_prefix = ""
+    timeout = 10.0
+    """The default time to wait for a condition or a deletion, in seconds."""
 
     def __init__(self, client: Client, kubeconfig: Path, key: Key, clock: Clock) -> None:
         self.client = client
@@ -47,7 +49,7 @@ class Namespace(Generic[T]):
         return {}
 
     def operator(self, **options: Any) -> Operator:
-        options = {"connect_to": self.routes, "now": self.clock, **options}
+        options = {"connect_to": self.routes, "now": self.clock, "user": self.client, **options}
         operator = Operator(self.kubeconfig, self.watched, *self.builders, **options)
         operator.key = self.key
         return operator
@@ -69,9 +71,9 @@ class Namespace(Generic[T]):
     async def delete(self, kind: Kind[Any], name: str) -> None:
         await objects.delete(self.client, kind, self.key_of(name))
 
-    async def gone(self, kind: Kind[Any], name: str, within: float = 10) -> None:
+    async def gone(self, kind: Kind[Any], name: str, within: float | None = None) -> None:
         """Wait until the object does not exist."""
-        await objects.gone(self.client, kind, self.key_of(name), within)
+        await objects.gone(self.client, kind, self.key_of(name), within or self.timeout)
 
     async def set_annotations(self, kind: Kind[Any], name: str, annotations: dict[str, str | None]) -> None:
         await objects.annotate(self.client, kind, self.key_of(name), annotations)
@@ -106,9 +108,10 @@ class Namespace(Generic[T]):
         status: str = "",
         *,
         name: str = "",
-        within: float = 10,
+        within: float | None = None,
     ) -> Condition:
         """Wait until the condition has this reason at the current generation, and return it."""
+        within = within or self.timeout
         return await objects.condition(self.client, self.kind, self.key_of(name), type, reason, status, within)
 
     async def message(self, type: str, reason: str, expected: str, *, name: str = "") -> None:  # noqa: A002

@@ -2,13 +2,15 @@
 
 import base64
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from coder_k8s.api import RESOURCES
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import Condition
 from coder_k8s.kube.conditions import find as find_condition
-from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
+from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
 from tests.support import eventually
 
@@ -32,6 +34,22 @@ async def find(client: Client, kind: Kind[T], key: Key) -> T | None:
 
 async def delete(client: Client, kind: Kind[Any], key: Key) -> None:
     await client.delete(kind, await client.get(kind, key), unchanged=False)
+
+
+async def delete_namespace(client: Client, name: str) -> None:
+    """Delete a namespace whose operator has stopped, in a cluster with controllers.
+
+    A finalizer that nothing removes would keep the namespace, and the namespace controller would try to delete its
+    content again and again until the cluster stops. So would a pod whose node is gone.
+    """
+    for resource in RESOURCES:
+        for live in await list_all(client, resource.kind, name):
+            with suppress(errors.NotFound):
+                await client.merge(resource.kind, live.key, {"metadata": {"finalizers": None}})
+    await delete(client, NAMESPACE, Key("", name))
+    for pod in await list_all(client, POD, name):
+        with suppress(errors.NotFound):
+            await client.delete(POD, pod, unchanged=False, grace_seconds=0)
 
 
 async def gone(client: Client, kind: Kind[Any], key: Key, within: float = 10) -> None:

@@ -18,6 +18,7 @@ from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind
 from tests.support import eventually
+from tests.support.clients import UserClient
 from tests.support.clock import Clock
 from tests.support.interceptor import InterceptedConnections, InterceptedHttp, Interceptor
 
@@ -30,7 +31,7 @@ TIMEOUT = 60.0
 class Operator:
     """Controllers with their caches, events and connections, from `start` to `stop` or `kill`.
 
-    Other options are passed to `Runtime`.
+    `user` is the client of the test, whose writes `wait_idle` waits for. Other options are passed to `Runtime`.
     """
 
     runtime: Runtime
@@ -45,6 +46,7 @@ class Operator:
         connect_to: Mapping[Endpoint, Endpoint] | None = None,
         limits: Limits | None = None,
         interceptor: Interceptor | None = None,
+        user: Client | None = None,
         **options: Any,
     ) -> None:
         self.interceptor = interceptor or Interceptor()
@@ -53,6 +55,7 @@ class Operator:
         self._http = InterceptedHttp(kubeconfig, self._metrics, self.interceptor)
         self._coderd = InterceptedConnections(connect_to, limits, self.interceptor)
         self._builders = builders
+        self._user = user
         self._options = {"namespaces": namespaces, **options}
         self._ready = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -101,15 +104,21 @@ class Operator:
         """Whether no reconcile is in flight, queued or due, and all events are written."""
         return all(controller.queue.idle for controller in self.controllers) and self.runtime.recorder.idle
 
-    async def wait_idle(self) -> bool:
-        """Wait until the operator is idle; return False if it crashed."""
+    async def wait_idle(self, *, stale: bool = False) -> bool:
+        """Wait until the operator has seen all writes of the user, unless it is stale, and is idle.
+
+        Return False if it crashed.
+        """
 
         def check() -> bool:
             self._raise_if_ended()
-            return self.crashed or self.idle
+            return self.crashed or ((stale or self._is_current()) and self.idle)
 
         await eventually(check, TIMEOUT)
         return not self.crashed
+
+    def _is_current(self) -> bool:
+        return not isinstance(self._user, UserClient) or self._user.seen_by(self.informers.values())
 
     async def reconcile(self, *keys: Key) -> None:
         """Reconcile each key, and wait until the operator is idle."""

@@ -1,4 +1,4 @@
-"""An admission policy that rejects the operator's finalizers."""
+"""An admission policy that rejects the operator's finalizers, and a quota that rejects all objects of a kind."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +15,7 @@ POLICY = Kind(GROUP, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpoli
 BINDING = Kind(
     GROUP, "v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", Unstructured, namespaced=False
 )
+QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas", Unstructured)
 NO_FINALIZER = "object.?metadata.?finalizers.orValue([]).all(name, !name.startsWith('coder.com/'))"
 REFUSED = "Finalizers are not allowed here"
 
@@ -59,6 +60,13 @@ async def is_refused(client: Client, kind: Kind[Any], key: Key) -> bool:
 
 async def is_allowed(client: Client, kind: Kind[Any], key: Key) -> bool:
     return not await is_refused(client, kind, key)
+
+
+async def forbid(client: Client, namespace: str, resource: str) -> Unstructured:
+    """Create a quota that allows no such objects, such as `count/secrets`; no controller fills its status here."""
+    hard = {resource: "0"}
+    quota = await client.create(QUOTA, {"metadata": {"namespace": namespace, "name": "none"}, "spec": {"hard": hard}})
+    return await client.merge(QUOTA, quota.key, {"status": {"hard": hard, "used": hard}}, "status")
 
 
 async def drop_finalizers(client: Client, kind: Kind[Any], key: Key) -> None:

@@ -15,7 +15,7 @@ from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.names import derived
 from coder_k8s.controllers.provisioner import wiring
 from coder_k8s.dev.coderd_server import CoderdServer
-from coder_k8s.dev.coderd_server.state import StoredKey
+from coder_k8s.dev.coderd_server.records import StoredKey
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
@@ -23,6 +23,7 @@ from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Manifest, Unstructured, timestamp
 from tests.support import objects
+from tests.support.clients import UserClient
 from tests.support.clock import Clock
 from tests.support.namespaces import Namespace
 from tests.support.operators import Builder, Operator
@@ -187,13 +188,18 @@ class ProvisionerNamespace(Namespace[CoderProvisioner]):
 
 @asynccontextmanager
 async def provisioner_namespace(
-    admin: Path, operator: Path, namespace: str, planes: Sequence[str] = ("demo",), version: str = "2.36.1"
+    admin: Path,
+    operator: Path,
+    namespace: str,
+    planes: Sequence[str] = ("demo",),
+    version: str = "2.36.1",
+    clock: Clock | None = None,
 ) -> AsyncIterator[ProvisionerNamespace]:
-    """A namespace with licensed coderds; tests create their control planes."""
-    clock = Clock.at_present()
+    """A namespace with licensed coderds; tests create their control planes. By default, tests advance the clock."""
+    clock = clock or Clock.at_present()
     async with AsyncExitStack() as stack:
         http = await stack.enter_async_context(Http(load(admin), "user", Metrics()))
-        place = ProvisionerNamespace(Client(http, "user"), operator, Key(namespace, NAME), clock)
+        place = ProvisionerNamespace(UserClient(http, "user"), operator, Key(namespace, NAME), clock)
         for name in planes:
             coderd, acme = CoderdServer(version, now=clock), CoderdServer(version, now=clock)
             for server in (coderd, acme):

@@ -11,7 +11,7 @@ from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.provisioner import wiring
 from coder_k8s.dev.coderd_server import CoderdServer
-from coder_k8s.dev.coderd_server.state import StoredKey
+from coder_k8s.dev.coderd_server.records import StoredKey
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.config import load
@@ -20,6 +20,7 @@ from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Manifest, Unstructured, timestamp
 from tests.support import objects
+from tests.support.clients import UserClient
 from tests.support.clock import Clock
 from tests.support.namespaces import Namespace
 from tests.support.operators import Builder
@@ -213,7 +214,7 @@ async def rotation_namespace(
     async with AsyncExitStack() as stack:
         coderds = {plane: await stack.enter_async_context(CoderdServer(now=clock)) for plane in PLANES}
         http = await stack.enter_async_context(Http(load(admin), "user", Metrics()))
-        place = RotationNamespace(Client(http, "user"), operator, Key(namespace, "demo"), coderds, clock)
+        place = RotationNamespace(UserClient(http, "user"), operator, Key(namespace, "demo"), coderds, clock)
         place.replicas = replicas
         await place.make_planes()
         yield place

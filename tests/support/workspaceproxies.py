@@ -19,6 +19,7 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 from tests.support import objects
+from tests.support.clients import UserClient
 from tests.support.clock import Clock
 from tests.support.namespaces import Namespace
 from tests.support.operators import Builder, Operator
@@ -112,7 +113,7 @@ async def proxy_namespace(
     async with CoderdServer(version, now=clock) as coderd, Http(load(admin), "user", Metrics()) as http:
         if licensed and coderd.state.is_enterprise:
             coderd.state.install_license()
-        made = ProxyNamespace(Client(http, "user"), operator, Key(namespace, NAME), coderd, clock)
+        made = ProxyNamespace(UserClient(http, "user"), operator, Key(namespace, NAME), coderd, clock)
         await made.put_secret(CREDENTIALS, token=coderd.state.token)
         yield made
 
