@@ -1,7 +1,8 @@
-"""Runs the measurements: `python -m bench [--only NAME,...] [--short] [--report]`."""
+"""Runs the measurements: `python -m bench [--only NAME,...] [--short] [--report] [--against NAME=CRDS=COMMAND]`."""
 
 import argparse
 import asyncio
+import compileall
 import os
 import platform
 import re
@@ -14,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from bench import against, candidates
 from bench.cluster import print_progress
 from bench.report import Section, page
 from bench.scenarios import coderd, converge, idle, noise, repair, restart, startup, storm
@@ -22,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 DOCS = ROOT / "docs"
 TRIAL = ROOT / "build" / "bench"
-"""Directory for the results and the page of a short run."""
+"""Directory for the results and the page of a short run, and the results of a comparison."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ SCENARIOS: Mapping[str, Scenario] = {
     "coderd": Scenario(coderd.Figures, coderd.section, [coderd.run], partial(coderd.run, 2, 6, 10)),
     "startup": Scenario(startup.Figures, startup.section, [startup.run], partial(startup.run, 2)),
 }
+NAMES = ",".join(SCENARIOS)
 
 
 def measure(name: str, runs: Sequence[Callable[[], Awaitable[Any]]], results: Path) -> None:
@@ -90,6 +93,15 @@ def write_pages(results: Path, docs: Path) -> None:
         (docs / name).write_text(content)
 
 
+def compare(other: candidates.Candidate, numbers: Sequence[int], results: Path) -> str:
+    """Compare with another operator, save the results after each run, and return the table."""
+    ours, found = candidates.this_operator(), []
+    for number in numbers:
+        found.append(asyncio.run(against.compare(number, ours, other)))
+        (results / f"against-{other.name}.json").write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
+    return f"{machine()}\n\n{against.report(found, ours.name, other.name)}\n"
+
+
 def machine() -> str:
     """Return a description of the machine."""
     processor = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
@@ -98,20 +110,45 @@ def machine() -> str:
     return f"{name}, {os.cpu_count()} cores, {memory:.0f} GB of memory, Python {platform.python_version()}"
 
 
-def main() -> None:
-    names = ",".join(SCENARIOS)
+def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench", description="Measure the operator and write docs/performance.md.")
-    parser.add_argument("--only", default=names, metavar="NAME,...", help=f"scenarios to run; available: {names}")
+    parser.add_argument("--only", default=NAMES, metavar="NAME,...", help=f"scenarios to run; available: {NAMES}")
     parser.add_argument(
         "--short", action="store_true", help=f"run with a few objects; results are in build/{TRIAL.name}"
     )
     parser.add_argument("--report", action="store_true", help="write the page from existing results, without measuring")
+    parser.add_argument(
+        "--against",
+        metavar=candidates.FORMAT,
+        help="instead, compare with another operator and print a table; CRDS is a file or folder, COMMAND starts the "
+        f"operator, with the kubeconfig in KUBECONFIG and as {candidates.KUBECONFIG}",
+    )
+    parser.add_argument(
+        "--numbers",
+        default="100,300",
+        metavar="N,...",
+        help="numbers of control planes of a comparison, one run each (default: %(default)s)",
+    )
+    return parser
+
+
+def main() -> None:
+    parser = arguments()
     given = parser.parse_args()
+    TRIAL.mkdir(parents=True, exist_ok=True)
+    compileall.compile_dir(ROOT / "src", quiet=1)  # as in the image
+    if given.against:
+        try:
+            other, numbers = candidates.parse(given.against), [int(number) for number in given.numbers.split(",")]
+        except (candidates.InvalidCandidate, ValueError) as error:
+            parser.error(str(error))
+        print(compare(other, numbers, TRIAL))
+        return
     chosen = given.only.split(",")
     if unknown := set(chosen) - set(SCENARIOS):
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; available: {names}")
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; available: {NAMES}")
     results, docs = (TRIAL, TRIAL) if given.short else (RESULTS, DOCS)
-    results.mkdir(parents=True, exist_ok=True)
+    results.mkdir(exist_ok=True)
     for name in [] if given.report else chosen:
         scenario = SCENARIOS[name]
         measure(name, [scenario.short] if given.short else scenario.runs, results)

@@ -23,9 +23,10 @@ from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
 from tests.e2e.operator_process import OperatorProcess
 from tests.support import eventually
-from tests.support.installation import NAMESPACE, install_crds, write_operator_kubeconfig
+from tests.support.installation import CONFIG, NAMESPACE, install_crds, write_operator_kubeconfig
 
 CHILDREN: tuple[Kind[Unstructured], ...] = (SERVICE_ACCOUNT, ROLE, ROLE_BINDING, DEPLOYMENT, SERVICE)
+CRDS = CONFIG / "crd"
 MANY = "many"
 """The namespace of the measured objects."""
 AT_ONCE = 16
@@ -101,9 +102,9 @@ class BenchCluster:
 
 
 @asynccontextmanager
-async def bench_cluster() -> AsyncIterator[BenchCluster]:
+async def bench_cluster(crds: Path = CRDS) -> AsyncIterator[BenchCluster]:
     with tempfile.TemporaryDirectory(prefix="coder-k8s-bench-") as name, Cluster(Path(name) / "cluster") as cluster:
-        install_crds(cluster)
+        install_crds(cluster, crds)
         cluster.kubectl("create", "namespace", MANY)
         kubeconfig = write_operator_kubeconfig(cluster, Path(name) / "kubeconfig")
         async with Http(load(cluster.kubeconfig), "bench", Metrics()) as http:

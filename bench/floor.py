@@ -15,7 +15,7 @@ import uvloop
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.controllers.controlplane.deployment import PodInputs, deployment
 from coder_k8s.controllers.controlplane.objects import service, service_account
-from coder_k8s.controllers.controlplane.rbac import role, role_binding
+from coder_k8s.controllers.controlplane.rbac import ROLES
 from coder_k8s.controllers.labels import DIGEST
 from coder_k8s.kube.cache import Change
 from coder_k8s.kube.client import Client
@@ -35,8 +35,8 @@ def template(status: Manifest) -> bytes:
     """Return all objects of a control plane, children first."""
     children = [
         service_account(MODEL),
-        role(MODEL, MANY),
-        role_binding(MODEL, MANY),
+        ROLES.role(MODEL, MANY),
+        ROLES.role_binding(MODEL, MANY),
         deployment(MODEL, PodInputs()),
         service(MODEL),
     ]

@@ -56,7 +56,7 @@ class Figures(msgspec.Struct, kw_only=True):
 
     @property
     def requests(self) -> float:
-        return writes(self.operator) / self.number
+        return samples.writes(self.operator.requests) / self.number
 
     @property
     def memory_limit(self) -> float:
@@ -93,12 +93,6 @@ async def measure(here: BenchCluster, writer: Process, wanted: list[Manifest]) -
         idle=before.resident,
         peak=after.peak,
     )
-
-
-def writes(spent: Spent) -> int:
-    """Count write requests."""
-    verbs = ("POST", "PUT", "PATCH", "APPLY", "DELETE")
-    return sum(count for name, count in spent.requests.items() if name.split()[0] in verbs)
 
 
 @contextmanager
