@@ -4,7 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: help venv dev test lint unit campaign bench binaries coder generate check-generated docs lock format clean
+# Without cached bytecode, each test process compiles all tests again.
+export PYTHONDONTWRITEBYTECODE =
+
+.PHONY: help venv dev test lint unit test-coder campaign bench binaries coder simulate generate check-generated docs lock format clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -34,10 +37,16 @@ binaries: $(STAMP) ## build the Go programs that the tests need
 	  helm promtool
 
 coder: $(STAMP) ## build the versions of Coder that the tests use; takes up to 15 minutes
-	$(BIN)/python -m coder_k8s.dev.coder_build 2.36.1 2.30.0
+	$(BIN)/python -m coder_k8s.dev.coder_build 2.36.1 2.36.0 2.30.0
 
-bench: binaries ## run the benchmarks and write docs/performance.md (ARGS="--only converge"); takes 45 minutes
+test-coder: binaries coder ## build Coder and run the tests that need it (ARGS="-k name" selects)
+	$(BIN)/pytest -n 2 --dist worksteal -m "coder and not campaign" $(ARGS)
+
+bench: binaries ## run the benchmarks and write docs/performance.md (ARGS="--only converge"; ARGS=--help lists more); takes 45 minutes
 	$(BIN)/python -m bench $(ARGS)
+
+simulate: $(STAMP) ## simulate autoscaling of provisioners (ARGS="--trace morning --seeds 10")
+	@$(BIN)/coder-k8s simulate $(ARGS)
 
 generate: $(STAMP) ## generate CRDs, roles, chart files, alerts and reference pages
 	$(BIN)/python -m coder_k8s.manifests

@@ -55,7 +55,7 @@ def definition(resource: Resource, embedded: Json) -> Json:
                     "storage": True,
                     "additionalPrinterColumns": [_column(column) for column in resource.columns],
                     "schema": {"openAPIV3Schema": Generator(embedded).root(kind.type)},
-                    "subresources": {"status": {}, "scale": REPLICAS},
+                    "subresources": {"status": {}, **({"scale": REPLICAS} if resource.has_pods else {})},
                 }
             ],
         },
@@ -68,7 +68,7 @@ def schema_default(field: Field) -> Any:
         if field.default != type(field.default)():
             raise ValueError(f"{field.name}: the default must be the default of its type")
         return {}
-    return None if field.default in NOT_SET else field.default
+    return None if field.default in NOT_SET else msgspec.to_builtins(field.default)
 
 
 class Generator:

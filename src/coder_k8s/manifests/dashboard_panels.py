@@ -10,6 +10,7 @@ DAY = 86400
 STATES = {
     "ready": {0: ("Not Ready", "red"), 1: ("Ready", "green")},
     "healthy": {0: ("Unhealthy", "red"), 1: ("Healthy", "green")},
+    "severity": {0: ("OK", "green"), 1: ("Warning", "orange"), 2: ("Error", "red")},
     "leader": {0: ("Standby", "blue"), 1: ("Leader", "green")},
     "entitlement": {0: ("Not entitled", "text"), 1: ("Grace period", "orange"), 2: ("Entitled", "green")},
 }

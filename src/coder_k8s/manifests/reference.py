@@ -34,8 +34,7 @@ def page(resource: Resource) -> str:
         f"# {kind.name}",
         paragraph(kind.type.__doc__),
         f"`apiVersion: {kind.api_version}`, `kind: {kind.name}`. For kubectl: `{kind.plural}`, `{singular}` or "
-        f"`{resource.short_name}`; `kubectl get {CATEGORY}` lists all kinds. "
-        f"`kubectl scale {resource.short_name}/<name> --replicas=3` and autoscalers change `spec.replicas`.",
+        f"`{resource.short_name}`; `kubectl get {CATEGORY}` lists all kinds.{_scaling(resource)}",
         *_rules(getattr(kind.type, "checks", ())),
         "## Example",
         f"```yaml\n{example(resource)}```",
@@ -54,6 +53,12 @@ def page(resource: Resource) -> str:
         *_conditions(resource.conditions, resource.reasons),
     ]
     return "\n\n".join(blocks) + "\n"
+
+
+def _scaling(resource: Resource) -> str:
+    if not resource.has_pods:
+        return ""
+    return f" `kubectl scale {resource.short_name}/<name> --replicas=3` and autoscalers change `spec.replicas`."
 
 
 def example(resource: Resource) -> str:

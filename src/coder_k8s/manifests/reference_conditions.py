@@ -36,8 +36,11 @@ def conditions_page() -> str:
 
 def events_page() -> str:
     """Return the page with all events."""
-    rows = [_event(event, ", ".join(resource.kind.name for resource in RESOURCES)) for event in COMMON_EVENTS]
-    rows += [_event(event, resource.kind.name) for resource in RESOURCES for event in resource.events]
+    kinds = {event: ["all kinds"] for event in COMMON_EVENTS}
+    for resource in RESOURCES:
+        for event in resource.events:
+            kinds.setdefault(event, []).append(resource.kind.name)
+    rows = [_event(event, ", ".join(names)) for event, names in kinds.items()]
     blocks = [
         "# Events",
         "The events that `kubectl describe` and `kubectl events` show. Repeated events are aggregated into one object "
