@@ -14,7 +14,7 @@ from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.dev.node.delays import Delays
 from coder_k8s.dev.node.images import Image
 from coder_k8s.dev.node.local import ServicePort
-from coder_k8s.dev.node.node import NODE, Node
+from coder_k8s.dev.node.node import NODE, Node, cancel
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.http import Http
@@ -238,6 +238,24 @@ async def test_process_that_exits_on_sigterm_is_gone_at_once(place: Place) -> No
     await place.runs()
     await place.client.delete(POD, pod, unchanged=False)
     await eventually(lambda: is_gone(place, "web"), timeout=TIMEOUT)
+
+
+async def test_stopping_the_node_does_not_interrupt_the_cleanup_of_a_deleted_pod() -> None:
+    cleaned = asyncio.Event()
+
+    async def run_pod() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # for the exit of its processes
+            cleaned.set()
+
+    pod = asyncio.create_task(run_pod())
+    await asyncio.sleep(0)
+    pod.cancel()  # its pod was deleted
+    await asyncio.sleep(0)
+    await cancel([pod])
+    assert cleaned.is_set()
 
 
 async def is_gone(place: Place, name: str) -> bool:

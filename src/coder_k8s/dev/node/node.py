@@ -99,7 +99,7 @@ class Node:
                 try:
                     yield
                 finally:
-                    await _cancel([*background, *(task for _, task in self._workers.values())])
+                    await cancel([*background, *(task for _, task in self._workers.values())])
                     await self._recorder.flush(FLUSH_SECONDS)
         finally:
             addresses.close()
@@ -188,8 +188,10 @@ def _session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, force_close=True))
 
 
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+async def cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait for them. A second cancellation would interrupt the cleanup of a task."""
     for task in tasks:
-        task.cancel()
+        if not task.cancelling():
+            task.cancel()
     if tasks:
         await asyncio.wait(tasks)
