@@ -19,6 +19,16 @@ from tests.support.api import Api, Responder, reply
 MODULE, VERSION = "github.com/fluxcd/source-controller", "v1.9.4"
 FOLDER = "config/crd/bases"
 HOST = "source-controller.flux-system.svc.cluster.local."
+SERVICE = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: flux-system}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: source-controller, namespace: flux-system}
+spec: {ports: [{port: 80}]}
+"""
 SPECS: dict[str, Manifest] = {
     "GitRepository": {"interval": "1m", "url": "https://git.example.com/templates"},
     "OCIRepository": {"interval": "1m", "url": "oci://registry.example.com/templates"},
@@ -35,6 +45,7 @@ def install_flux(cluster: ClusterAccess) -> None:
     cluster.kubectl("apply", "--server-side", "--filename=-", input=content)
     names = [f"crd/{kind.plural}.{kind.group}" for kind in FLUX_KINDS.values()]
     cluster.kubectl("wait", "--for=condition=Established", *names, "--timeout=60s")
+    cluster.kubectl("apply", "--server-side", "--filename=-", input=SERVICE)
 
 
 class FluxServer:

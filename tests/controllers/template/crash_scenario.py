@@ -4,13 +4,16 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from coder_k8s.api import TEMPLATE, CoderTemplate
+from coder_k8s.api import CONTROL_PLANE, TEMPLATE, CoderTemplate
+from coder_k8s.controllers.labels import PAUSED
 from coder_k8s.controllers.template.identity import MESSAGE
+from coder_k8s.dev.coderd_server.templates import Version
 from tests.support.crash_scenarios import CrashScenario, Event, State
-from tests.support.templates import NAME, TemplateNamespace, inline
+from tests.support.templates import NAME, PLANE, TemplateNamespace, inline
 
 BROKEN = "exit status 1"
 FOREIGN = "foreign"
+HISTORY = 3
 
 
 class TemplateCrashScenario(CrashScenario):
@@ -25,14 +28,20 @@ class TemplateCrashScenario(CrashScenario):
         self.foreign = place.coderd.state.templates.add_template(FOREIGN)
         self._foreign_versions = set(place.coderd.state.templates.versions)
 
+    async def prepare(self) -> None:
+        """Create the template; an operator that is a process does not reconcile the control plane."""
+        await self.place.set_annotations(CONTROL_PLANE, PLANE, {PAUSED: "true"})
+        await self.take(TemplateCrashScenario.make)
+
     async def make(self) -> None:
-        await self.place.make(deletionPolicy="Delete", source=self.content())
+        await self.place.make(deletionPolicy="Delete", history=HISTORY, source=self.content())
 
     async def delete(self) -> None:
         await self.place.delete(TEMPLATE, NAME)
 
     def content(self) -> dict[str, Any]:
-        """Files that no version has yet."""
+        """Files that no version has yet, after the time that Coder's limit of uploads needs."""
+        self.place.clock.advance(minutes=1)
         self._number += 1
         return inline(f"# {self._number}")
 
@@ -64,6 +73,7 @@ class TemplateCrashScenario(CrashScenario):
             "status": self._recorded(template) if template else None,
             "templates": self._templates(),
             "duplicates": self._duplicates(),
+            "surplus": self._surplus(),
             "foreign": self._foreign(),
         }
 
@@ -72,6 +82,7 @@ class TemplateCrashScenario(CrashScenario):
         queue = self.place.coderd.state.queue
         pending = [job for job in queue.jobs if job.status == "pending"]
         for job in pending:
+            self.place.clock.advance(seconds=1)  # versions are ordered by time
             queue.finish_job(job.id, BROKEN if self._broken else "")
         return bool(pending)
 
@@ -95,10 +106,21 @@ class TemplateCrashScenario(CrashScenario):
             if not each.deleted
         ]
 
+    def _own(self) -> list[Version]:
+        versions = self.place.coderd.state.templates.versions.values()
+        return [each for each in versions if MESSAGE.fullmatch(each.message)]
+
     def _duplicates(self) -> list[str]:
         """Digests that more than one version has."""
-        marks = (MESSAGE.fullmatch(each.message) for each in self.place.coderd.state.templates.versions.values())
-        return [digest for digest, number in Counter(each.group(3) for each in marks if each).items() if number > 1]
+        digests = Counter(each.message.partition(", revision ")[0] for each in self._own())
+        return [digest for digest, number in digests.items() if number > 1]
+
+    def _surplus(self) -> int:
+        """How many versions should be archived."""
+        templates = self.place.coderd.state.templates.templates
+        alive = {each.id: each.active for each in templates.values() if not each.deleted}
+        kept = [each for each in self._own() if each.template in alive and not each.archived]
+        return max(0, len([each for each in kept if each.id not in alive.values()]) - HISTORY)
 
     def _foreign(self) -> tuple[object, ...]:
         made = self.place.coderd.state.templates

@@ -8,7 +8,8 @@ import tracemalloc
 import pytest
 
 from coder_k8s.controllers.template.archive import MAX_ARCHIVE, InvalidFiles
-from coder_k8s.controllers.template.artifacts import MAX_ENTRIES, MAX_EXPANDED, check_digest, check_url, extract
+from coder_k8s.controllers.template.artifacts import MAX_ENTRIES, MAX_EXPANDED, check_digest, extract, service_of
+from coder_k8s.kube.objects import Key
 
 from .flux_artifacts import artifact, bomb, link, sha256, with_entries
 
@@ -25,7 +26,7 @@ FILES = {"main.tf": b"a", "modules/x/main.tf": b"b"}
     ],
 )
 def test_urls_of_services(url: str) -> None:
-    check_url(url)
+    assert service_of(url) == Key("flux-system", "source-controller")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +50,7 @@ def test_urls_of_services(url: str) -> None:
 )
 def test_other_urls(url: str, message: str) -> None:
     with pytest.raises(InvalidFiles) as raised:
-        check_url(url)
+        service_of(url)
     assert message in str(raised.value)
     assert "secret" not in str(raised.value)
 

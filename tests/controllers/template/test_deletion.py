@@ -30,7 +30,7 @@ async def test_a_template_is_deleted_when_no_workspace_uses_it(place: TemplateNa
         assert made.metadata.finalizers == [FINALIZER]
         place.coderd.state.templates.use_versions(place.template.id, [place.template.active] * 2)
         await place.delete(TEMPLATE, NAME)
-        note = f"Template {NAME} is not deleted yet: 2 workspaces use it; delete them first"
+        note = f"Template {NAME} is not deleted yet: 2 workspaces use it; delete the workspaces first"
         assert await place.note("TemplateNotDeleted") == note
         place.coderd.state.templates.use_versions(place.template.id, [])
         await operator.later(seconds=15)
@@ -47,7 +47,7 @@ async def test_deletion_does_not_wait_for_workspaces_for_ever(place: TemplateNam
         await place.note("TemplateNotDeleted")
         await operator.later(seconds=BOUND.total_seconds() + 1)
         await place.gone(TEMPLATE, NAME)
-        note = f"Template {NAME} stays in Coder: 1 workspace uses it; delete them first"
+        note = f"Template {NAME} stays in Coder: 1 workspace uses it; delete the workspace first"
         assert await place.note("TemplateLeaked") == note
         assert not place.template.deleted
 

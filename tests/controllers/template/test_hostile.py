@@ -1,5 +1,7 @@
 """What other users of Coder and of the namespace do neither reveals values nor takes over templates."""
 
+from dataclasses import replace
+
 import pytest
 
 from coder_k8s.api import TEMPLATE
@@ -43,6 +45,47 @@ async def test_version_of_another_user_with_the_message(place: TemplateNamespace
         await operator.later(minutes=2)
         await place.note("DriftReverted")
         assert place.template.active == own.id
+
+
+async def test_message_of_an_old_version_that_was_changed(place: TemplateNamespace) -> None:
+    """A template administrator of Coder can change the message, so that it has the digest of another version."""
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await place.change(source=inline("# two"))
+        second = await place.import_next(operator, 2)
+        await place.condition("Ready", "AllReady", "True")
+        first = place.versions[0]
+        messages = {first.id: second.message, second.id: first.message}
+        relabel(place, messages)
+        await place.change(source=inline("# one"))
+        third = await place.import_next(operator, 3)
+        await place.condition("Ready", "AllReady", "True")
+        assert place.template.active == third.id, "the version with the content, and none with the digest"
+        files = [place.coderd.state.queue.job(each.job).file for each in (first, third)]
+        assert files[0] == files[1]
+
+
+async def test_active_version_with_a_changed_message(place: TemplateNamespace) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        await place.ready(operator)
+        await place.change(source=inline("# two"))
+        second = await place.import_next(operator, 2)
+        await place.condition("Ready", "AllReady", "True")
+        await operator.wait_idle()
+        relabel(place, {place.versions[0].id: second.message})
+        place.coderd.state.templates.activate_version(place.template.id, place.versions[0].id)
+        await operator.later(minutes=2)
+        await place.note("DriftReverted")
+        assert (place.template.active, len(place.versions)) == (second.id, 2)
+
+
+def relabel(place: TemplateNamespace, messages: dict[str, str]) -> None:
+    """Change messages of versions."""
+    versions = place.coderd.state.templates.versions
+    for version, message in messages.items():
+        versions[version] = replace(versions[version], message=message)
 
 
 def copy_version(place: TemplateNamespace, version: Version) -> Version:

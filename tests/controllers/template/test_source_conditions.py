@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from coder_k8s.coderd.connections import Endpoint
 from coder_k8s.dev.cluster import ClusterAccess
-from coder_k8s.kube.kinds import CONFIG_MAP
+from coder_k8s.kube.kinds import CONFIG_MAP, SERVICE
 from coder_k8s.kube.objects import Manifest
 from tests.conftest import one_worker_at_a_time
 from tests.support import objects
@@ -171,6 +173,31 @@ async def test_sources_that_cannot_be_used(place: TemplateNamespace, flux: FluxS
         await operator.wait_idle()
     assert not place.versions
     assert not place.coderd.state.templates.files, "nothing is uploaded"
+
+
+async def test_a_service_that_is_an_alias(place: TemplateNamespace, flux: FluxServer) -> None:
+    """A Service of type ExternalName has the name of a Service of the cluster, and is any other host."""
+    spec = {"type": "ExternalName", "externalName": "metadata.example.com"}
+    await objects.create(place.client, SERVICE, place.key_of("alias"), spec)
+    host = f"alias.{place.namespace}.svc"
+    served: list[str] = []
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        served.append(request.path)
+        return web.Response(body=GOOD)
+
+    flux.serve("x", respond)
+    artifact_of_alias = {"url": f"http://{host}/x", "digest": sha256(GOOD)}
+    await put_source(place.client, "GitRepository", place.key_of("alias"), artifact_of_alias)
+    [server] = flux.routes.values()
+    async with place.operator(connect_to={**place.routes, Endpoint(host, 80): server}):
+        await place.make(source=of_flux("alias"))
+        message = (
+            f"GitRepository alias: The artifact is at Service alias of namespace {place.namespace}, which is an alias"
+            " of a host outside the cluster (ExternalName); it is not fetched"
+        )
+        await place.message("SourceReady", "SourceInvalid", message)
+    assert served == []
 
 
 async def test_a_source_is_followed(place: TemplateNamespace, flux: FluxServer) -> None:

@@ -30,6 +30,7 @@ FILES = {"main.tf": "terraform {}\n", "modules/a.tf": "# a\n"}
 BYTES = {name: content.encode() for name, content in FILES.items()}
 FLUX_HOST = "source-controller.flux-system.svc.cluster.local."
 SECRET_VALUE = "value-that-nobody-may-see"
+SERVICE_PATH = "/api/v1/namespaces/flux-system/services/source-controller"
 FLUX_PATH = "/apis/source.toolkit.fluxcd.io/v1/namespaces/team/gitrepositories/repo"
 
 
@@ -44,11 +45,11 @@ class Reader(SourceReader):
 
 @asynccontextmanager
 async def running(*flux: Any) -> AsyncIterator[Reader]:
-    objects: dict[str, Manifest] = {}
+    objects: dict[str, Manifest] = {SERVICE_PATH: service()}
 
     async def respond(request: web.Request) -> web.StreamResponse:
         if found := objects.get(request.path):
-            return web.json_response(found)
+            return web.json_response(found, status=found.get("code", 200))
         if "fluxcd" in request.path and "fluxcd" not in "".join(objects):
             return web.Response(status=404, body=b"404 page not found")
         return web.json_response(status(404, "NotFound", f"{request.path} not found"), status=404)
@@ -74,6 +75,10 @@ def template(source: Manifest, **spec: Any) -> CoderTemplate:
 
 def of_flux(path: str = "", **spec: Any) -> CoderTemplate:
     return template({"fluxRef": {"kind": "GitRepository", "name": "repo", "path": path}}, **spec)
+
+
+def service(**spec: Any) -> Manifest:
+    return {"kind": "Service", "metadata": {"name": "source-controller", "namespace": "flux-system"}, "spec": spec}
 
 
 def config_map(**fields: Any) -> Manifest:
@@ -198,6 +203,43 @@ async def test_artifacts_that_are_not_used(response: Any, changes: Any, reason: 
         error = await error_of(reader, of_flux())
         assert (error.reason, error.message) == (reason, message)
         assert len(reader.flux.requests) == (0 if changes else 1)
+
+
+@pytest.mark.parametrize(
+    ("found", "reason", "message"),
+    [
+        (
+            service(type="ExternalName", externalName="metadata.example.com"),
+            "SourceInvalid",
+            "GitRepository repo: The artifact is at Service source-controller of namespace flux-system, which is an"
+            " alias of a host outside the cluster (ExternalName); it is not fetched",
+        ),
+        (
+            None,
+            "SourceNotReady",
+            "GitRepository repo: The artifact is at Service source-controller of namespace flux-system, which does not"
+            " exist; it is not fetched",
+        ),
+    ],
+)
+async def test_an_artifact_outside_the_cluster(found: Manifest | None, reason: str, message: str) -> None:
+    async with running(reply(GOOD)) as reader:
+        reader.objects[FLUX_PATH] = git_repository(GOOD)
+        del reader.objects[SERVICE_PATH]
+        if found is not None:
+            reader.objects[SERVICE_PATH] = found
+        error = await error_of(reader, of_flux())
+        assert (error.reason, error.message) == (reason, message)
+        assert error.retry, "a Service is not watched"
+        assert not reader.flux.requests
+
+
+async def test_a_service_that_the_operator_cannot_read() -> None:
+    """An operator with Roles for some namespaces reads no Services of Flux."""
+    async with running(reply(GOOD)) as reader:
+        reader.objects[FLUX_PATH] = git_repository(GOOD)
+        reader.objects[SERVICE_PATH] = status(403, "Forbidden", "services is forbidden")
+        assert (await reader.read(of_flux())).revision == "main@sha1:abc"
 
 
 async def test_an_artifact_beyond_the_limits() -> None:

@@ -6,6 +6,7 @@ artifact is not trusted either: nothing is written to disk, and an archive that 
 | the artifact | |
 |---|---|
 | has a URL that is not http or https, has credentials, or has a host that is not a Service | is rejected |
+| is at a Service that does not exist, or that is an alias of an external host (`flux.py`) | is rejected |
 | has a digest that does not match, or of an unknown algorithm | is rejected |
 | is not a compressed tar archive | is rejected |
 | expands to more than 100 MiB, has more than 20,000 entries, or has large headers | is rejected |
@@ -25,6 +26,7 @@ from collections.abc import Iterator
 
 from coder_k8s.http.errors import InvalidURL
 from coder_k8s.http.urls import parse_url
+from coder_k8s.kube.objects import Key
 
 from . import untar
 from .archive import MAX_ARCHIVE, InvalidFiles, displayed, is_left_out
@@ -33,23 +35,25 @@ MAX_ENTRIES = 20_000
 MAX_EXPANDED = 100 * 1024 * 1024
 """Bytes of the uncompressed archive."""
 ALGORITHMS = ("sha256", "sha384", "sha512")
-SERVICE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\.[a-z0-9]([-a-z0-9]*[a-z0-9])?\.svc(\.cluster\.local)?\.?")
+LABEL = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+SERVICE = re.compile(rf"({LABEL})\.({LABEL})\.svc(?:\.cluster\.local)?\.?")
 
 
-def check_url(url: str) -> None:
-    """Raise `InvalidFiles` unless the URL is that of a Service in the cluster."""
+def service_of(url: str) -> Key:
+    """Return the Service of a URL; raise `InvalidFiles` if it is not that of a Service in the cluster."""
     try:
         target = parse_url(url)
     except InvalidURL as error:
         raise InvalidFiles(f"The URL of the artifact is not valid: {error}") from None
     host = target.origin.host
-    if not SERVICE.fullmatch(host):
+    if (service := SERVICE.fullmatch(host)) is None:
         raise InvalidFiles(
             f"The artifact is at host '{displayed(host)}', which is not a Service of this cluster"
             " (*.svc or *.svc.cluster.local); it is not fetched"
         )
     if target.authorization:
         raise InvalidFiles("The URL of the artifact contains credentials; it is not fetched")
+    return Key(service.group(2), service.group(1))
 
 
 def check_digest(data: bytes, digest: str) -> None:

@@ -39,8 +39,9 @@ class Deletion:
         except (errors.CoderdError, NotAvailable) as error:
             return await self._retry(template, str(error), RETRY)
         if workspaces:
-            noun = "workspace uses" if workspaces == 1 else "workspaces use"
-            return await self._retry(template, f"{workspaces} {noun} it; delete them first", WORKSPACES_RETRY)
+            used = "1 workspace uses it" if workspaces == 1 else f"{workspaces} workspaces use it"
+            noun = "workspace" if workspaces == 1 else "workspaces"
+            return await self._retry(template, f"{used}; delete the {noun} first", WORKSPACES_RETRY)
         return None
 
     async def _delete(self, template: CoderTemplate, target: Target) -> int:

@@ -11,10 +11,11 @@ from coder_k8s.coderd.errors import Unavailable
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
+from coder_k8s.kube.kinds import SERVICE
 from coder_k8s.kube.objects import Key
 
 from .archive import InvalidFiles
-from .artifacts import check_digest, check_url, extract
+from .artifacts import check_digest, extract, service_of
 from .references import FLUX_KINDS, Artifact, FluxSource
 
 HEADERS = {"Accept": "application/gzip, application/octet-stream"}
@@ -70,13 +71,32 @@ class FluxReader:
         """Download an artifact, and return the files in the path of the template."""
         subject = f"{reference.kind} {reference.name}"
         try:
-            check_url(artifact.url)
+            service = service_of(artifact.url)
             check_size(artifact)
+            await self._check_service(subject, service)
             async with self._downloads:
                 data = await self._download(subject, artifact)
                 return await asyncio.to_thread(extract, data, reference.path)
         except InvalidFiles as error:
             raise SourceError(SOURCE_INVALID, f"{subject}: {error}") from None
+
+    async def _check_service(self, subject: str, service: Key) -> None:
+        """Raise `SourceError` unless the Service has addresses in the cluster.
+
+        A Service of type ExternalName is an alias of any host, and the name of a Service that does not exist can be
+        resolved by a search domain outside of the cluster. In a namespace whose Services the operator cannot read, it
+        trusts whoever can create them.
+        """
+        where = f"{subject}: The artifact is at Service {service.name} of namespace {service.namespace}"
+        try:
+            found = await self._client.get(SERVICE, service)
+        except errors.NotFound:
+            raise SourceError(SOURCE_NOT_READY, f"{where}, which does not exist; it is not fetched", RETRY) from None
+        except errors.Forbidden:
+            return
+        if found.manifest["spec"].get("type") == "ExternalName":
+            message = f"{where}, which is an alias of a host outside the cluster (ExternalName); it is not fetched"
+            raise SourceError(SOURCE_INVALID, message, RETRY_INVALID)
 
     async def _download(self, subject: str, artifact: Artifact) -> bytes:
         """Send one request. Redirects are not followed, because their target is not checked."""

@@ -75,4 +75,5 @@ def own_version(template: CoderTemplate, found: ImportedVersion, user: str | Non
         error_code=found.job.error_code,
         completed=found.job.completed_at,
         served=matched is None or matched.available > 0,
+        file=found.job.file_id,
     )

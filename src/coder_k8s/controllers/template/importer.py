@@ -10,11 +10,13 @@ from coder_k8s.coderd.templates import NewVersion, log_tail
 from coder_k8s.controllers.cleanup import TEMPLATE_FINALIZER
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.labels import ADOPT, PROMOTE, adopts
+from coder_k8s.kube.objects import Key
 
 from .access import FEATURE as ACCESS
 from .access import hides_from_everyone
 from .applier import entitled_to
 from .claims import other_claim
+from .contents import ContentCheck
 from .identity import has_secrets, message_of, own_version, template_name, version_prefix
 from .metrics import TemplateMetrics
 from .outcomes import NotApplied
@@ -76,9 +78,12 @@ class Importer:
         self._recorder = context.recorder
         self._now = context.now
         self._objects = context.objects
-        self._sources = sources
+        self._contents = ContentCheck(sources)
         self._metrics = metrics
         self.views = ViewReader(context.runtime.queries)
+
+    def forget(self, key: Key) -> None:
+        self._contents.forget(key)
 
     async def run(self, template: CoderTemplate, target: Target, source: Summary) -> Result:
         """Take steps until none is left, unless the template is that of another object."""
@@ -92,8 +97,11 @@ class Importer:
         changed = template.status.observed_generation != template.metadata.generation
         for _ in range(STEPS):
             step = next_step(wanted, recorded, view.found, view.versions, self._now(), served=view.served)
-            if not view.complete and (changed or isinstance(step, WRITES)):
+            if not view.complete and (changed or isinstance(step, WRITES) or is_news(template, step)):
                 view = await self.views.current(template, target, source.digest)
+                continue
+            if (other := await self._relabeled(template, target, source, step)) is not None:
+                view = view._replace(versions=[each for each in view.versions if each != other])
                 continue
             _check_repeated(step, taken)
             match step:
@@ -122,6 +130,16 @@ class Importer:
             view = view._replace(owned=view.owned or (view.found is not None and view.found.id == recorded.template))
         raise errors.Unavailable("the template changes faster than it can be reconciled")
 
+    async def _relabeled(self, template: CoderTemplate, target: Target, source: Summary, step: Step) -> Version | None:
+        """The version of a step, if it has another content than its message claims."""
+        if not isinstance(step, Create | Promote | Keep | Fail):
+            return None
+        version, active = step.version, template.status.active_version
+        recorded = active is not None and (active.id, active.digest) == (version.id, version.digest)
+        if version.digest != source.digest or not version.file or recorded:
+            return None
+        return None if await self._contents.has_content(template, target, source, version) else version
+
     async def _hold(self, template: CoderTemplate) -> CoderTemplate:
         """Add the finalizer, before there is something that it has to delete."""
         if template.spec.deletion_policy != "Delete":
@@ -132,10 +150,9 @@ class Importer:
         """Upload the files and create a version."""
         if not self._queries.admits_upload(target.coderd):
             raise UploadLimited
-        content = await self._sources.read(template)
-        if content.digest != source.digest:
-            raise errors.Unavailable("the source changed while it was read")
+        content = await self._contents.content(template, source)
         file = await target.coderd.upload(content.archive)
+        self._contents.keep(template, source, file)
         message = message_of(template, source.digest, source.revision)
         new = NewVersion("", message, file, content.tags, content.variables, view.template.id if view.template else "")
         for each in range(number, number + NAMES):
@@ -145,8 +162,8 @@ class Importer:
                 )
             except errors.Conflict:
                 continue  # a version of another owner has the name
-            if own_version(template, made, target.user) is None:
-                raise NotApplied(f"version {made.name} has another message or author than requested")
+            if own_version(template, made, target.user) is None or made.job.file_id not in ("", file):
+                raise NotApplied(f"version {made.name} has another message, author or file than requested")
             note = f"Created version {made.name} of template {template_name(template)} from {source.revision}"
             self._recorder.record(TEMPLATE, template, events.VERSION_CREATED, note)
             return
@@ -184,16 +201,16 @@ class Importer:
             self._metrics.count_import(template.key, "succeeded")
 
     async def _finish(self, template: CoderTemplate, target: Target, step: Step, view: View) -> None:
-        """Report a failure once, and archive old versions after a change."""
+        """Report a failure once, and archive old versions after a change or a failure."""
         status = template.status
-        if isinstance(step, Fail) and (status.failed is None or status.failed.id != step.version.id):
+        if isinstance(step, Fail) and is_news(template, step):
             self._metrics.count_import(template.key, "failed")
             lines = [] if has_secrets(template) else await target.coderd.version_logs(step.version.id)
             note = (
                 f"The import of version {step.version.name} failed: {log_tail(lines, LOG_LIMIT) or step.version.error}"
             )
             self._recorder.record(TEMPLATE, template, events.VERSION_IMPORT_FAILED, note)
-        if isinstance(step, Keep | Hold) and view.complete and view.found is not None:
+        if isinstance(step, Keep | Hold | Fail) and view.complete and view.found is not None:
             await self._archive(template, target, view, {view.found.active, status.promoted_version, step.version.id})
 
     async def _archive(self, template: CoderTemplate, target: Target, view: View, used: set[str]) -> None:
@@ -206,8 +223,18 @@ class Importer:
                 continue
             archived.append(each.name)
         if archived:
-            note = f"Archived {len(archived)} old versions of template {template_name(template)}: {', '.join(archived)}"
+            noun = "version" if len(archived) == 1 else "versions"
+            names = ", ".join(archived)
+            note = f"Archived {len(archived)} old {noun} of template {template_name(template)}: {names}"
             self._recorder.record(TEMPLATE, template, events.VERSIONS_ARCHIVED, note)
+
+
+def is_news(template: CoderTemplate, step: Step) -> bool:
+    """Whether the status does not have the result of the step yet, so that what follows from it is still to be done."""
+    status = template.status
+    if isinstance(step, Keep):
+        return step.version.id != status.promoted_version
+    return isinstance(step, Fail) and (status.failed is None or status.failed.id != step.version.id)
 
 
 def _check_repeated(step: Step, taken: set[type]) -> None:

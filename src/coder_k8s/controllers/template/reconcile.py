@@ -58,6 +58,7 @@ class TemplateSteps(Steps[CoderTemplate, TemplateStatus]):
     async def forget(self, key: Key) -> None:
         self._metrics.forget(key)
         self._sources.forget(key)
+        self._importer.forget(key)
         self._applier.forget(key)
         self._failures.forget(key)
 

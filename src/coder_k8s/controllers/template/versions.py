@@ -56,6 +56,8 @@ class Version(NamedTuple):
     completed: datetime | None = None
     served: bool = True
     """Whether a provisioner can run the job, as far as that is known."""
+    file: str = ""
+    """ID of its archive; empty if the version is known from the status."""
 
     @property
     def number(self) -> int:

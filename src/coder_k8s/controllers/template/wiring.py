@@ -9,7 +9,7 @@ from coder_k8s.controllers.dependents import planes_of_template
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.wiring import base_rules, by_reference, controller_of
 from coder_k8s.kube.controller import Controller
-from coder_k8s.kube.kinds import CONFIG_MAP_METADATA, SECRET
+from coder_k8s.kube.kinds import CONFIG_MAP_METADATA, SECRET, SERVICE
 from coder_k8s.kube.objects import Key, Object
 from coder_k8s.kube.rules import READ, Rule
 
@@ -21,6 +21,7 @@ RULES = (
     Rule((CONTROL_PLANE.group,), (CONTROL_PLANE.plural,), READ),
     Rule(("",), (SECRET.plural,), READ),
     Rule(("",), (CONFIG_MAP_METADATA.plural,), READ),
+    Rule(("",), (SERVICE.plural,), ("get",)),  # of Flux artifacts
     Rule((FLUX,), tuple(kind.plural for kind in FLUX_KINDS.values()), READ),
 )
 
