@@ -17,6 +17,7 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Manifest
 from tests.support import eventually, objects
+from tests.support.clients import UserClient
 from tests.support.clock import Clock
 from tests.support.namespaces import Namespace
 from tests.support.operators import Builder, Operator
@@ -111,6 +112,6 @@ async def template_namespace(
     clock = Clock.at_present()
     async with CoderdServer(version, now=clock) as coderd, Http(load(admin), "user", Metrics()) as http:
         coderd.state.connect_daemon("built-in")
-        made = TemplateNamespace(Client(http, "user"), operator, Key(namespace, NAME), coderd, clock)
+        made = TemplateNamespace(UserClient(http, "user"), operator, Key(namespace, NAME), coderd, clock)
         await made.make_plane()
         yield made

@@ -11,7 +11,9 @@ from tests.support.templates import TemplateNamespace, template_namespace
 
 @pytest.fixture
 async def place(
-    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+    request: pytest.FixtureRequest, cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> AsyncIterator[TemplateNamespace]:
-    async with template_namespace(cluster.kubeconfig, operator_kubeconfig, namespace) as made:
+    """Has the latest version of the simulator, unless the test has another one as a parameter."""
+    version = getattr(request, "param", "2.36.1")
+    async with template_namespace(cluster.kubeconfig, operator_kubeconfig, namespace, version) as made:
         yield made

@@ -163,7 +163,7 @@ TEMPLATE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             "Give the user of the token the role Owner or Template Admin, or change the policy or webhook that the "
             "message names.",
         ),
-        RATE_LIMITED,
+        RATE_LIMITED.means("Coder or the operator itself limits the rate of requests; the operator retries later."),
         SCALED_TO_ZERO.means("The control plane has no pods. The status is the last known one."),
         UPGRADING.means("The control plane is being updated. The status is the last known one."),
         CODER_UNAVAILABLE,
@@ -177,6 +177,7 @@ TEMPLATE_REASONS: dict[StrEnum, tuple[Reason, ...]] = {
             "Use a license that covers what the message names, or remove it from the spec.",
         ),
         SETTINGS_REJECTED,
+        RATE_LIMITED.means("The operator limits the rate of its requests, and has not read the access yet."),
         SYNC_PENDING.means("Coder does not have the template yet."),
     ),
 }

@@ -7,10 +7,11 @@ from coder_k8s.api.template import TEMPLATE, CoderTemplate
 from coder_k8s.api.template_settings import Access
 from coder_k8s.coderd import errors
 from coder_k8s.coderd.templates import ManagedTemplate
-from coder_k8s.controllers.answers import AnswerCache
+from coder_k8s.controllers.answers import AnswerCache, Throttled
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.queries import CoderdQueries
 from coder_k8s.controllers.report import Outcome
+from coder_k8s.controllers.request_limit import Consumer
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.objects import Key
 
@@ -25,12 +26,18 @@ from .views import Target
 REJECTION_VALID = 3600.0
 """Seconds for which settings that Coder rejected are not sent again, unless the object changes."""
 
+CONSUMER, MIN_RETRY = Consumer.TEMPLATES, 5.0
+KNOWN = {str(each): each for each in (reasons.SETTINGS_APPLIED, reasons.NOT_ENTITLED, reasons.SETTINGS_REJECTED)}
+"""Results that stay valid while the access cannot be read."""
+
 
 class Applied(NamedTuple):
     """The condition about settings and access, and the fields that someone changed in Coder."""
 
     outcome: Outcome
     drifted: tuple[str, ...] = ()
+    retry: float | None = None
+    """Seconds until the access, which is not known yet, may be read."""
 
 
 NO_TEMPLATE = Applied(
@@ -58,7 +65,11 @@ class SettingsApplier:
         applied = await self._apply_settings(template, target, found, entitled)
         if template.spec.access is None or ACCESS not in entitled:
             return applied
-        access = await self._apply_access(template, target, found)
+        try:
+            access = await self._apply_access(template, target, found)
+        except Throttled:
+            outcome = _last_outcome(template) if applied.outcome.status else applied.outcome
+            return Applied(outcome, applied.drifted, max(MIN_RETRY, self._queries.wait(target.coderd, CONSUMER)))
         outcome = applied.outcome if access.outcome.status or applied.outcome.stalled else access.outcome
         return Applied(outcome, (*applied.drifted, *access.drifted))
 
@@ -170,11 +181,18 @@ def _access_outcome(template: CoderTemplate, wanted: AccessPlan) -> Outcome:
     return _outcome(template, SettingsPlan())
 
 
+def _last_outcome(template: CoderTemplate) -> Outcome:
+    """The result for this generation of the spec from before, such as from before the operator restarted."""
+    known = find(template.status.conditions, SETTINGS_APPLIED)
+    if known is None or known.observed_generation != template.metadata.generation or known.reason not in KNOWN:
+        message = f"Waiting to read the access of template {template_name(template)}: the operator limits its requests"
+        return Outcome(SETTINGS_APPLIED, None, reasons.RATE_LIMITED, message)
+    rejected = known.reason == reasons.SETTINGS_REJECTED
+    return Outcome(
+        SETTINGS_APPLIED, known.is_true, KNOWN[known.reason], known.message, satisfied=not rejected, stalled=rejected
+    )
+
+
 def _was_applied(template: CoderTemplate) -> bool:
     """Whether Coder had the settings of this generation before, so that a difference is a change by someone else."""
-    known = find(template.status.conditions, SETTINGS_APPLIED)
-    return (
-        known is not None
-        and known.observed_generation == template.metadata.generation
-        and known.reason in (reasons.SETTINGS_APPLIED, reasons.NOT_ENTITLED)
-    )
+    return _last_outcome(template).reason in (reasons.SETTINGS_APPLIED, reasons.NOT_ENTITLED)

@@ -6,7 +6,7 @@ from coder_k8s.api import reasons
 from coder_k8s.api.reasons.template import TemplateCondition
 from coder_k8s.api.template import CoderTemplate, SourceRevision, TemplateStatus
 from coder_k8s.coderd import errors
-from coder_k8s.controllers.answers import AnswerCache, Recheck
+from coder_k8s.controllers.answers import AnswerCache, Recheck, Throttled
 from coder_k8s.controllers.cleanup import TEMPLATE_FINALIZER
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.explanations import Explanation, explain
@@ -83,6 +83,8 @@ class TemplateSteps(Steps[CoderTemplate, TemplateStatus]):
             outcome = explain(error, ERRORS, **_names(template)).outcome
             self._failures.keep(template.key, _subject(template, source), outcome, REJECTION_VALID)
             self._report_failure(template, outcome, report)
+        except Throttled:
+            self._throttled(template, source, report)
         except errors.CoderdError as error:
             self._failed(template, source, explain(error, ERRORS, **_names(template)), report)
         except FinalizerRefused as error:
@@ -114,6 +116,8 @@ class TemplateSteps(Steps[CoderTemplate, TemplateStatus]):
             report.add_outcome(outcome)
         report.add_outcome(in_sync(template, result, applied.drifted, report.status))
         report.add_outcome(applied.outcome)
+        if applied.retry is not None:
+            report.requeue_after(applied.retry)
         report.status.phase = "Ready" if is_shown(result) else "Pending"
         report.requeue_after(_requeue(result, self._now()))
         return template
@@ -135,6 +139,17 @@ class TemplateSteps(Steps[CoderTemplate, TemplateStatus]):
         else:
             report.add_outcome(error.outcome)
 
+    def _throttled(self, template: CoderTemplate, source: Summary, report: Report) -> None:
+        """Wait for the operator's own limit of requests. If nothing changed, the conditions stay as they are."""
+        report.retain_conditions = True
+        report.requeue_after(SOURCE_RETRY)
+        status, ready = template.status, find(template.status.conditions, READY)
+        changed = status.observed_generation != template.metadata.generation or source.digest != _digest(template)
+        if ready is not None and ready.is_true and not changed:
+            return
+        message = "Waiting to query CoderControlPlane {plane}: the operator limits its requests"
+        report.add(IMPORTED, None, reasons.RATE_LIMITED, message.format(**_names(template)))
+
     def _failed(self, template: CoderTemplate, source: Summary, failure: Explanation, report: Report) -> None:
         outcome, recheck, retry_after = failure
         self._failures.fail(template.key, _subject(template, source), outcome, recheck, retry_after)
@@ -155,6 +170,11 @@ def _subject(template: CoderTemplate, source: Summary) -> tuple[object, ...]:
     """What an error is about; a change of it is tried at once."""
     promote = template.metadata.annotations.get(PROMOTE)
     return template.metadata.uid, template.metadata.generation, source.digest, adopts(template), promote
+
+
+def _digest(template: CoderTemplate) -> str:
+    """The digest of the source that was reconciled last."""
+    return template.status.source.digest if template.status.source is not None else ""
 
 
 def _is_concluded(template: CoderTemplate, source: Summary) -> bool:

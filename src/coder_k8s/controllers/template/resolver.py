@@ -4,7 +4,6 @@ from coder_k8s.api import CoderControlPlane, reasons
 from coder_k8s.api.template import CoderTemplate
 from coder_k8s.coderd import errors
 from coder_k8s.coderd.client import Client as Coderd
-from coder_k8s.coderd.types import Organization
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.images import stops_provisioners
 from coder_k8s.controllers.report import Outcome
@@ -59,16 +58,21 @@ class TargetResolver(CoderdResolver):
             raise NotAvailable(
                 Outcome(IMPORTED, False, reasons.ORGANIZATION_NOT_FOUND, message, stalled=True)
             ) from None
-        return Target(coderd, organization.id, plane.metadata.name, (await self._queries.me(coderd)).id)
+        return Target(coderd, organization, plane.metadata.name, (await self._queries.me(coderd)).id)
 
-    async def _organization(self, coderd: Coderd, recorded: str, name: str) -> Organization:
-        """The organization by its ID, which a new database does not have; then by its name."""
-        try:
-            return await self._queries.organization(coderd, recorded or name)
-        except errors.NotFound:
-            if not recorded:
-                raise
-        return await self._queries.organization(coderd, name)
+    async def _organization(self, coderd: Coderd, recorded: str, name: str) -> str:
+        """The ID of the organization: the recorded one, unless Coder does not have it, such as a new database.
+
+        Whether Coder has it follows from the list of its templates, which is needed anyway.
+        """
+        if recorded:
+            try:
+                await self._queries.templates_of(coderd, recorded)
+            except errors.NotFound:
+                pass
+            else:
+                return recorded
+        return (await self._queries.organization(coderd, name)).id
 
 
 def _stopped(plane: CoderControlPlane) -> Outcome | None:
