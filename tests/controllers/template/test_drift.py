@@ -126,3 +126,7 @@ async def test_manual_promotion(place: TemplateNamespace) -> None:
         await place.set_annotations(TEMPLATE, NAME, {"coder.com/promote": second.name})
         await place.condition("Promoted", "Promoted", "True")
         await eventually(lambda: place.template.active == second.id)
+        await operator.wait_idle()
+        await place.set_annotations(TEMPLATE, NAME, {"coder.com/promote": place.versions[0].name})
+        await operator.wait_idle()
+        assert place.template.active == first, "also an older version"

@@ -79,11 +79,14 @@ class Importer:
         self._now = context.now
         self._objects = context.objects
         self._contents = ContentCheck(sources)
+        self._named: dict[Key, str] = {}
+        """The version that the annotation of a template named when all its versions were read."""
         self._metrics = metrics
         self.views = ViewReader(context.runtime.queries)
 
     def forget(self, key: Key) -> None:
         self._contents.forget(key)
+        self._named.pop(key, None)
 
     async def run(self, template: CoderTemplate, target: Target, source: Summary) -> Result:
         """Take steps until none is left, unless the template is that of another object."""
@@ -94,11 +97,11 @@ class Importer:
     async def _take_steps(self, template: CoderTemplate, target: Target, source: Summary, recorded: Recorded) -> Result:
         wanted, taken = wanted_by(template, source.digest), set[type]()
         view = await self.views.known(template, target, source.digest)
-        changed = template.status.observed_generation != template.metadata.generation
         for _ in range(STEPS):
             step = next_step(wanted, recorded, view.found, view.versions, self._now(), served=view.served)
-            if not view.complete and (changed or isinstance(step, WRITES) or is_news(template, step)):
+            if not view.complete and self._needs_all_versions(template, wanted, step, view):
                 view = await self.views.current(template, target, source.digest)
+                self._named[template.key] = wanted.promote
                 continue
             if (other := await self._relabeled(template, target, source, step)) is not None:
                 view = view._replace(versions=[each for each in view.versions if each != other])
@@ -129,6 +132,15 @@ class Importer:
             view = await self.views.current(template, target, source.digest)
             view = view._replace(owned=view.owned or (view.found is not None and view.found.id == recorded.template))
         raise errors.Unavailable("the template changes faster than it can be reconciled")
+
+    def _needs_all_versions(self, template: CoderTemplate, wanted: Wanted, step: Step, view: View) -> bool:
+        """Whether the versions that the status has are not enough. A version that the annotation names is read once."""
+        changed = template.status.observed_generation != template.metadata.generation
+        if changed or isinstance(step, WRITES) or is_news(template, step):
+            return True
+        named = wanted.promote if wanted.manual else ""
+        known = {"", self._named.get(template.key), *(each.name for each in view.versions)}
+        return view.found is not None and named not in known
 
     async def _relabeled(self, template: CoderTemplate, target: Target, source: Summary, step: Step) -> Version | None:
         """The version of a step, if it has another content than its message claims."""
