@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from coder_k8s.coderd import errors
+from coder_k8s.coderd import errors, templates
 from coder_k8s.coderd.caller import decode
 from coder_k8s.coderd.client import Client
 from coder_k8s.coderd.connections import Connections
@@ -347,6 +347,9 @@ def test_an_impossible_time_of_a_job_is_no_response_of_coderd(time: str) -> None
     job = f'[{{"id": "x", "created_at": "{time}", "status": "pending", "tags": {{}}}}]'
     with pytest.raises(errors.Unavailable, match="jobs: invalid response"):
         decode(list[ProvisionerJob], "jobs", job.encode())
+    completed = job.replace(time, "2026-01-01T00:00:00Z").replace("}]", f', "completed_at": "{time}"}}]')
+    with pytest.raises(errors.Unavailable, match="jobs: invalid response"):
+        decode(list[templates.ImportJob], "jobs", completed.encode())
 
 
 async def test_many_versions_of_a_template(client: Client, coderd: CoderdServer) -> None:
@@ -355,3 +358,14 @@ async def test_many_versions_of_a_template(client: Client, coderd: CoderdServer)
     found = await client.versions_of(template)
     assert {each.id for each in found} == {*added, coderd.state.templates.templates[template].active}
     assert sum(number for (_, path), number in coderd.state.requests.items() if path.endswith("/versions")) == 3
+
+
+async def test_too_many_versions_of_a_template(
+    client: Client, coderd: CoderdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(templates, "VERSIONS_LIMIT", 2 * PAGE)
+    template = coderd.state.templates.add_template("go")
+    for number in range(2 * PAGE):
+        coderd.state.templates.add_version(f"n{number}", template=template)
+    with pytest.raises(errors.Unavailable, match="more than 50 versions"):
+        await client.versions_of(template)

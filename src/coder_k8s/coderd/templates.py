@@ -1,14 +1,13 @@
 """The calls of coderd's API for templates and their versions."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
 from coder_k8s.coderd.caller import Caller, checked, decode
 from coder_k8s.coderd.errors import Invalid, NotFound, Unavailable
-from coder_k8s.coderd.types import ProvisionerJob, Template, TemplateVersion
+from coder_k8s.coderd.types import ProvisionerJob, Template, TemplateVersion, Time, check_times
 from coder_k8s.kube.messages import stable
 
 _TEMPLATE = "/api/v2/templates/{}"
@@ -17,6 +16,8 @@ NO_ID = "00000000-0000-0000-0000-000000000000"
 """What coderd returns for a version without a template."""
 PAGE = 25
 """Versions in one response, which has at most 10 MiB."""
+VERSIONS_LIMIT = 10_000
+"""Versions of one template that are read."""
 JOB_LIMIT = 1000
 """The number of jobs in which a version without a template is searched."""
 
@@ -27,11 +28,15 @@ class ImportJob(ProvisionerJob, frozen=True):
     error: str = ""
     error_code: str = ""
     """Such as `REQUIRED_TEMPLATE_VARIABLES`."""
-    completed_at: datetime | None = None
+    completed_at: Time | None = None
     file_id: str = ""
     """The archive of the version."""
     input: dict[str, Any] = msgspec.field(default_factory=dict)
     """Has the ID of the version as `template_version_id`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_times(self.completed_at)
 
 
 class MatchedProvisioners(msgspec.Struct, frozen=True):
@@ -53,7 +58,7 @@ class ImportedVersion(msgspec.Struct, frozen=True):
     id: str
     name: str
     job: ImportJob
-    created_at: datetime
+    created_at: Time
     created_by: Author = Author()
     message: str = ""
     template_id: str | None = None
@@ -199,6 +204,8 @@ class TemplateCalls(Caller):
             found.update({each.id: each for each in page})
             if len(page) < PAGE or len(found) == known:
                 return list(found.values())
+            if len(found) >= VERSIONS_LIMIT:
+                raise Unavailable(f"{route}: the template has more than {VERSIONS_LIMIT} versions")
 
     async def version_logs(self, version: str) -> list[LogLine]:
         """Return the log of an import."""

@@ -12,6 +12,13 @@ Time = Annotated[datetime, msgspec.Meta(tz=True)]
 """A time with a time zone, so that it can be compared with others."""
 
 
+def check_times(*times: datetime | None) -> None:
+    """Reject times of a job from which no other time can be computed; decoding fails then."""
+    for time in times:
+        if time is not None and not 2000 <= time.year < 9000:
+            raise ValueError("a job has an impossible time")
+
+
 class Shown(msgspec.Struct, frozen=True):
     """A response with texts that the operator copies into a status."""
 
@@ -170,10 +177,7 @@ class ProvisionerJob(msgspec.Struct, frozen=True):
     metadata: JobMetadata = JobMetadata()
 
     def __post_init__(self) -> None:
-        """Reject times from which no other time can be computed; decoding fails then."""
-        for time in (self.created_at, self.started_at):
-            if time is not None and not 2000 <= time.year < 9000:
-                raise ValueError("a job has an impossible time")
+        check_times(self.created_at, self.started_at)
 
     @property
     def waits(self) -> bool:

@@ -45,6 +45,24 @@ async def test_failed_import(place: TemplateNamespace) -> None:
         assert (await place.get()).status.failed is None
 
 
+async def test_canceled_import(place: TemplateNamespace) -> None:
+    async with place.operator() as operator:
+        await place.make()
+        version = await place.pending_version()
+        await place.condition("Imported", "Importing", "False")
+        await operator.wait_idle()
+        place.coderd.state.queue.cancel_job(version.job)
+        await operator.later(seconds=6)
+        message = (
+            f"The import of version {version.name} was canceled in Coder; it is imported again when the source, "
+            "variables or provisionerTags change"
+        )
+        await place.message("Stalled", "ImportFailed", message)
+        writes = operator.writes()
+        await operator.later(minutes=2)
+        assert operator.writes() == writes
+
+
 async def test_missing_variables(place: TemplateNamespace) -> None:
     async with place.operator() as operator:
         await place.make()

@@ -15,12 +15,14 @@ REAPED = "detected as pending for 30 minutes and has been terminated by the reap
 SECRET = [{"name": "token", "valueFrom": {"secretKeyRef": {"name": "variables", "key": "token"}}}]
 
 
-def template(name: str = "go", hour: int = 1, template_id: str = "", /, **spec: Any) -> CoderTemplate:
+def template(
+    name: str = "go", hour: int = 1, template_id: str = "", organization_id: str = "", /, **spec: Any
+) -> CoderTemplate:
     created = f"2026-03-01T{hour:02}:00:00Z"
     body = {
         "metadata": {"name": name, "namespace": "coder", "uid": f"uid-{name}", "creationTimestamp": created},
         "spec": {"controlPlaneRef": {"name": "demo"}, "source": {"inline": {"files": {"main.tf": ""}}}, **spec},
-        "status": {"templateID": template_id},
+        "status": {"templateID": template_id, "organizationID": organization_id},
     }
     return msgspec.convert(body, CoderTemplate)
 
@@ -76,6 +78,8 @@ def test_shown_errors(variables: list[Any], error: str, code: str, shown: str) -
         (template("b", 2, "t"), template("a", 1, "t"), "a"),
         (template("b", 2), template("a", 1), ""),
         (template("b", 2, name="x"), template("a", 1, name="x", organizationName="y"), ""),
+        (template("b", 2, "", "1", name="x"), template("a", 1, "", "1", name="x", organizationName="y"), "a"),
+        (template("b", 2, "", "1", name="x"), template("a", 1, "", "2", name="x", organizationName="y"), ""),
         (template("b", 2, name="x"), template("a", 1, name="x", controlPlaneRef={"name": "y"}), ""),
         (template("b", 2, name="x"), template("a", 1, name="x", managementPolicy="Observe"), ""),
         (template("b", 2, name="x", managementPolicy="Observe"), template("a", 1, name="x"), ""),

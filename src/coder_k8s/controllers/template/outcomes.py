@@ -19,6 +19,8 @@ IMPORTED = TemplateCondition.IMPORTED
 PROMOTED = TemplateCondition.PROMOTED
 IN_SYNC = TemplateCondition.IN_SYNC
 SETTINGS_APPLIED = TemplateCondition.SETTINGS_APPLIED
+CANCELED = "the job was canceled"
+"""The error of a version in the status."""
 
 
 class NotApplied(errors.Invalid):
@@ -153,9 +155,15 @@ def _waiting(template: CoderTemplate, version: Version) -> Outcome:
 
 def _failed(version: Version) -> Outcome:
     missing = version.error_code == MISSING_VARIABLES
+    error = sanitize(version.error) or f"the job was {version.status}"
+    if error == CANCELED:
+        message = (
+            f"The import of version {version.name} was canceled in Coder; it is imported again when the source, "
+            "variables or provisionerTags change"
+        )
+        return Outcome(IMPORTED, False, reasons.IMPORT_FAILED, message, stalled=True)
     reason = reasons.VARIABLES_MISSING if missing else reasons.IMPORT_FAILED
     fix = "set the missing variables in variables" if missing else "correct the template"
-    error = sanitize(version.error) or f"the job was {version.status}"
     message = f"The import of version {version.name} failed; {fix}: {error}"
     return Outcome(IMPORTED, False, reason, message, stalled=True)
 
