@@ -87,6 +87,24 @@ async def test_unknown_organization(place: TemplateNamespace) -> None:
         await place.condition("Stalled", "OrganizationNotFound", "True")
 
 
+async def test_renamed_organization(place: TemplateNamespace) -> None:
+    """An organization is identified by its ID once it is found."""
+    state = place.coderd.state
+    organization = state.add_organization("team")
+    state.add_key("key", organization=organization)
+    state.connect_daemon("daemon", state.place("key", organization))
+    async with place.operator() as operator:
+        await place.make(organizationName="team")
+        await place.ready(operator)
+        state.rename_organization("team", "crew")
+    async with place.operator() as operator:
+        await operator.later(minutes=2)
+        await place.change(source=inline("# two"))
+        second = await place.import_next(operator, 2)
+        await place.condition("Ready", "AllReady", "True")
+        assert (place.template.active, second.organization) == (second.id, organization)
+
+
 async def test_uploads_are_limited(place: TemplateNamespace) -> None:
     async with place.operator() as operator:
         names = [f"t-{number}" for number in range(8)]
