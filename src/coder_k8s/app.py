@@ -7,13 +7,12 @@ import signal
 import socket
 import uuid
 from collections.abc import Coroutine
-from importlib import metadata
 from typing import Any
 
 import uvloop
 from prometheus_client import ProcessCollector
 
-from coder_k8s import logs
+from coder_k8s import __version__, logs
 from coder_k8s.api import RESOURCES
 from coder_k8s.coderd.connections import Connections, parse_connect_to
 from coder_k8s.controllers import controlplane, provisioner, template, workspaceproxy
@@ -65,7 +64,7 @@ async def run(settings: Settings, config: Config, identity: str) -> None:
     ProcessCollector(registry=metrics.registry)
     metrics.tasks.set_function(lambda: len(asyncio.all_tasks()))
     routes = parse_connect_to(settings.coderd_connect_to)
-    user_agent = f"{NAME}/{metadata.version(NAME)}"
+    user_agent = f"{NAME}/{__version__}"
     async with Http(config, user_agent, metrics) as http, Connections(routes) as coderd:
         await cancel_on_stop(stopping, wait_for_server(http, config.server, stopping, STARTUP_TIMEOUT))
         log.info("starting", extra={"server": config.server, "identity": identity})
@@ -121,7 +120,7 @@ def build_election(settings: Settings, http: Http, metrics: Metrics, identity: s
         identity,
         field_manager=NAME,
         metrics=metrics,
-        annotations={OPERATOR_VERSION: metadata.version(NAME)},
+        annotations={OPERATOR_VERSION: __version__},
         options=ElectionOptions(
             lease_duration=int(settings.leader_election_lease_duration),
             renew_deadline=settings.leader_election_renew_deadline,

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 
+from coder_k8s import __version__
 from coder_k8s.console import commands
 from coder_k8s.dev.command import dev
 from coder_k8s.parameters import Duration, NameList
@@ -61,7 +62,7 @@ def _type(of: Any) -> click.ParamType[Any] | type:
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="coder-k8s", prog_name="coder-k8s", message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name="coder-k8s", message="%(prog)s %(version)s")
 def main() -> None:
     """Run Coder on Kubernetes: control planes, external provisioners and workspace proxies.
 
@@ -118,9 +119,8 @@ def version() -> None:
       coder-k8s --version
     """
     import platform
-    from importlib import metadata
 
-    click.echo(f"coder-k8s {metadata.version('coder-k8s')}")
+    click.echo(f"coder-k8s {__version__}")
     click.echo(f"python    {platform.python_version()}")
     click.echo(f"platform  {platform.system().lower()}/{platform.machine()}")
 

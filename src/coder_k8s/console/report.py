@@ -3,13 +3,13 @@
 import hashlib
 import platform
 import zipfile
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import yaml
 
+from coder_k8s import __version__
 from coder_k8s.controllers.secrets import values
 from coder_k8s.kube.objects import Manifest, key_of
 
@@ -129,7 +129,7 @@ def _versions(bundle: Bundle) -> dict[str, Any]:
         if each["kind"] == "CoderControlPlane"
     }
     return {
-        "coder-k8s": metadata.version("coder-k8s"),
+        "coder-k8s": __version__,
         "python": platform.python_version(),
         "platform": f"{platform.system().lower()}/{platform.machine()}",
         **bundle.versions,

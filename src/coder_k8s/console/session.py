@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
+from coder_k8s import __version__
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.discovery import wait_for_server
@@ -51,6 +51,6 @@ async def connect(target: ClusterTarget, wait: float = 0) -> AsyncIterator[Sessi
     """Connect to a cluster that responds within `wait` seconds, or a few seconds if that is less."""
     config = load(target.kubeconfig, target.context)
     namespace = "" if target.all_namespaces else target.namespace or config.namespace
-    async with Http(config, f"kubectl-coder/{metadata.version('coder-k8s')}", Metrics()) as http:
+    async with Http(config, f"kubectl-coder/{__version__}", Metrics()) as http:
         await wait_for_server(http, config.server, asyncio.Event(), max(wait, CONNECT_TIMEOUT))
         yield Session(http, Client(http, FIELD_MANAGER), config.server, namespace)

@@ -7,11 +7,11 @@ from typing import Any
 
 import yaml
 
+from coder_k8s import __version__
 from coder_k8s.api import RESOURCES
 
 from . import reference
 from .embedded import Json
-from .manager import version
 from .rbac import NAME
 
 ROOT = Path(__file__).parents[3]
@@ -30,8 +30,8 @@ def metadata() -> Json:
         "name": NAME,
         "description": DESCRIPTION,
         "type": "application",
-        "version": version(),
-        "appVersion": version(),
+        "version": __version__,
+        "appVersion": __version__,
         "kubeVersion": f">={KUBERNETES}.0-0",
         "home": project["urls"]["Documentation"],
         "sources": [project["urls"]["Source"]],

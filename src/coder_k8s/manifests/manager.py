@@ -1,6 +1,6 @@
 """The Deployment of the operator, with its namespace, Service, disruption budget and monitoring objects."""
 
-from importlib import metadata
+from coder_k8s import __version__
 
 from .alerts import groups
 from .embedded import Json
@@ -10,11 +10,6 @@ USER = 65532
 METRICS_PORT = 8080
 HEALTH_PORT = 8081
 SCRAPE_INTERVAL = "30s"
-
-
-def version() -> str:
-    """Return the version of this project, its image and its chart."""
-    return metadata.version(NAME)
 
 
 def namespace() -> Json:
@@ -71,7 +66,7 @@ def pod() -> Json:
 def container() -> Json:
     return {
         "name": "controller",
-        "image": f"{NAME}:{version()}",
+        "image": f"{NAME}:{__version__}",
         "imagePullPolicy": "IfNotPresent",
         "args": ["controller", "--log-format=json", "--log-level=info"],
         "env": [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],

@@ -1,9 +1,9 @@
 """Whether the CRDs are installed, and have the schema of this version."""
 
 from collections.abc import Iterator
-from importlib import metadata
 from typing import Any
 
+from coder_k8s import __version__
 from coder_k8s.api import RESOURCES
 from coder_k8s.api.markers import Resource
 from coder_k8s.console.session import Session
@@ -36,7 +36,7 @@ async def check_crds(session: Session) -> Result:
     missing = [plural for plural, found in installed.items() if found is None]
     if missing:
         return Result(NAME, FAILED, f"Not installed: {', '.join(missing)}; {INSTALL}")
-    definitions, version = embedded.load(), metadata.version("coder-k8s")
+    definitions, version = embedded.load(), __version__
     for resource in RESOURCES:
         found = installed[resource.kind.plural]
         assert found is not None  # noqa: S101 - none is missing

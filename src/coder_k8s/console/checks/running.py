@@ -1,8 +1,8 @@
 """Whether the operator runs, and whether a replica leads."""
 
 from datetime import datetime
-from importlib import metadata
 
+from coder_k8s import __version__
 from coder_k8s.console.operator import Operator, age, is_leading, operator_node
 
 from .result import FAILED, OK, SKIPPED, Result
@@ -57,7 +57,7 @@ def check_leader(operator: Operator, now: datetime) -> Result:
 
 
 def _other_version(version: str) -> str:
-    own = metadata.version("coder-k8s")
+    own = __version__
     return f" (this command: {own})" if version not in ("", own) else ""
 
 
