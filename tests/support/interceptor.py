@@ -30,7 +30,7 @@ class Request(NamedTuple):
         return self.is_kubernetes and self.method != "GET"
 
     def __str__(self) -> str:
-        return f"{self.method} {self.target}"
+        return f"{self.method} {self.target}{'?dryRun' if self.dry_run else ''}"
 
 
 class Interceptor:
