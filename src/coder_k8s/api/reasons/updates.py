@@ -64,7 +64,8 @@ ROLLBACK = Reason(
 UPDATED = Reason("Updated", "The last update is complete.", example="Updated from v2.30.0 to v2.36.1")
 ROLLED_BACK = Reason(
     "RolledBack",
-    "The new image did not start and did not change the database. The old image runs again.",
+    "The new image did not start and did not change the database, or the API server rejected its Deployment. The old "
+    "image runs again.",
     "Fix what the message names, then change `image` or another field of the pods.",
     example="Image coder:broken does not start: pod demo-3: CrashLoopBackOff: exit code 1: error: unknown flag. Image "
     "coder:v1 runs again",

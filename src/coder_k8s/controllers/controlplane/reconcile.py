@@ -30,7 +30,7 @@ from .exposure import Exposure
 from .objects import NAME, exposed_url, owns_account, service, service_account, service_account_name
 from .rollout import judge, judge_suspended
 from .updates.outcomes import PodPlan
-from .updates.updater import Updater, hold_patch, is_image_pending, is_suspended, strategy_patch
+from .updates.updater import Updater, accepted_patch, hold_patch, is_image_pending, is_suspended, strategy_patch
 
 
 class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
@@ -124,9 +124,10 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
             checksum = sources.judge_held(plane.status.config_checksum, environment, annotation)
             inputs = inputs._replace(checksum=checksum.annotation)
         applied = await as_condition(self._apply_deployment(plane, live, plan, inputs), report)
-        if applied is None or not _has_sources(applied, plan, inputs.checksum):
-            return plane, plane.status.config_checksum, applied or live
-        return plane, checksum.recorded, applied
+        if applied is None:
+            return plane, plane.status.config_checksum, await self._keep_template(plane, live, plan, report)
+        recorded = checksum.recorded if _has_sources(applied, plan, inputs.checksum) else plane.status.config_checksum
+        return plane, recorded, applied
 
     async def _apply_deployment(
         self, plane: CoderControlPlane, live: Unstructured | None, plan: PodPlan | None, inputs: PodInputs
@@ -146,6 +147,21 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         if known != (image, replicas):
             await self._children.confirm(plane)  # the step of an outdated cache may be over
         return await self._updater.images.apply(plane, deployment(wanted, inputs, recreate=plan.recreate))
+
+    async def _keep_template(
+        self,
+        plane: CoderControlPlane,
+        live: Unstructured | None,
+        plan: PodPlan | None,
+        report: StatusReport[ControlPlaneStatus],
+    ) -> Unstructured | None:
+        """Continue an update with the pod template that was accepted last; returns the live Deployment."""
+        if live is None or plan is None or not plan.image:
+            return live
+        if not (patch := accepted_patch(plan, plane, live)):
+            return live
+        changed = await as_condition(self._children.merge(DEPLOYMENT, live, patch), report)
+        return self._updater.images.view(changed) if changed else live
 
     def _observe_rollout(
         self,

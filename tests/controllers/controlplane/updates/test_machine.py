@@ -39,7 +39,8 @@ def verified(**fields: Any) -> dict[str, Any]:
 
 
 MIGRATING = {"live_image": NEW, "live_replicas": 1}
-STOPPED = {"live_replicas": 0, "has_pods": False, "stopped": True}
+INVALID: dict[str, Any] = {"invalid": "x", "inputs": "other"}
+STOPPED: dict[str, Any] = {"live_replicas": 0, "has_pods": False, "stopped": True}
 
 DUE = {
     "another image": ({}, True),
@@ -106,9 +107,13 @@ TABLE: dict[str, tuple[Step, dict[str, Any], dict[str, Any], Step | None]] = {
     "pods stop": (Step.STOP, {}, {}, Step.STOP),
     "pods stopped": (Step.STOP, {}, STOPPED, Step.MIGRATE),
     "stopped, reverted": (Step.STOP, {}, {"image": OLD, "live_replicas": 0}, None),
+    "stopped, reverted, rejected": (Step.STOP, {}, {"image": OLD, "live_replicas": 0, **INVALID}, Step.ROLLED_BACK),
+    "pods stop, rejected": (Step.STOP, {}, INVALID, Step.STOP),
     "stopped, third image": (Step.STOP, {}, {"image": THIRD}, Step.STOP),
     "stopped, no replicas": (Step.STOP, {}, {**STOPPED, "replicas": 0}, None),
     "stopped, Rolling": (Step.STOP, {}, {**STOPPED, "strategy": "Rolling"}, Step.MIGRATE),
+    "rejected before it has the new image": (Step.MIGRATE, {}, {**STOPPED, **INVALID}, Step.ROLLED_BACK),
+    "rejected while it migrates": (Step.MIGRATE, {}, {**MIGRATING, **INVALID}, Step.MIGRATE),
     "migrates": (Step.MIGRATE, {}, MIGRATING, Step.MIGRATE),
     "migrates long": (Step.MIGRATE, {}, {**MIGRATING, "now": after(hours=9)}, Step.MIGRATE),
     "migrates, third image": (Step.MIGRATE, {}, {**MIGRATING, "image": THIRD}, Step.MIGRATE),
@@ -160,6 +165,8 @@ TABLE: dict[str, tuple[Step, dict[str, Any], dict[str, Any], Step | None]] = {
     "refused, not yet": (Step.REFUSED, {"reason": "ImageUnreadable"}, {"now": after(minutes=9)}, Step.REFUSED),
     "refused, tried again": (Step.REFUSED, {"reason": "ImageUnreadable"}, {"now": after(minutes=10)}, Step.PREFLIGHT),
     "rolled back": (Step.ROLLED_BACK, {}, {"now": after(days=9)}, Step.ROLLED_BACK),
+    "rolled back, no replicas yet": (Step.ROLLED_BACK, {}, {**STOPPED, "image": THIRD}, Step.ROLLED_BACK),
+    "rolled back, reverted, no replicas yet": (Step.ROLLED_BACK, {}, {**STOPPED, "image": OLD}, Step.ROLLED_BACK),
 }
 
 
@@ -254,6 +261,16 @@ def test_rollback_without_a_known_schema() -> None:
     following = next_update(rolling_back, seen._replace(image=THIRD))
     assert following is not None
     assert (following.step, following.image) == (Step.PREFLIGHT, THIRD)
+
+
+def test_rejected_deployment_is_tried_again_only_with_another_spec() -> None:
+    found = next_update(update(Step.MIGRATE), SEEN._replace(**STOPPED, **INVALID))
+    assert found is not None
+    assert (found.message, found.reason) == (f"The Deployment with image {NEW} is rejected: x", "RolledBack")
+    assert next_update(found, SEEN._replace(**INVALID)) == found
+    fixed = next_update(found, SEEN)
+    assert fixed is not None
+    assert fixed.step == Step.PREFLIGHT
 
 
 def test_no_pod_migrates_without_replicas() -> None:

@@ -1,9 +1,10 @@
 """A cluster without time: a control plane, its Deployment and pods, and the schema of its database."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
+from functools import partial
 
 from coder_k8s.api.updates import Step, UpdateStatus
 from coder_k8s.controllers.controlplane.updates.machine import next_update
@@ -40,6 +41,9 @@ class World:
     sql: bool = True
     """Whether the operator reads the database itself."""
     paused: bool = False
+    invalid: bool = False
+    """Whether the API server rejects a Deployment of the spec."""
+    edits: int = 0
     update: UpdateStatus | None = None
     running: str = ""
     """`status.image`."""
@@ -83,17 +87,28 @@ class World:
         if preflight and not self.job:
             self.job = self.image
         plan = pod_plan(self.update, self.replicas)
-        if plan is None:
-            self.live_image, self.live_replicas, self.recreate = self.image, self.replicas, False
-        elif plan.image:
-            self.live_image, self.recreate = plan.image, plan.recreate
-            self.live_replicas = self.replicas if plan.replicas is None else plan.replicas
-        else:
+        if plan is not None and not plan.image:
             self._hold(plan)
+        else:
+            self._apply(plan or PodPlan(self.image), is_update=plan is not None)
         pending = self.update is not None and self.update.step in (Step.STOP, Step.MIGRATE, Step.VERIFY, Step.ROLLBACK)
         if self.rolled_out() and self.live_replicas and not pending:
             self.running = self.live_image
         return before != (self.live_image, self.live_replicas, self.recreate, self.job, self.running)
+
+    def _apply(self, plan: PodPlan, *, is_update: bool) -> None:
+        """Apply the spec with the image of a plan. If it is rejected, an update keeps the last accepted template."""
+        replicas = self.replicas if plan.replicas is None else plan.replicas
+        if not self.invalid:
+            self.live_image, self.live_replicas, self.recreate = plan.image, replicas, plan.recreate
+            return
+        rolled_back = self.update is not None and self.update.step == Step.ROLLED_BACK
+        if self.live_image and is_update and (rolled_back or plan.image == self.live_image):
+            self.live_image, self.live_replicas = plan.image, replicas
+
+    def edit(self, *, invalid: bool) -> None:
+        """Change the spec, but not its image."""
+        self.invalid, self.edits = invalid, self.edits + 1
 
     def _hold(self, plan: PodPlan) -> None:
         self.recreate = self.recreate or plan.recreate
@@ -109,11 +124,13 @@ class World:
             now=self.now,
             image=self.image,
             replicas=self.replicas,
+            inputs=str(self.edits),
             running=self.running,
             live_image=self.live_image,
             live_replicas=self.live_replicas,
             has_pods=bool(self.pods),
             verdict=self.verdict,
+            invalid="a field is invalid" if self.invalid else "",
             window_open=self.window_open,
             backup=Backup("none"),
             stopped=not self.pods and self.live_replicas == 0,
@@ -194,16 +211,15 @@ class World:
     def settle(self) -> None:
         """Let everything happen until nothing changes."""
         for _ in range(500):
-            moves = (
-                self.reconcile(),
-                self.control_deployment(),
-                self.run_job(),
-                self.start_pod(0),
-                self.end_pod(0),
-            )
-            if not any(moves):
+            changed = [move() for move in self.moves()]
+            if not any(changed):
                 return
         raise AssertionError(f"it never ends: {self}")
+
+    def moves(self) -> list[Callable[[], bool]]:
+        """Everything that can happen by itself; each returns whether anything changed."""
+        starts, ends = partial(self.start_pod, 0), partial(self.end_pod, 0)
+        return [self.reconcile, self.control_deployment, self.run_job, starts, ends]
 
     def served(self) -> Iterator[Pod]:
         return (pod for pod in self.pods if pod.state in (State.SERVING, State.STOPPING))

@@ -3,13 +3,15 @@
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from coder_k8s.api import CoderControlPlane, ControlPlaneCondition, reasons
 from coder_k8s.api.shared import seconds
 from coder_k8s.api.updates import Step, UpdateStatus
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.context import Context
-from coder_k8s.controllers.controlplane.deployment import CONTAINER
+from coder_k8s.controllers.controlplane.deployment import CONTAINER, PodInputs, deployment
 from coder_k8s.controllers.controlplane.objects import HTTP_PORT, NAME
 from coder_k8s.controllers.images import image_in, pull_policy
 from coder_k8s.controllers.labels import labels, selector
@@ -20,7 +22,7 @@ from coder_k8s.controllers.urls import api_url
 from coder_k8s.kube import errors
 from coder_k8s.kube.conditions import find
 from coder_k8s.kube.kinds import DEPLOYMENT, JOB, POD
-from coder_k8s.kube.objects import Key, Manifest, Unstructured
+from coder_k8s.kube.objects import Key, Unstructured
 
 from . import preflight
 from .backups import Backups, backup_name
@@ -51,8 +53,7 @@ class Subject(NamedTuple):
     live: Unstructured | None
     running: str
     """`status.image`."""
-    desired: Manifest
-    """The Deployment that the spec wants."""
+    pods: PodInputs
     job: str
     """Name of the Job of the preflight."""
     inputs: str
@@ -144,13 +145,15 @@ class Gathering:
         if verdict is None:
             return seen._replace(unpulled=failing(pods))
         schema = await read_schema(self._client, plane)
-        invalid = await self._rejection(subject)
+        invalid = await self._rejection(subject, seen.image)
         return seen._replace(verdict=verdict, schema=schema.version, dirty=schema.dirty, invalid=invalid)
 
-    async def _rejection(self, subject: Subject) -> str:
-        """Why the API server rejects the Deployment that the spec wants; empty if it does not."""
+    async def _rejection(self, subject: Subject, image: str) -> str:
+        """Why the API server rejects the Deployment of the spec with this image; empty if it does not."""
+        plane = subject.plane
+        desired = deployment(replace(plane, spec=replace(plane.spec, image=image)), subject.pods)
         try:
-            await self._children.dry_run(DEPLOYMENT, subject.desired)
+            await self._children.dry_run(DEPLOYMENT, desired)
         except errors.ApiError as error:
             if (rejected := rejection(error)) is None:
                 raise
@@ -167,7 +170,8 @@ class Gathering:
         )
         if not seen.drained and elapsed(update, seen).total_seconds() < seen.drain_timeout:
             return seen
-        return seen._replace(invalid=await self._rejection(subject))  # a policy may have changed since the preflight
+        invalid = await self._rejection(subject, seen.image)  # a policy may have changed since the preflight
+        return seen._replace(invalid=invalid)
 
     async def _stopped(self, subject: Subject, update: UpdateStatus, seen: Seen, words: Words) -> tuple[Seen, Words]:
         plane = subject.plane
@@ -175,7 +179,9 @@ class Gathering:
         stopped = not left and seen.live_replicas == 0 and await self._is_stopped(plane)
         pod = min((each.metadata.name for each in left), default="")
         schema = (await read_schema(self._client, plane)).version if stopped and update.step == Step.ROLLBACK else 0
-        return seen._replace(stopped=stopped, schema=schema), words._replace(pod=pod)
+        reverted = update.step == Step.STOP and seen.image == update.from_image
+        invalid = await self._rejection(subject, seen.image) if reverted else ""
+        return seen._replace(stopped=stopped, schema=schema, invalid=invalid), words._replace(pod=pod)
 
     async def _is_stopped(self, plane: CoderControlPlane) -> bool:
         """Whether no pod is left and none will be created, according to the API server: a cache may be outdated."""
@@ -198,6 +204,8 @@ class Gathering:
         broken = [each for each in pods if not is_ready(each) and crash_count(each, CONTAINER) >= CRASHES]
         crashing = failing(broken)
         seen = seen._replace(ready=ready, crashing=crashing)
+        if seen.live_image == update.from_image != update.image:  # no pod of the new image has run yet
+            seen = seen._replace(invalid=await self._rejection(subject, update.image))
         if crashing or (ready and update.step == Step.VERIFY):
             seen = seen._replace(schema=(await read_schema(self._client, plane)).version)
         if not ready or update.step != Step.VERIFY:

@@ -19,7 +19,9 @@ the new schema, and pods of the new version cannot use the old one. So a change 
 |              |                               | time is up, `onTimeout: Abort`                       | `Refused`    |
 |              |                               | the API server rejects the Deployment                | `Refused`    |
 | `Stop`       | all stop, old image           | no pod is left                                       | `Migrate`    |
+|              |                               | the spec has the old image again, but is rejected    | `RolledBack` |
 | `Migrate`    | one pod of the new image      | it is ready                                          | `Verify`     |
+|              |                               | the Deployment of the new image is rejected          | `RolledBack` |
 |              |                               | it crashes and the schema has not changed            | `Rollback`   |
 |              |                               | it crashes or is late, and the image changed again   | `Preflight`  |
 | `Verify`     | one pod of the new image      | its version is right, the operator has access        | `ScaleBack`  |
@@ -36,7 +38,8 @@ the new schema, and pods of the new version cannot use the old one. So a change 
 | `Complete`   | follow the spec               | as (none)                                            | `Preflight`  |
 
 Up to `Drain`, and in `Refused` and `RolledBack`, the update ends when nothing is to be updated any more: the spec has
-the old image again, no replicas, or the strategy `Rolling`. In `Stop` it ends when the spec has the old image again. An
+the old image again, no replicas, or the strategy `Rolling`. In `Stop` it ends when the spec has the old image again.
+`RolledBack` does not end before the Deployment has replicas again: the steps that follow do not start pods. An
 image that changes later is taken up after `Verify`, or when the new pod does not work. The old image is started again
 only while the schema is known to be unchanged. A first Deployment, or one that never had a pod, is no update.
 
@@ -52,6 +55,7 @@ from msgspec.structs import replace
 from coder_k8s.api import reasons
 from coder_k8s.api.updates import Plan, Step, UpdateStatus
 
+from .due import base_image, is_due
 from .known_paths import intermediate_version, tag
 from .observations import Schema, Seen
 
@@ -79,6 +83,8 @@ def next_update(update: UpdateStatus | None, seen: Seen) -> UpdateStatus | None:
     if update is None or update.step == Step.COMPLETE:
         return _begin(seen) if is_due(seen) else update
     step = Step(update.step)
+    if step == Step.ROLLED_BACK and seen.replicas and not seen.live_replicas:
+        return update
     if step in CANCELLABLE and not is_due(seen):
         return None
     if step in CANCELLABLE and (seen.image, seen.inputs) != (update.image, update.inputs):
@@ -86,38 +92,11 @@ def next_update(update: UpdateStatus | None, seen: Seen) -> UpdateStatus | None:
     return _STEPS[step](update, seen)
 
 
-def is_due(seen: Seen) -> bool:
-    """Whether the image of the spec needs an update.
-
-    | Deployment            | image of the spec              | pods           | update |
-    |-----------------------|--------------------------------|----------------|--------|
-    | none                  | any                            | never ran      | no     |
-    | none                  | another than that of the last rollout | ran     | yes    |
-    | any                   | any, strategy `Rolling`        | any            | no     |
-    | any                   | any, no replicas               | any            | no     |
-    | any                   | any                            | there was none | no     |
-    | with another image    | any                            | exist or ran   | yes    |
-    | with this image       | that of the last rollout       | any            | no     |
-    | with this image, 0 replicas | another than that of the last rollout | ran | yes |
-    | with this image       | any                            | are rolling    | no     |
-    """
-    if seen.strategy == "Rolling" or seen.replicas == 0 or not _base(seen):
-        return False
-    if seen.image != (seen.live_image or seen.running):
-        return True
-    return seen.live_replicas == 0 and bool(seen.running) and seen.running != seen.image
-
-
-def _base(seen: Seen) -> str:
-    """The image before the update, which the database may belong to; empty if none ever ran."""
-    return seen.live_image if seen.live_image and seen.has_pods else seen.running
-
-
 def _begin(seen: Seen) -> UpdateStatus:
     return UpdateStatus(
         image=seen.image,
         step=Step.PREFLIGHT,
-        from_image=_base(seen),
+        from_image=base_image(seen),
         from_=seen.version,
         started_at=seen.now,
         step_started_at=seen.now,
@@ -152,7 +131,7 @@ def _preflight(update: UpdateStatus, seen: Seen) -> UpdateStatus:
         message = f"Image {update.image} does not report a version of Coder; use an image of Coder for this platform"
         return _refuse(update, seen, reasons.IMAGE_UNREADABLE, message)
     if seen.invalid:
-        return _refuse(update, seen, reasons.PREFLIGHT_FAILED, _rejected(update, seen))
+        return _refuse(update, seen, reasons.PREFLIGHT_FAILED, _rejected(update.image, seen))
     if seen.dirty:
         message = "A migration of the database failed before; repair the database, or restore a backup"
         return _refuse(update, seen, reasons.PREFLIGHT_FAILED, message)
@@ -171,8 +150,14 @@ def _preflight(update: UpdateStatus, seen: Seen) -> UpdateStatus:
     return replace(_to(update, Step.WINDOW, seen), to=verdict.version, plan=plan, schema_before=seen.schema)
 
 
-def _rejected(update: UpdateStatus, seen: Seen) -> str:
-    return f"The Deployment with image {update.image} is rejected: {seen.invalid}"
+def _rejected(image: str, seen: Seen) -> str:
+    return f"The Deployment with image {image} is rejected: {seen.invalid}"
+
+
+def _restore(update: UpdateStatus, image: str, seen: Seen) -> UpdateStatus:
+    """Start the old image again, because the API server rejects the Deployment. No pod of the new one has run."""
+    found = replace(_to(update, Step.ROLLED_BACK, seen), inputs=seen.inputs)
+    return replace(found, reason=str(reasons.ROLLED_BACK), message=_rejected(image, seen))
 
 
 def _window(update: UpdateStatus, seen: Seen) -> UpdateStatus:
@@ -209,13 +194,13 @@ def _drain(update: UpdateStatus, seen: Seen) -> UpdateStatus:
             message = "The operator cannot read which builds run; fix its access to Coder, or change update.drain"
         return _refuse(update, seen, reasons.DRAIN_TIMEOUT, message)
     if seen.invalid:
-        return _refuse(update, seen, reasons.PREFLIGHT_FAILED, _rejected(update, seen))
+        return _refuse(update, seen, reasons.PREFLIGHT_FAILED, _rejected(update.image, seen))
     return replace(_to(update, Step.STOP, seen), resume_replicas=seen.replicas)
 
 
 def _stop(update: UpdateStatus, seen: Seen) -> UpdateStatus | None:
     if seen.image == update.from_image == seen.live_image:
-        return None
+        return _restore(update, seen.image, seen) if seen.invalid else None
     if not seen.stopped:
         return update
     return _to(update, Step.MIGRATE, seen) if seen.replicas else None
@@ -224,6 +209,8 @@ def _stop(update: UpdateStatus, seen: Seen) -> UpdateStatus | None:
 def _migrate(update: UpdateStatus, seen: Seen) -> UpdateStatus:
     if seen.ready:
         return _to(update, Step.VERIFY, seen)
+    if seen.invalid and seen.live_image == update.from_image != update.image:
+        return _restore(update, update.image, seen)
     if seen.crashing and update.schema_before and seen.schema == update.schema_before:
         message = f"Image {update.image} does not start: {seen.crashing}"
         return replace(_to(update, Step.ROLLBACK, seen), reason=str(reasons.ROLLED_BACK), message=message)

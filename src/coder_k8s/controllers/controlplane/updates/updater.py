@@ -15,7 +15,7 @@ from coder_k8s.controllers.controlplane.deployment import (
     deployment,
 )
 from coder_k8s.controllers.draft import draft
-from coder_k8s.controllers.images import image_in
+from coder_k8s.controllers.images import image_in, pull_policy
 from coder_k8s.controllers.rejections import rejection
 from coder_k8s.controllers.report import StatusReport
 from coder_k8s.kube.apply import OwnedByOther
@@ -89,7 +89,7 @@ class Updater:
             plane,
             live,
             self.images.applied(plane.key, plane.status.image),
-            deployment(plane, pods),
+            pods,
             job["metadata"]["name"],
             preflight.inputs(plane, pods.inject_access_url),
         )
@@ -99,7 +99,7 @@ class Updater:
             update = next_update(before, seen)
             if update == before:
                 break
-            if before is None or before.step in INACTIVE:
+            if before is None or before.step in INACTIVE or (update and update.step == Step.ROLLED_BACK):
                 await self._confirm(plane, live)
             plane = await self._record(plane, update, seen)
             subject = subject._replace(plane=plane)
@@ -126,7 +126,10 @@ class Updater:
         return rejected.get(plane.key, "")
 
     async def _confirm(self, plane: CoderControlPlane, live: Unstructured | None) -> None:
-        """Raise `Conflict` if the Deployment has changed: an update must not begin because of an outdated cache."""
+        """Raise `Conflict` if the Deployment has changed.
+
+        An outdated cache must not begin an update, nor return to the old image while a pod of the new one runs.
+        """
         await self._children.confirm_child(DEPLOYMENT, plane.key, live)
 
     async def _record(self, plane: CoderControlPlane, update: UpdateStatus | None, seen: Seen) -> CoderControlPlane:
@@ -197,6 +200,33 @@ def hold_patch(plan: PodPlan, plane: CoderControlPlane, live: Unstructured, chec
     if plan.follows_sources and changes and checksum != checksum_in(live.manifest["spec"]["template"]):
         patch["template"] = {"metadata": {"annotations": {CHECKSUM: checksum}}}
     return {"spec": patch | strategy_patch(plan, live)} if patch or strategy_patch(plan, live) else {}
+
+
+def accepted_patch(plan: PodPlan, plane: CoderControlPlane, live: Unstructured) -> Manifest:
+    """The patch of a Deployment if the API server rejects that of the spec; empty if it is as the plan wants it.
+
+    An update does not wait for a valid spec: it keeps the last pod template that was accepted. The new image is not
+    added to a template that was accepted with the old one, because it may need other settings.
+
+    | template that was accepted | step          | image       | replicas          |
+    |----------------------------|---------------|-------------|-------------------|
+    | with the image of the plan | any           | the same    | those of the plan |
+    | with another image         | `RolledBack`  | the old one | those of the plan |
+    | with another image         | another       | the same    | the same          |
+    """
+    update, spec = plane.status.update, live.manifest["spec"]
+    patch: Manifest = {}
+    if plan.image != image_in(live, CONTAINER):
+        if update is None or update.step != Step.ROLLED_BACK:
+            return {}
+        new = {"image": plan.image, "imagePullPolicy": pull_policy(plan.image)}
+        containers = spec["template"]["spec"]["containers"]
+        changed = [{**each, **(new if each["name"] == CONTAINER else {})} for each in containers]
+        patch["template"] = {"spec": {"containers": changed}}
+    wanted = plane.spec.replicas if plan.replicas is None else plan.replicas
+    if wanted != spec.get("replicas", 1):
+        patch["replicas"] = wanted
+    return {"spec": patch} if patch else {}
 
 
 def strategy_patch(plan: PodPlan, live: Unstructured) -> Manifest:
