@@ -14,6 +14,7 @@ import pytest
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.api.updates import Step
 from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
+from coder_k8s.controllers.controlplane.updates.machine import FLEET_TIMEOUT
 from coder_k8s.controllers.images import image_in
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.dev.full_cluster import FullCluster
@@ -184,3 +185,28 @@ async def test_no_job_is_lost_in_20_updates(
 ) -> None:
     async with deployed(full_cluster, full_cluster_operator, tmp_path) as fleet:
         await update_while_jobs_run(fleet, 20)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(600)
+async def test_autoscaled_provisioner_without_pods(
+    full_cluster: FullCluster, full_cluster_operator: Path, tmp_path: Path
+) -> None:
+    """The update is complete long before the time that it waits for provisioners at most."""
+    idle = {"controlPlaneRef": {"name": PLANE}, "replicas": 0, "autoscaling": {"minReplicas": 0, "maxReplicas": 2}}
+    async with deployed(full_cluster, full_cluster_operator, tmp_path) as fleet:
+        key = fleet.key_of("idle")
+        await objects.create(fleet.client, PROVISIONER, key, idle)
+
+        async def is_at_zero() -> bool:
+            scaling = (await fleet.client.get(PROVISIONER, key)).status.autoscaling
+            return scaling is not None and scaling.desired_replicas == 0
+
+        await eventually(is_at_zero, TIMEOUT)
+        await fleet.client.merge(PROVISIONER, key, {"spec": {"replicas": 1}})
+        took = await fleet.update(IMAGES[1])
+        live = await fleet.client.get(DEPLOYMENT, fleet.key_of("provisioner-idle"))
+        print(f"the update took {took:.1f} s")  # noqa: T201
+        assert took < FLEET_TIMEOUT.total_seconds() / 4
+        assert image_in(live, CONTAINERS[DAEMONS]) == IMAGES[1]
+        await fleet.delete(PROVISIONER, "idle")

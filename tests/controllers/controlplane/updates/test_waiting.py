@@ -383,3 +383,19 @@ async def test_provisioners_follow_within_a_time(site: UpdateSite) -> None:
         await site.settle(operator)
         assert (await site.update()).step == Step.COMPLETE
         await site.demo.delete(PROVISIONER, "builders")
+
+
+async def test_autoscaled_provisioner_without_pods_does_not_delay_the_update(site: UpdateSite) -> None:
+    """Its `replicas` have no effect; the next pod that it gets has the new image."""
+    async with site.demo.operator() as operator:
+        await site.deploy(operator)
+        scaling = {"minReplicas": 0, "maxReplicas": 2}
+        spec = {"controlPlaneRef": {"name": "demo"}, "replicas": 1, "autoscaling": scaling}
+        key = site.demo.key_of("builders")
+        await objects.create(site.demo.client, PROVISIONER, key, spec)
+        status = {"replicas": 0, "autoscaling": {"desiredReplicas": 0, "pendingJobs": 0}}
+        await site.demo.client.merge(PROVISIONER, key, {"status": status}, "status")
+        await site.demo.change(image=NEW)
+        await site.settle(operator)
+        assert (await site.update()).step == Step.COMPLETE
+        await site.demo.delete(PROVISIONER, "builders")
