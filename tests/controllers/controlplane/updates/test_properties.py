@@ -1,6 +1,5 @@
 """Properties of updates, whatever happens in between: crashes, changes of the spec, slow pods."""
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -132,43 +131,3 @@ def test_same_schema_rolls_without_a_gap() -> None:
         assert any(pod.state == State.SERVING for pod in world.pods)
     assert world.update is not None
     assert world.update.step == Step.COMPLETE
-
-
-TARGETS = {"coder:v2": "coder:v2", "coder:v3": "coder:v3", BROKEN: "coder:v1"}
-"""The image that runs after an update to another one."""
-
-
-@pytest.mark.parametrize("reverted", [False, True])
-@pytest.mark.parametrize("image", TARGETS)
-def test_spec_that_becomes_invalid_at_any_moment(image: str, reverted: bool) -> None:
-    """All pods serve nevertheless, and the update is complete once the spec is valid again."""
-    for moment in range(count_moves(image)):
-        world = updating(image, moment)
-        world.edit(invalid=True)
-        if reverted:
-            world.image = "coder:v1"
-        world.settle()
-        serving = [pod.image for pod in world.pods if pod.state == State.SERVING]
-        assert len(serving) == len(world.pods) == 2, (moment, world)
-        assert len(set(serving)) == 1, (moment, world)
-        world.image = image
-        world.edit(invalid=False)
-        world.settle()
-        assert [pod.image for pod in world.served()] == [TARGETS[image]] * 2, (moment, world)
-
-
-def updating(image: str, moves: int) -> World:
-    """A world in which an update has made this number of moves."""
-    world = World()
-    world.settle()
-    world.image = image
-    while moves > 0:
-        moves -= next((1 for move in world.moves() if move()), moves)
-    return world
-
-
-def count_moves(image: str) -> int:
-    world, count = updating(image, 0), 0
-    while any(move() for move in world.moves()):
-        count += 1
-    return count

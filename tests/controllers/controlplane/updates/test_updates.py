@@ -265,3 +265,19 @@ async def test_pause_and_deletion_in_the_middle(site: UpdateSite) -> None:
         await site.demo.delete(site.demo.kind, "demo")
         await operator.later(minutes=6)
         await site.demo.gone(site.demo.kind, "demo")
+
+
+@pytest.mark.parametrize("step", [Step.PREFLIGHT, Step.STOP])
+async def test_deletion_in_the_middle(site: UpdateSite, step: Step) -> None:
+    """The object is deleted, and nothing starts or stops any more."""
+    async with site.demo.operator() as operator:
+        await site.deploy(operator)
+        setattr(site.pods, BLOCKED[step], False)
+        await site.demo.change(image=NEW)
+        await site.settle(operator)
+        assert (await site.update()).step == step
+        before = await site.deployment()
+        await site.demo.delete(site.demo.kind, "demo")
+        await operator.later(minutes=6)
+        await site.demo.gone(site.demo.kind, "demo")
+        assert await site.deployment() == before

@@ -155,6 +155,7 @@ async def test_backup_is_missing(site: UpdateSite) -> None:
 
 
 async def test_backup_is_made(fresh_cluster: Cluster, tmp_path: Path, database: CoderdDatabase) -> None:
+    """The last one is more than 24 hours old."""
     install_crds(fresh_cluster)
     install_backups(fresh_cluster)
     fresh_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": "backed-up"}})
@@ -164,6 +165,10 @@ async def test_backup_is_made(fresh_cluster: Cluster, tmp_path: Path, database: 
         await site.pods.create_schema()
         async with demo.operator() as operator:
             await site.deploy(operator, update={"backup": {"cnpgClusterRef": {"name": "db"}}})
+            old = {"metadata": {"name": "old", "namespace": "backed-up"}, "spec": {"cluster": {"name": "db"}}}
+            ended: Manifest = {"phase": "completed", "stoppedAt": "2026-02-28T11:59:59Z"}
+            await demo.client.create(BACKUP, old)
+            await demo.client.merge(BACKUP, demo.key_of("old"), {"status": ended}, "status")
             await demo.change(image=NEW)
             await site.settle(operator)
             name = "demo-update-20260301120000"

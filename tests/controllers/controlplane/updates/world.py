@@ -129,7 +129,7 @@ class World:
             live_image=self.live_image,
             live_replicas=self.live_replicas,
             has_pods=bool(self.pods),
-            verdict=self.verdict,
+            verdict=self.verdict if self.job == self.image else None,  # each image has a Job of its own
             invalid="a field is invalid" if self.invalid else "",
             window_open=self.window_open,
             backup=Backup("none"),
