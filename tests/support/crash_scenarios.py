@@ -118,6 +118,7 @@ async def crash_everywhere(scenario: CrashScenario, event: Event, size: int | No
     for at, before in points:
         crashes += await crash(scenario, event.there, at, before=before, expected=end)
         crashes += await crash(scenario, event.back, at, before=before, expected=begin)
+    print(f"{crashes} crashes; {len(there)} requests there, {len(back)} back")  # noqa: T201 - for `make campaign`
     return crashes
 
 

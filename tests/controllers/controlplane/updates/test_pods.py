@@ -6,9 +6,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from coder_k8s.api import CoderControlPlane
+from coder_k8s.api.updates import Step, UpdateStatus
 from coder_k8s.controllers.controlplane.deployment import CHECKSUM, PodInputs, deployment
 from coder_k8s.controllers.controlplane.updates.outcomes import PodPlan
-from coder_k8s.controllers.controlplane.updates.updater import hold_patch
+from coder_k8s.controllers.controlplane.updates.updater import accepted_patch, hold_patch
 from coder_k8s.kube.objects import Manifest, Unstructured
 from tests.controllers.controlplane.planes import plane
 
@@ -87,3 +89,35 @@ def test_pod_template_that_an_update_holds(rolled_out: str, replicas: int, plan:
     made = deployment(plane(image=IMAGE, replicas=replicas), PodInputs(checksum="old"))
     live = Unstructured.decode(msgspec.json.encode(made))
     assert hold_patch(plan, owner, live, "new") == ({"spec": patch} if patch else {})
+
+
+REJECTED: dict[str, tuple[Step, int, PodPlan, Manifest]] = {
+    # step, replicas of the Deployment, plan, patch
+    "scale back": (Step.SCALE_BACK, 1, PodPlan(IMAGE), {"replicas": 2}),
+    "one pod migrates": (Step.MIGRATE, 1, PodPlan(IMAGE, 1), {}),
+    "all are there": (Step.FLEET, 2, PodPlan(IMAGE), {}),
+    "stopped, another image": (Step.MIGRATE, 0, PodPlan("coder:v3", 1), {}),
+    "not rolled out yet": (Step.ROLLOUT, 2, PodPlan("coder:v3"), {}),
+}
+
+
+@pytest.mark.parametrize(("step", "replicas", "plan", "patch"), REJECTED.values(), ids=REJECTED)
+def test_pod_template_of_a_rejected_spec(step: Step, replicas: int, plan: PodPlan, patch: Manifest) -> None:
+    live = Unstructured.decode(msgspec.json.encode(deployment(plane(image=IMAGE, replicas=replicas), PodInputs())))
+    assert accepted_patch(plan, updated(step), live) == ({"spec": patch} if patch else {})
+
+
+def test_pod_template_of_a_rejected_spec_gets_the_old_image_again() -> None:
+    made = deployment(plane(image="coder:latest", replicas=0), PodInputs())
+    made["spec"]["template"]["spec"]["containers"].append({"name": "injected", "image": "sidecar"})
+    patch = accepted_patch(PodPlan(IMAGE), updated(Step.ROLLED_BACK), Unstructured.decode(msgspec.json.encode(made)))
+    coder, injected = patch["spec"]["template"]["spec"]["containers"]
+    assert (coder["image"], coder["imagePullPolicy"], patch["spec"]["replicas"]) == (IMAGE, "IfNotPresent", 2)
+    assert coder["args"] == made["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert injected == {"name": "injected", "image": "sidecar"}
+
+
+def updated(step: Step) -> CoderControlPlane:
+    """A control plane with two replicas in a step of an update."""
+    owner = plane(image="coder:v3", replicas=2)
+    return replace(owner, status=replace(owner.status, update=UpdateStatus(image=IMAGE, step=step)))
