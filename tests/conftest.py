@@ -125,6 +125,13 @@ def fresh_cluster(audit: Path) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.fixture(scope="module")
+def module_cluster(audit: Path) -> Iterator[Cluster]:
+    """A separate cluster that the tests of a module share. They can kill, pause or compact it, and leave it running."""
+    with tempfile.TemporaryDirectory(prefix="coder-k8s-") as folder, Cluster(Path(folder), auditing(audit)) as cluster:
+        yield cluster
+
+
 @pytest.fixture(scope="session")
 def full_cluster(audit: Path) -> Iterator[FullCluster]:
     """A cluster with the CRDs in which pods become Ready, one per worker."""

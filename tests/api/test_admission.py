@@ -12,6 +12,7 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured
 from tests.support import eventually
 from tests.support.installation import CONFIG
+from tests.support.manifests import parse
 from tests.support.versions import minor
 
 from .admission import KINDS, altered, minimal, submit
@@ -300,7 +301,7 @@ def test_a_valid_object_is_accepted(cluster: ClusterAccess, kind: Kind[Object], 
 async def test_an_object_older_than_a_rule_can_be_changed(cluster: ClusterAccess, namespace: str) -> None:
     """Except for the field that violates the rule: the API server validates values that change."""
     group = f"{namespace}.example.com"
-    definition = yaml.safe_load((CONFIG / "crd" / f"{WORKSPACE_PROXY.plural}.yaml").read_text())
+    definition = parse((CONFIG / "crd" / f"{WORKSPACE_PROXY.plural}.yaml").read_text())
     definition["metadata"]["name"] = f"{WORKSPACE_PROXY.plural}.{group}"
     definition["spec"]["group"] = group
     for shared in ("categories", "shortNames"):  # kubectl would find this kind, too, in other tests

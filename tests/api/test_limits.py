@@ -5,11 +5,11 @@ import re
 from typing import Any
 
 import pytest
-import yaml
 
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object
 from tests.support.installation import CONFIG
+from tests.support.manifests import parse
 from tests.support.versions import minor
 
 from .admission import EMBEDDED, KINDS, minimal, submit
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("crds")
 
 
 def schema_of(kind: Kind[Object]) -> Manifest:
-    crd = yaml.safe_load((CONFIG / "crd" / f"{kind.plural}.yaml").read_text())
+    crd = parse((CONFIG / "crd" / f"{kind.plural}.yaml").read_text())
     schema: Manifest = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     return schema
 

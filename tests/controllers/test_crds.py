@@ -18,36 +18,49 @@ from coder_k8s.kube.objects import Kind, Manifest
 from tests.support import eventually
 from tests.support.controlplanes import PlaneNamespace, env, operator_tokens, plane_namespace
 from tests.support.databases import CoderdDatabase, create_database
-from tests.support.installation import definition, install_crds, status_schema, write_operator_kubeconfig
+from tests.support.installation import (
+    create_namespace,
+    definition,
+    install_crds,
+    status_schema,
+    write_operator_kubeconfig,
+)
 from tests.support.provisioners import ProvisionerNamespace, provisioner_namespace
 from tests.support.workspaceproxies import ProxyNamespace, proxy_namespace
 
-NAMESPACE = "default"
 WHILE = RECHECK.total_seconds()
 
 
 class Changing:
     """A cluster whose CRDs change while the operator runs."""
 
-    def __init__(self, cluster: Cluster, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, operator: Path) -> None:
         self.cluster = cluster
-        install_crds(cluster)
         self.admin = cluster.kubeconfig
-        self.operator = write_operator_kubeconfig(cluster, folder / "operator")
+        self.operator = operator
+        self.namespace = create_namespace(cluster)
+        self._lost: set[tuple[Kind[Any], str]] = set()
+
+    def restore(self) -> None:
+        """Install the CRDs of this version that are not installed."""
+        for kind, field in tuple(self._lost):
+            self.install(kind, field)
 
     def lose(self, kind: Kind[Any], field: str) -> None:
         """Install a CRD whose status lacks a field."""
+        self._lost.add((kind, field))
         self._install(kind, definition(kind, field), field, known=False)
 
     def install(self, kind: Kind[Any], field: str) -> None:
         """Install the CRD of this version."""
         self._install(kind, definition(kind), field, known=True)
+        self._lost.remove((kind, field))
 
     def _install(self, kind: Kind[Any], crd: Manifest, field: str, *, known: bool) -> None:
         """Install a CRD, and wait until the API server uses it."""
         manifest = json.dumps(crd)
         self.cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=manifest)
-        path = f"/apis/{kind.group}/{kind.version}/namespaces/{NAMESPACE}/{kind.plural}"
+        path = f"/apis/{kind.group}/{kind.version}/namespaces/{self.namespace}/{kind.plural}"
         probe = {
             "apiVersion": kind.api_version,
             "kind": kind.name,
@@ -67,9 +80,17 @@ def body_of(field: str, known: bool) -> str:
     return f"status.{field} should be {'known' if known else 'unknown'}"
 
 
+@pytest.fixture(scope="module")
+def operator_kubeconfig(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    install_crds(module_cluster)
+    return write_operator_kubeconfig(module_cluster, tmp_path_factory.mktemp("operator") / "kubeconfig")
+
+
 @pytest.fixture
-def crds_that_change(fresh_cluster: Cluster, tmp_path: Path) -> Changing:
-    return Changing(fresh_cluster, tmp_path)
+def crds_that_change(module_cluster: Cluster, operator_kubeconfig: Path) -> Iterator[Changing]:
+    changing = Changing(module_cluster, operator_kubeconfig)
+    yield changing
+    changing.restore()
 
 
 @pytest.fixture
@@ -80,20 +101,22 @@ async def database(postgres: Postgres) -> CoderdDatabase:
 @pytest.fixture
 async def plane(crds_that_change: Changing, database: CoderdDatabase) -> AsyncIterator[PlaneNamespace]:
     at = crds_that_change
-    async with plane_namespace(at.admin, at.operator, NAMESPACE, database_url=database.url) as made:
+    async with plane_namespace(at.admin, at.operator, at.namespace, database_url=database.url) as made:
         yield made
 
 
 @pytest.fixture
 async def place(crds_that_change: Changing) -> AsyncIterator[ProvisionerNamespace]:
-    async with provisioner_namespace(crds_that_change.admin, crds_that_change.operator, NAMESPACE) as made:
+    at = crds_that_change
+    async with provisioner_namespace(at.admin, at.operator, at.namespace) as made:
         await made.make_plane("demo")
         yield made
 
 
 @pytest.fixture
 async def proxies(crds_that_change: Changing) -> AsyncIterator[ProxyNamespace]:
-    async with proxy_namespace(crds_that_change.admin, crds_that_change.operator, NAMESPACE) as made:
+    at = crds_that_change
+    async with proxy_namespace(at.admin, at.operator, at.namespace) as made:
         yield made
 
 

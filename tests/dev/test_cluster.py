@@ -63,40 +63,40 @@ def test_a_service_account_token_is_valid_without_permissions(
         cluster.kubectl("--kubeconfig", kubeconfig, "get", "secrets")
 
 
-def test_a_killed_apiserver_restarts_with_its_port_and_data(fresh_cluster: Cluster) -> None:
-    url = fresh_cluster.url
-    fresh_cluster.kubectl("create", "configmap", "kept", "--from-literal=a=1")
+def test_a_killed_apiserver_restarts_with_its_port_and_data(module_cluster: Cluster) -> None:
+    url = module_cluster.url
+    module_cluster.kubectl("create", "configmap", "kept", "--from-literal=a=1")
 
-    fresh_cluster.kill_apiserver()
-    assert not fresh_cluster.ready()
+    module_cluster.kill_apiserver()
+    assert not module_cluster.ready()
     with pytest.raises(ConnectionRefusedError):
-        fresh_cluster.request("GET", "/readyz")
+        module_cluster.request("GET", "/readyz")
 
-    fresh_cluster.start_apiserver()
-    assert fresh_cluster.url == url
-    assert fresh_cluster.kubectl("get", "configmap", "kept", "-o", "jsonpath={.data.a}") == "1"
+    module_cluster.start_apiserver()
+    assert module_cluster.url == url
+    assert module_cluster.kubectl("get", "configmap", "kept", "-o", "jsonpath={.data.a}") == "1"
 
 
-def test_history_is_gone_after_compaction_and_restart(fresh_cluster: Cluster) -> None:
-    old = json.loads(fresh_cluster.request("GET", CONFIGMAPS)[1])["metadata"]["resourceVersion"]
+def test_history_is_gone_after_compaction_and_restart(module_cluster: Cluster) -> None:
+    old = json.loads(module_cluster.request("GET", CONFIGMAPS)[1])["metadata"]["resourceVersion"]
     for name in "abc":
-        fresh_cluster.request("POST", CONFIGMAPS, {"metadata": {"name": name}})
+        module_cluster.request("POST", CONFIGMAPS, {"metadata": {"name": name}})
 
-    assert fresh_cluster.compact() > int(old)
-    fresh_cluster.kill_apiserver()
-    fresh_cluster.start_apiserver()
+    assert module_cluster.compact() > int(old)
+    module_cluster.kill_apiserver()
+    module_cluster.start_apiserver()
 
     watch = urlencode({"watch": "true", "resourceVersion": old, "timeoutSeconds": 1})
-    status, answer = fresh_cluster.request("GET", f"{CONFIGMAPS}?{watch}")
+    status, answer = module_cluster.request("GET", f"{CONFIGMAPS}?{watch}")
     assert http.HTTPStatus.GONE in (status, json.loads(answer)["object"]["code"])
 
 
-def test_a_suspended_apiserver_responds_when_resumed(fresh_cluster: Cluster) -> None:
-    fresh_cluster.pause_apiserver()
+def test_a_suspended_apiserver_responds_when_resumed(module_cluster: Cluster) -> None:
+    module_cluster.pause_apiserver()
     with pytest.raises(TimeoutError):
-        fresh_cluster.request("GET", "/readyz", timeout=0.5)
-    fresh_cluster.resume_apiserver()
-    assert fresh_cluster.request("GET", "/readyz") == (http.HTTPStatus.OK, b"ok")
+        module_cluster.request("GET", "/readyz", timeout=0.5)
+    module_cluster.resume_apiserver()
+    assert module_cluster.request("GET", "/readyz") == (http.HTTPStatus.OK, b"ok")
 
 
 def test_a_bad_flag_fails_the_start_with_the_log_and_no_process_is_left(scratch: Path) -> None:

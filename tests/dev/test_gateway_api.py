@@ -1,13 +1,13 @@
 """The CRDs of the Gateway API, downloaded with Go."""
 
 import pytest
-import yaml
 
 from coder_k8s.dev import gateway_api
+from tests.support.manifests import parse_all
 
 
 def test_definitions_are_those_of_the_pinned_release() -> None:
-    found = [manifest for manifest in yaml.safe_load_all(gateway_api.manifests()) if manifest]
+    found = [manifest for manifest in parse_all(gateway_api.manifests()) if manifest]
     crds = {manifest["spec"]["names"]["kind"]: manifest for manifest in found if "names" in manifest["spec"]}
     assert set(crds) == {"Gateway", "GatewayClass", "HTTPRoute"}
     annotations = crds["HTTPRoute"]["metadata"]["annotations"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
+from tests.support.manifests import parse, parse_all
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -54,7 +54,7 @@ class Block(NamedTuple):
     @property
     def documents(self) -> list[Any]:
         """The documents of a YAML block."""
-        return [document for document in yaml.safe_load_all(self.text) if document]
+        return [document for document in parse_all(self.text) if document]
 
 
 def pages() -> list[Path]:
@@ -66,7 +66,7 @@ def pages() -> list[Path]:
 
 def navigation() -> Any:
     """Return the navigation of mkdocs."""
-    return yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    return parse((ROOT / "mkdocs.yml").read_text())["nav"]
 
 
 def _listed(entry: Any) -> Iterator[str]:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from coder_k8s.dev.cluster import ClusterAccess, KubectlFailed
 from tests.docs.pages import ROOT, blocks, pages
+from tests.support.manifests import parse_all
 
 OTHER_KINDS = {
     "Application": "Argo CD",
@@ -38,9 +38,7 @@ def known(documents: list[Any]) -> list[Any]:
     return [each for each in documents if each and "kind" in each and each["kind"] not in OTHER_KINDS]
 
 
-EXAMPLES = [
-    path for path in sorted((ROOT / "examples").rglob("*.yaml")) if known(list(yaml.safe_load_all(path.read_text())))
-]
+EXAMPLES = [path for path in sorted((ROOT / "examples").rglob("*.yaml")) if known(list(parse_all(path.read_text())))]
 
 
 def apply(cluster: ClusterAccess, namespace: str, documents: list[Any], *flags: str) -> None:
@@ -66,7 +64,7 @@ def test_manifests_of_pages(cluster: ClusterAccess, namespace: str) -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: str(path.relative_to(ROOT / "examples")))
 def test_examples(cluster: ClusterAccess, namespace: str, example: Path) -> None:
     """They are applied, except for namespaces, which are visible to other tests."""
-    found = known(list(yaml.safe_load_all(example.read_text())))
+    found = known(list(parse_all(example.read_text())))
     apply(cluster, namespace, [each for each in found if each["kind"] != "Namespace"])
 
 

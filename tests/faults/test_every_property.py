@@ -12,13 +12,13 @@ from random import Random
 from typing import Any
 
 import pytest
-import yaml
 
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
 from coder_k8s.kube.objects import Kind, Manifest
 from tests.support import eventually
 from tests.support.installation import CONFIG
+from tests.support.manifests import parse
 
 from .examples import examples
 from .exemptions import NO_EFFECT, SAME_EFFECT, reason
@@ -36,7 +36,7 @@ Choose = Callable[[Kind[Any]], list[Mutation]]
 
 
 def schema_of(kind: Kind[Any]) -> Manifest:
-    crd = yaml.safe_load((CONFIG / "crd" / f"{kind.plural}.yaml").read_text())
+    crd = parse((CONFIG / "crd" / f"{kind.plural}.yaml").read_text())
     schema: Manifest = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return schema
 

@@ -1,6 +1,6 @@
 """An operator with stale caches revokes and replaces no access that is still needed."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from aiohttp import web
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane.wiring import CHILDREN
 from coder_k8s.controllers.workspace_roles import OPT_IN
-from coder_k8s.dev.cluster import ClusterAccess
+from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.kinds import HTTP_ROUTE, NAMESPACE_METADATA, ROLE, ROLE_BINDING, SECRET
 from coder_k8s.kube.objects import Key, Kind, PartialObject, newer
@@ -97,31 +97,39 @@ async def is_renewed(demo: PlaneNamespace, old: str) -> bool:
     return await demo.token() not in ("", "garbage", old)
 
 
-@both_kinds
-async def test_a_namespace_that_opts_in_again_keeps_its_roles(audit: Path, tmp_path: Path, subject: Subject) -> None:
+@pytest.fixture(scope="module")
+def whole_cluster(audit: Path) -> Iterator[Cluster]:
+    """A cluster in which the operator watches all namespaces, with one object of the kind under test."""
     with own_cluster(audit) as cluster:
-        async with owners_of(cluster.kubeconfig, subject) as admin:
-            home, other = await admin.make_namespace(), await admin.make_namespace()
-            await admin.label_namespace(other, {OPT_IN: home})
-            key = await admin.make(home, namespaces=[other])
-            async with Operator(operator_of(cluster), [""], subject.build) as operator:
-                await admin.condition(key, READY, "Applied", TIMEOUT)
+        yield cluster
+
+
+@both_kinds
+async def test_a_namespace_that_opts_in_again_keeps_its_roles(
+    whole_cluster: Cluster, tmp_path: Path, subject: Subject
+) -> None:
+    async with owners_of(whole_cluster.kubeconfig, subject) as admin:
+        home, other = await admin.make_namespace(), await admin.make_namespace()
+        await admin.label_namespace(other, {OPT_IN: home})
+        key = await admin.make(home, namespaces=[other])
+        async with Operator(operator_of(whole_cluster), [""], subject.build) as operator:
+            await admin.condition(key, READY, "Applied", TIMEOUT)
+            await operator.wait_idle()
+        before = await rights(admin, other)
+        await admin.label_namespace(other, {OPT_IN: None})
+        version = await now(admin.client, "")
+        await admin.label_namespace(other, {OPT_IN: home})
+        async with StaleView(whole_cluster, version) as server:
+            kubeconfig = server.kubeconfig(operator_of(whole_cluster), tmp_path / "stale")
+            async with Operator(kubeconfig, [""], subject.build) as operator:
+                namespaces = operator.informers[NAMESPACE_METADATA]
+                await eventually(lambda: operator.reconciles() >= 3, TIMEOUT)
+                assert not has_opted_in(namespaces, other), "the cache is not stale"
+                assert await rights(admin, other) == before
+                server.catch_up()
+                await eventually(lambda: has_opted_in(namespaces, other), TIMEOUT)
                 await operator.wait_idle()
-            before = await rights(admin, other)
-            await admin.label_namespace(other, {OPT_IN: None})
-            version = await now(admin.client, "")
-            await admin.label_namespace(other, {OPT_IN: home})
-            async with StaleView(cluster, version) as server:
-                kubeconfig = server.kubeconfig(operator_of(cluster), tmp_path / "stale")
-                async with Operator(kubeconfig, [""], subject.build) as operator:
-                    namespaces = operator.informers[NAMESPACE_METADATA]
-                    await eventually(lambda: operator.reconciles() >= 3, TIMEOUT)
-                    assert not has_opted_in(namespaces, other), "the cache is not stale"
-                    assert await rights(admin, other) == before
-                    server.catch_up()
-                    await eventually(lambda: has_opted_in(namespaces, other), TIMEOUT)
-                    await operator.wait_idle()
-            assert await rights(admin, other) == before
+        assert await rights(admin, other) == before
 
 
 def has_opted_in(namespaces: Cache[PartialObject], name: str) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, RESOURCES, WORKSPACE_PROXY
 from coder_k8s.api.provisioner import Daemons
@@ -19,6 +18,7 @@ from coder_k8s.manifests.crd import definition
 from coder_k8s.manifests.embedded import KUBERNETES, PACKAGES, load, needed, select
 from tests.api.admission import EMBEDDED, KINDS, altered, minimal, submit
 from tests.conftest import one_worker_at_a_time
+from tests.support.manifests import parse
 from tests.support.versions import minor
 
 CRDS = sorted((Path(__file__).parents[2] / "config" / "crd").glob("coder*.yaml"))
@@ -94,7 +94,7 @@ def test_embedded_schemas_match_the_api_server(cluster: ClusterAccess, served: M
 
 @pytest.mark.parametrize("path", CRDS, ids=lambda path: path.stem)
 def test_crd_can_be_applied_client_side_and_server_side(cluster: ClusterAccess, path: Path) -> None:
-    assert len(json.dumps(yaml.safe_load(path.read_text()))) < CLIENT_SIDE_APPLY
+    assert len(json.dumps(parse(path.read_text()))) < CLIENT_SIDE_APPLY
     strict = ("--validate=strict", "--warnings-as-errors", "--dry-run=server", "--filename", path)
     with one_worker_at_a_time(cluster):  # another one may install the CRD meanwhile
         cluster.kubectl("apply", *strict)

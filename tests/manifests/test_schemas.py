@@ -6,13 +6,13 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-import yaml
 
 from coder_k8s.api import GROUP, RESOURCES, VERSION
 from coder_k8s.manifests.crd import definition
 from coder_k8s.manifests.embedded import load
 from coder_k8s.manifests.schemas import path, schema
 from tests.docs.pages import blocks, pages
+from tests.support.manifests import parse_all
 
 ROOT = Path(__file__).parents[2]
 API_VERSION = f"{GROUP}/{VERSION}"
@@ -41,7 +41,7 @@ def errors(manifest: Any) -> list[str]:
 
 def objects(text: str) -> list[Any]:
     """Return the objects of the project's kinds in a YAML text."""
-    return [each for each in yaml.safe_load_all(text) if each and each.get("apiVersion") == API_VERSION]
+    return [each for each in parse_all(text) if each and each.get("apiVersion") == API_VERSION]
 
 
 def test_examples_are_valid() -> None:

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import yaml
-
 from tests.support.installation import CONFIG
+from tests.support.manifests import parse
 
 SUBJECTS = ("secret", "configmap", "controlplaneref")
 NEARBY = "nearby"
@@ -46,7 +45,7 @@ class Reference(NamedTuple):
 
 def schema(plural: str) -> Schema:
     """The schema of the spec."""
-    definition = yaml.safe_load((CONFIG / "crd" / f"{plural}.yaml").read_text())
+    definition = parse((CONFIG / "crd" / f"{plural}.yaml").read_text())
     found: Schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return found
 

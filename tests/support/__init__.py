@@ -9,8 +9,11 @@ from typing import TypeVar, overload
 
 T = TypeVar("T")
 
-INTERVAL, LONGEST_INTERVAL = 0.02, 0.5
-"""Seconds between two polls: a tenth of the time waited, within these limits."""
+INTERVAL, REQUEST_INTERVAL, LONGEST_INTERVAL = 0.02, 0.1, 0.5
+"""Seconds between two polls: a tenth of the time waited, within these limits.
+
+Asynchronous checks send requests, each of which takes milliseconds of CPU; other checks are cheap.
+"""
 
 
 @overload
@@ -22,12 +25,12 @@ async def eventually(check: Callable[[], T | Awaitable[T]], timeout: float = 30)
 
     An AssertionError in `check` also means "not yet"; the last one is raised on timeout.
     """
-    start = time.monotonic()
+    start, shortest = time.monotonic(), INTERVAL
     while True:
         try:
             result = check()
             if inspect.isawaitable(result):
-                result = await result
+                shortest, result = REQUEST_INTERVAL, await result
             if result:
                 return result
             failure = AssertionError(f"still {result!r} after {timeout:g} s")
@@ -36,7 +39,7 @@ async def eventually(check: Callable[[], T | Awaitable[T]], timeout: float = 30)
         waited = time.monotonic() - start
         if waited > timeout:
             raise failure
-        await asyncio.sleep(min(max(INTERVAL, waited / 10), LONGEST_INTERVAL))
+        await asyncio.sleep(min(max(shortest, waited / 10), LONGEST_INTERVAL))
 
 
 def alive(pid: int) -> bool:

@@ -41,5 +41,5 @@ def postgres() -> Iterator[Postgres]:
 
 async def create_database(server: Postgres, template: str) -> CoderdDatabase:
     name = f"test_{uuid4().hex}"
-    await server.execute(f'CREATE DATABASE {name} TEMPLATE "{template}"')
+    await server.copy_database(template, name)
     return CoderdDatabase(server, name, server.url(name))

@@ -4,12 +4,14 @@ import json
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import yaml
 
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.processes import poll
 from coder_k8s.kube.objects import Kind, Manifest
+from tests.support.manifests import parse, parse_all
 
 CONFIG = Path(__file__).parents[2] / "config"
 NAMESPACE = "coder-system"
@@ -21,7 +23,7 @@ def install_crds(cluster: ClusterAccess, source: Path = CONFIG / "crd") -> None:
     """Install the CRDs of a file or folder, and wait until the API server serves them."""
     files = [path for path in sorted(source.glob("*.yaml")) if path.name != "kustomization.yaml"] or [source]
     cluster.kubectl("apply", "--server-side", "--force-conflicts", *(f"--filename={path}" for path in files))
-    manifests = (manifest for path in files for manifest in yaml.safe_load_all(path.read_text()))
+    manifests = (manifest for path in files for manifest in parse_all(path.read_text()))
     crds = [manifest for manifest in manifests if manifest and manifest["kind"] == "CustomResourceDefinition"]
     # Established is not enough: the API server then still responds with 429 while it prepares the storage.
     assert poll(lambda: all(_served(cluster, crd) for crd in crds), timeout=60), "the CRDs are not served"
@@ -50,11 +52,18 @@ def write_operator_kubeconfig(cluster: ClusterAccess, path: Path) -> Path:
     return cluster.write_kubeconfig(path, {"token": token}, NAMESPACE)
 
 
+def create_namespace(cluster: ClusterAccess) -> str:
+    """Create a namespace with a unique name in a cluster that tests share."""
+    name = f"test-{uuid4().hex[:12]}"
+    assert cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})[0] == HTTPStatus.CREATED
+    return name
+
+
 def confined_kubeconfig(cluster: ClusterAccess, namespace: str, path: Path) -> Path:
     """Write a kubeconfig for an operator that has only the generated Roles in one namespace."""
     manifests: list[dict[str, Any]] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": CONFINED}}]
     for name in ("leader-election.yaml", "namespaced/operator.yaml"):
-        manifests += yaml.safe_load_all((CONFIG / "rbac" / name).read_text())
+        manifests += parse_all((CONFIG / "rbac" / name).read_text())
     for manifest in manifests:
         manifest["metadata"]["namespace"] = namespace
         for subject in manifest.get("subjects", ()):
@@ -75,7 +84,7 @@ def _may_list_secrets(cluster: ClusterAccess, namespace: str) -> bool:
 
 def definition(kind: Kind[Any], *missing: str) -> Manifest:
     """The CRD of a kind, without some of its status fields."""
-    made: Manifest = yaml.safe_load((CONFIG / "crd" / f"{kind.plural}.yaml").read_text())
+    made: Manifest = parse((CONFIG / "crd" / f"{kind.plural}.yaml").read_text())
     for field in missing:
         del status_schema(made)["properties"][field]
     return made

@@ -23,7 +23,7 @@ class Namespace(Generic[T]):
     builders: tuple[Builder, ...]
     children_kinds: tuple[Kind[Unstructured], ...] = ()
     deployment_prefix = ""
-    timeout = 10.0
+    timeout = 30.0
     """The default time to wait for a condition or a deletion, in seconds."""
 
     def __init__(self, client: Client, kubeconfig: Path, key: Key, clock: Clock) -> None:

@@ -52,7 +52,7 @@ async def delete_namespace(client: Client, name: str) -> None:
             await client.delete(POD, pod, unchanged=False, grace_seconds=0)
 
 
-async def gone(client: Client, kind: Kind[Any], key: Key, within: float = 10) -> None:
+async def gone(client: Client, kind: Kind[Any], key: Key, within: float = 30) -> None:
     """Wait until the object does not exist."""
 
     async def check() -> bool:
@@ -78,7 +78,7 @@ async def condition(
     type: str,  # noqa: A002 - the field's name in Kubernetes
     reason: str,
     status: str = "",
-    within: float = 10,
+    within: float = 30,
 ) -> Condition:
     """Wait until the condition has this reason at the current generation, and return it."""
 

@@ -188,7 +188,7 @@ class Operator:
             background: list[asyncio.Task[None]] = [group.create_task(recorder.run())]
             background += [group.create_task(informer.run()) for informer in self.informers.values()]
             for informer in self.informers.values():
-                await asyncio.wait_for(informer.synced.wait(), 20)
+                await asyncio.wait_for(informer.synced.wait(), TIMEOUT)
             work = [group.create_task(controller.run(self._stopping)) for controller in self.controllers]
             self._ready.set()
             await asyncio.wait(work)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -17,6 +18,7 @@ import asyncpg
 from .processes import tail
 
 START_SECONDS = 30
+STRATEGY_VERSION = 15
 # The shell stops the server when its standard input closes, which happens when this process exits for any reason.
 SUPERVISE = '"$@" & server=$!; cat > /dev/null; kill -QUIT $server; wait $server'
 
@@ -30,17 +32,21 @@ class Postgres:
 
     superuser = "admin"
 
-    def __init__(self, folder: Path, port: int, password: str = "") -> None:
+    def __init__(self, folder: Path, port: int, password: str = "", settings: Sequence[str] = ()) -> None:
         self.folder = folder
         self.port = port
         self.password = password
+        self.settings = settings
         self._programs = find_programs()
         self._process: subprocess.Popen[bytes]
 
     @classmethod
     def start(cls, port: int, access: str = "") -> Self:
-        """Create a server in a new folder and start it; `access` is prepended to pg_hba.conf."""
-        server = cls(Path(tempfile.mkdtemp(prefix="postgres-")), port)
+        """Create a server in a new folder and start it; `access` is prepended to pg_hba.conf.
+
+        Autovacuum is off: it visits every database each minute, and tests have hundreds of small, short-lived ones.
+        """
+        server = cls(Path(tempfile.mkdtemp(prefix="postgres-")), port, settings=["autovacuum=off"])
         if (account := server_account()) is not None:
             os.chown(server.folder, account, -1)
         server._create(access)
@@ -83,6 +89,7 @@ class Postgres:
             "fsync=off",
             "shared_buffers=16MB",
             "max_connections=60",
+            *self.settings,
         )
         flags = [text for setting in settings for text in ("-c", setting)]
         with (self.folder / "log").open("ab") as log:
@@ -138,6 +145,16 @@ class Postgres:
         connection = await asyncpg.connect(self.url(database))
         try:
             return await connection.fetch(sql, *values)
+        finally:
+            await connection.close()
+
+    async def copy_database(self, template: str, name: str) -> None:
+        """Create a database from a template by copying its files, with half of the CPU of writing it to the log."""
+        connection = await asyncpg.connect(self.url("postgres"))
+        try:
+            # Before version 15, this is the only strategy.
+            strategy = "STRATEGY file_copy" if connection.get_server_version().major >= STRATEGY_VERSION else ""
+            await connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" {strategy}')
         finally:
             await connection.close()
 

@@ -56,10 +56,10 @@ class Administrator:
     async def find(self, kind: Kind[Unstructured], key: Key) -> Unstructured | None:
         return await objects.find(self.client, kind, key)
 
-    async def gone(self, kind: Kind[Any], key: Key, within: float = 10) -> None:
+    async def gone(self, kind: Kind[Any], key: Key, within: float = 30) -> None:
         await objects.gone(self.client, kind, key, within)
 
-    async def condition(self, key: Key, type: str, reason: str, within: float = 10) -> Condition:  # noqa: A002
+    async def condition(self, key: Key, type: str, reason: str, within: float = 30) -> Condition:  # noqa: A002
         """The condition, as soon as it has this reason at the current generation."""
         return await objects.condition(self.client, self.kind, key, type, reason, within=within)
 

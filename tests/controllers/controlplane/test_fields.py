@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane import wiring
 from coder_k8s.dev.cluster import Cluster
@@ -16,6 +14,7 @@ from coder_k8s.kube.objects import Manifest
 from tests.support import eventually
 from tests.support.children import flat
 from tests.support.installation import CONFIG, install_crds, write_operator_kubeconfig
+from tests.support.manifests import parse
 from tests.support.operators import Operator
 
 from .administrator import install_gateway_api
@@ -33,7 +32,7 @@ def leaves(schema: Manifest, path: str = "") -> Iterator[str]:
 
 
 def test_every_field_has_a_row() -> None:
-    crd = yaml.safe_load((CONFIG / "crd" / f"{CONTROL_PLANE.plural}.yaml").read_text())
+    crd = parse((CONFIG / "crd" / f"{CONTROL_PLANE.plural}.yaml").read_text())
     schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
     rows = [row.field for row in ROWS]
     assert len(rows) == len(set(rows))

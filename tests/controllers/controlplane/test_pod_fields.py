@@ -15,7 +15,7 @@ from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.objects import Manifest
 from tests.support.controlplanes import PlaneNamespace, plane_namespace
-from tests.support.installation import definition, install_crds, write_operator_kubeconfig
+from tests.support.installation import create_namespace, definition, install_crds, write_operator_kubeconfig
 from tests.support.versions import minor
 
 FUTURE = "spec.template.spec.securityContext.futurePolicy"
@@ -29,14 +29,20 @@ def with_future_field() -> Manifest:
     return crd
 
 
-@pytest.fixture
-async def newer(fresh_cluster: Cluster, tmp_path: Path) -> AsyncIterator[PlaneNamespace]:
-    """A namespace whose CRDs are newer than its cluster."""
-    install_crds(fresh_cluster)
+@pytest.fixture(scope="module")
+def newer_operator(module_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The kubeconfig of an operator whose CRDs are newer than its cluster."""
+    install_crds(module_cluster)
     crd = json.dumps(with_future_field())
-    fresh_cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=crd)
-    operator = write_operator_kubeconfig(fresh_cluster, tmp_path / "operator")
-    async with plane_namespace(fresh_cluster.kubeconfig, operator, "default") as made:
+    module_cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=crd)
+    return write_operator_kubeconfig(module_cluster, tmp_path_factory.mktemp("operator") / "kubeconfig")
+
+
+@pytest.fixture
+async def newer(module_cluster: Cluster, newer_operator: Path) -> AsyncIterator[PlaneNamespace]:
+    """A namespace whose CRDs are newer than its cluster."""
+    name = create_namespace(module_cluster)
+    async with plane_namespace(module_cluster.kubeconfig, newer_operator, name) as made:
         yield made
 
 
