@@ -8,7 +8,7 @@ from bench import samples
 from bench.cluster import CHILDREN, bench_cluster, leads, planes, steady_state
 from bench.scenarios import converge, idle, restart
 
-WARM_UP, FEW, MANY = 10, 50, 240
+WARM_UP, FEW, MANY = 10, 50, 120
 ALL = WARM_UP + FEW + MANY
 GROWTH = 1.5
 SECONDS = 10.0

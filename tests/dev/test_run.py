@@ -108,7 +108,7 @@ def test_workers_share_a_cluster_that_stops_with_the_run(
     assert not any(f"={folder}" in path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline"))
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
+@pytest.mark.parametrize("workers", [ALONE, "1"])
 def test_the_cluster_stops_with_a_killed_run(
     run: Callable[..., "subprocess.Popen[str]"], scratch: Path, workers: str
 ) -> None:

@@ -21,9 +21,9 @@ from tests.e2e.operator_process import OperatorProcess
 from tests.support import eventually
 from tests.support.installation import NAMESPACE, install_crds, write_operator_kubeconfig
 
-SECRETS = 2000
+SECRETS = 1000
 SIZE = 20_000
-LIMIT = 20.0
+LIMIT = 10.0
 AT_ONCE = 32
 
 

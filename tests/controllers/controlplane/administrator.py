@@ -120,6 +120,11 @@ def install_gateway_api(cluster: ClusterAccess) -> None:
     assert poll(lambda: serves_routes(cluster), timeout=30), "the Gateway API is not served"
 
 
+def ensure_gateway_api(cluster: ClusterAccess) -> None:
+    if not serves_routes(cluster):
+        install_gateway_api(cluster)
+
+
 def serves_routes(cluster: ClusterAccess) -> bool:
     return cluster.request("GET", HTTP_ROUTE.path(Key("", "")))[0] == HTTPStatus.OK
 

@@ -17,6 +17,7 @@ from coder_k8s.kube.conditions import find
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, SERVICE
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
+from tests.support.campaign import slice_of
 from tests.support.objects import EVENT
 from tests.support.operators import Operator
 
@@ -124,22 +125,27 @@ CASES = [
     *(Case(f"{name}-by-a-change", bad, error, True) for name, (bad, error) in REJECTED_BY_THE_SERVER.items()),
     *(Case("a" * length, {}, "must be no more than 63") for length in (64, 253)),
 ]
+ONE_PER_CHILD = ("empty-image", "bad-annotation", "bad-account-label", "bad-ingress-annotation", "rule-without-verbs")
+SOME_CASES = [case for case in CASES if case.name.removesuffix("-by-a-change") in ONE_PER_CHILD or not case.bad]
 
 
-async def test_rejected_by_the_server(admin: Administrator, operator_kubeconfig: Path, namespace: str) -> None:
+@pytest.mark.parametrize("cases", slice_of([SOME_CASES, CASES], 0), ids=["some", "all"])
+async def test_rejected_by_the_server(
+    admin: Administrator, operator_kubeconfig: Path, namespace: str, cases: list[Case]
+) -> None:
     async with Operator(operator_kubeconfig, [namespace], wiring.build) as operator:
-        for case in CASES:
+        for case in cases:
             await admin.make(namespace, case.name, **({} if case.valid_at_first else case.bad))
-        for case in CASES:
+        for case in cases:
             if case.valid_at_first:
                 await admin.not_stalled(Key(namespace, case.name))
                 await admin.change(Key(namespace, case.name), **case.bad)
-        for case in CASES:
+        for case in cases:
             await stalled(admin, Key(namespace, case.name), case.error)
         await quiet(operator, admin, namespace)
-        await has_one_event(admin, namespace)
+        await has_one_event(admin, namespace, cases)
 
-        correctable = [case for case in CASES if case.bad]
+        correctable = [case for case in cases if case.bad]
         for case in correctable:
             restored = dict.fromkeys(case.bad) | ({"image": "coder:restored"} if "image" in case.bad else {})
             await admin.change(Key(namespace, case.name), **restored)
@@ -147,7 +153,7 @@ async def test_rejected_by_the_server(admin: Administrator, operator_kubeconfig:
             await admin.not_stalled(Key(namespace, case.name))
             assert await admin.find(DEPLOYMENT, Key(namespace, case.name))
             assert await admin.find(SERVICE, Key(namespace, case.name))
-        for case in CASES:
+        for case in cases:
             await admin.delete(CONTROL_PLANE, Key(namespace, case.name))
             await admin.gone(CONTROL_PLANE, Key(namespace, case.name))
 
@@ -183,9 +189,9 @@ async def caught_up(operator: Operator, admin: Administrator, namespace: str) ->
     return True
 
 
-async def has_one_event(admin: Administrator, namespace: str) -> None:
+async def has_one_event(admin: Administrator, namespace: str, cases: list[Case]) -> None:
     """Check that each control plane has one event without repeats."""
-    events_by_plane: dict[str, list[tuple[str, str, int]]] = {case.name: [] for case in CASES}
+    events_by_plane: dict[str, list[tuple[str, str, int]]] = {case.name: [] for case in cases}
     for event in await admin.all(EVENT, namespace):
         manifest = event.manifest
         if manifest["regarding"]["kind"] != CONTROL_PLANE.name:  # the API server has its own events about Services

@@ -13,6 +13,7 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import CoderdServer, make_license
 from coder_k8s.dev.processes import free_port
 from tests.support import eventually
+from tests.support.campaign import slice_of
 from tests.support.controlplanes import PlaneNamespace, plane_namespace
 from tests.support.operators import Operator
 
@@ -37,7 +38,7 @@ async def demo(
         yield place
 
 
-@pytest.mark.parametrize("switches", FAILURES)
+@pytest.mark.parametrize("switches", slice_of(FAILURES, 1, 3))
 async def test_requests_are_bounded_while_coderd_fails(demo: PlaneNamespace, switches: dict[str, Any]) -> None:
     async with demo.operator(limits=Limits(total=0.5)) as operator:
         await demo.roll_out()
@@ -55,7 +56,7 @@ async def test_requests_are_bounded_while_coderd_fails(demo: PlaneNamespace, swi
         assert sum(demo.coderd.state.requests.values()) - before <= 12
 
 
-@pytest.mark.parametrize("switches", FAILURES)
+@pytest.mark.parametrize("switches", slice_of(FAILURES, 2, 4))
 async def test_requests_are_bounded_if_coderd_fails_from_the_start(
     demo: PlaneNamespace, switches: dict[str, Any]
 ) -> None:

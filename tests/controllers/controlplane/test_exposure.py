@@ -1,7 +1,7 @@
 """Exposure by an Ingress, an HTTPRoute, or none."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,8 @@ from tests.support.operators import Operator
 from .administrator import (
     Administrator,
     administrator,
-    install_gateway_api,
+    ensure_gateway_api,
     operator_of,
-    own_cluster,
     serves_routes,
 )
 
@@ -42,22 +41,14 @@ async def admin(cluster: ClusterAccess, crds: None) -> AsyncIterator[Administrat
         yield admin
 
 
-@pytest.fixture(scope="module")
-def gateway_cluster(audit: Path) -> Iterator[Cluster]:
-    """A cluster in which the Gateway API is installed and removed."""
-    with own_cluster(audit) as cluster:
-        yield cluster
-
-
 @pytest.fixture
 async def gateway_admin(gateway_cluster: Cluster) -> AsyncIterator[Administrator]:
     async with administrator(gateway_cluster.kubeconfig) as admin:
         yield admin
 
 
-async def ensure_gateway_api(cluster: ClusterAccess) -> None:
-    if not serves_routes(cluster):
-        await asyncio.to_thread(install_gateway_api, cluster)
+async def add_gateway_api(cluster: ClusterAccess) -> None:
+    await asyncio.to_thread(ensure_gateway_api, cluster)
 
 
 async def remove_gateway_api(cluster: ClusterAccess) -> None:
@@ -226,7 +217,7 @@ async def test_gateway_api_is_noticed_without_a_restart(gateway_cluster: Cluster
         assert missing.message == "The cluster has no Gateway API; install its CRDs, or use expose.ingress"
         await eventually(lambda: has_event(gateway_admin, key, "GatewayAPIMissing", missing.message))
 
-        await ensure_gateway_api(gateway_cluster)
+        await add_gateway_api(gateway_cluster)
         await gateway_admin.condition(key, "Exposed", "WaitingForGateway", within=20)
         made = (await gateway_admin.client.get(HTTP_ROUTE, key)).manifest
         assert made["metadata"]["ownerReferences"][0]["name"] == "demo"
@@ -238,7 +229,7 @@ async def test_gateway_api_is_noticed_without_a_restart(gateway_cluster: Cluster
 async def test_route_follows_the_conditions_of_its_parents(
     gateway_cluster: Cluster, gateway_admin: Administrator
 ) -> None:
-    await ensure_gateway_api(gateway_cluster)
+    await add_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     clock = Clock()
     async with Operator(operator_of(gateway_cluster), [namespace], wiring.build, now=clock) as operator:
@@ -284,7 +275,7 @@ async def has_message(admin: Administrator, key: Key, text: str) -> bool:
 async def test_old_exposure_stays_until_the_new_one_is_accepted(
     gateway_cluster: Cluster, gateway_admin: Administrator
 ) -> None:
-    await ensure_gateway_api(gateway_cluster)
+    await add_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     async with Operator(operator_of(gateway_cluster), [namespace], wiring.build) as operator:
         key = await gateway_admin.make(namespace, expose=BY_INGRESS)
@@ -331,7 +322,7 @@ async def test_ingress_stays_without_gateway_api(gateway_cluster: Cluster, gatew
 async def test_switch_to_a_route_of_another_owner_keeps_the_ingress(
     gateway_cluster: Cluster, gateway_admin: Administrator
 ) -> None:
-    await ensure_gateway_api(gateway_cluster)
+    await add_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()
     key = Key(namespace, "demo")
     foreign: Manifest = {

@@ -1,10 +1,11 @@
 """Every field of the spec is set on a live object and removed again; the children follow."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
+
+import pytest
 
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.controllers.controlplane import wiring
@@ -13,11 +14,11 @@ from coder_k8s.kube.kinds import DEPLOYMENT, ROLE, ROLE_BINDING, SERVICE, SERVIC
 from coder_k8s.kube.objects import Manifest
 from tests.support import eventually
 from tests.support.children import flat
-from tests.support.installation import CONFIG, install_crds, write_operator_kubeconfig
+from tests.support.installation import CONFIG
 from tests.support.manifests import parse
 from tests.support.operators import Operator
 
-from .administrator import install_gateway_api
+from .administrator import ensure_gateway_api, operator_of
 from .fields import AWAY, FIXED, HOME, KUBERNETES_OWN, NAME, NEED_AN_UPDATE, NEED_CODERD, NOTHING, ROWS, Look, Row
 from .planes import Observer, manifest, observing, rolling_out
 
@@ -39,21 +40,32 @@ def test_every_field_has_a_row() -> None:
     assert {*rows} | FIXED | NEED_CODERD | NEED_AN_UPDATE == set(leaves(schema))
 
 
-async def test_children_follow_every_field(fresh_cluster: Cluster, tmp_path: Path) -> None:
-    install_crds(fresh_cluster)
-    install_gateway_api(fresh_cluster)
+@pytest.fixture
+async def observer(gateway_cluster: Cluster) -> AsyncIterator[Observer]:
+    """Watches two namespaces with the children of a control plane, whose Deployment is rolled out immediately."""
+    ensure_gateway_api(gateway_cluster)
     for name, labels in ((HOME, {}), (AWAY, {"coder.com/workspaces-from": HOME})):
-        fresh_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
-    kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
-    async with (
-        Operator(kubeconfig, [""], wiring.build),
-        observing(fresh_cluster.kubeconfig, [HOME, AWAY]) as observer,
-        rolling_out(observer),
-    ):
+        gateway_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+    async with observing(gateway_cluster.kubeconfig, [HOME, AWAY]) as observer, rolling_out(observer):
+        yield observer
+
+
+async def test_children_follow_some_fields(gateway_cluster: Cluster, observer: Observer) -> None:
+    await children_follow(gateway_cluster, observer, ROWS[::4])
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(400)
+async def test_children_follow_every_field(gateway_cluster: Cluster, observer: Observer) -> None:
+    await children_follow(gateway_cluster, observer, ROWS)
+
+
+async def children_follow(cluster: Cluster, observer: Observer, rows: Sequence[Row]) -> None:
+    async with Operator(operator_of(cluster), [""], wiring.build):
         await observer.client.create(CONTROL_PLANE, manifest(HOME, NAME))
         await eventually(lambda: {kind for kind, _ in observer.children()} == BASICS)
         before = state(observer)
-        for row in ROWS:
+        for row in rows:
             await drive(observer, row)
             await eventually(partial(is_steady, observer, row, before))
 

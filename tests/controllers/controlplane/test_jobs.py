@@ -18,6 +18,7 @@ from coder_k8s.dev.coderd_server import User
 from coder_k8s.dev.coderd_server.queue import Queue
 from coder_k8s.kube.objects import Key
 from tests.support import eventually
+from tests.support.campaign import slice_of
 from tests.support.controlplanes import PlaneNamespace, plane_with_token, value_of
 from tests.support.interceptor import Interceptor, Request
 from tests.support.operators import Operator
@@ -221,22 +222,25 @@ JOB = {"id": "x", "created_at": "2026-03-01T12:00:00Z", "status": "pending", "ta
 
 @pytest.mark.parametrize(
     ("status", "content", "message"),
-    [
-        (403, body(message="Forbidden."), "may not do that: Forbidden.; grant this user the role Owner in Coder"),
-        (
-            404,
-            body(message="Resource not found or you do not have access to this resource"),
-            "grant this user the role",
-        ),
-        (404, body(message="Route not found."), "Route not found"),
-        (503, body(message="Down", detail="for maintenance"), "HTTP 503: Down: for maintenance"),
-        (401, body(message="Signed out", detail="API key is invalid."), "Coder rejects the token in Secret given"),
-        (401, body(message="An internal error occurred."), "HTTP 401: An internal error occurred"),
-        (200, b"<html>", "invalid response"),
-        (200, json.dumps([JOB | {"tags": None}]).encode(), "invalid response: Expected `object`, got `null`"),
-        (200, json.dumps([{"id": "x"}]).encode(), "invalid response"),
-        (200, b"[" * 100_000, "invalid response"),
-    ],
+    slice_of(
+        [
+            (403, body(message="Forbidden."), "may not do that: Forbidden.; grant this user the role Owner in Coder"),
+            (
+                404,
+                body(message="Resource not found or you do not have access to this resource"),
+                "grant this user the role",
+            ),
+            (404, body(message="Route not found."), "Route not found"),
+            (503, body(message="Down", detail="for maintenance"), "HTTP 503: Down: for maintenance"),
+            (401, body(message="Signed out", detail="API key is invalid."), "Coder rejects the token in Secret given"),
+            (401, body(message="An internal error occurred."), "HTTP 401: An internal error occurred"),
+            (200, b"<html>", "invalid response"),
+            (200, json.dumps([JOB | {"tags": None}]).encode(), "invalid response: Expected `object`, got `null`"),
+            (200, json.dumps([{"id": "x"}]).encode(), "invalid response"),
+            (200, b"[" * 100_000, "invalid response"),
+        ],
+        *(0, 3, 4, 6),
+    ),
 )
 async def test_unreadable_jobs(demo: PlaneNamespace, status: int, content: bytes, message: str) -> None:
     """Nothing is known, so the condition is Unknown, and the last known jobs stay in the status."""

@@ -15,6 +15,7 @@ from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.coderd_server import User, make_license
 from coder_k8s.kube.kinds import SECRET
 from tests.support import eventually
+from tests.support.campaign import slice_of
 from tests.support.controlplanes import LICENSES, PlaneNamespace, plane_namespace
 from tests.support.operators import Operator
 
@@ -235,7 +236,7 @@ async def test_a_deleted_license_secret_is_reported(demo: PlaneNamespace) -> Non
     assert posts(demo) == 1
 
 
-@pytest.mark.parametrize("content", ["garbage", "a.b.c", "a.e30.c", "\x00", "é.é.é"])
+@pytest.mark.parametrize("content", slice_of(["garbage", "a.b.c", "a.e30.c", "\x00", "é.é.é"], 0, 3))
 async def test_a_rejected_license_is_retried_after_an_hour(demo: PlaneNamespace, content: str) -> None:
     await put(demo, content)
     async with demo.operator() as operator:

@@ -16,10 +16,9 @@ from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, newer
 from tests.support import eventually, objects
-from tests.support.installation import install_crds, write_operator_kubeconfig
 from tests.support.operators import Operator
 
-from .administrator import install_gateway_api
+from .administrator import ensure_gateway_api, operator_of
 from .planes import Observer, manifest, observing
 
 NAME = "demo"
@@ -167,15 +166,14 @@ ROUTE: dict[Kind[Unstructured], list[Manifest]] = {
 }
 
 
-async def test_children_in_other_namespaces_and_routes_are_restored(fresh_cluster: Cluster, tmp_path: Path) -> None:
-    install_crds(fresh_cluster)
-    install_gateway_api(fresh_cluster)
+async def test_children_in_other_namespaces_and_routes_are_restored(gateway_cluster: Cluster) -> None:
+    ensure_gateway_api(gateway_cluster)
     for name, labels in (("home", {}), ("away", {"coder.com/workspaces-from": "home"})):
-        fresh_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
-    kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
+        gateway_cluster.request("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
+    kubeconfig = operator_of(gateway_cluster)
     gateway = {"gateway": {"host": "coder.example.com", "parentRefs": [{"name": "gateway"}]}}
     rbac = {"workspaceNamespaces": ["away"]}
-    async with steady_plane(fresh_cluster, kubeconfig, "home", everywhere=True, expose=gateway, rbac=rbac) as home:
+    async with steady_plane(gateway_cluster, kubeconfig, "home", everywhere=True, expose=gateway, rbac=rbac) as home:
         away = home._replace(away="away")
         for setting, harm in ((home, ROUTE), (away, ELSEWHERE)):
             await setting.complete(harm)
@@ -206,7 +204,7 @@ async def quickest(
         before = setting.get(kind)
         harmed = await harm(before)
         started = time.monotonic()
-        await eventually(partial(is_whole, setting, kind, before, harmed), timeout=5)
+        await eventually(partial(is_whole, setting, kind, before, harmed))
         seconds.append(time.monotonic() - started)
         if seconds[-1] < WITHIN:
             break

@@ -12,7 +12,7 @@ from tests.support.workspaceproxies import ProxyNamespace
 
 from .crash_scenario import EVENTS, ProxyCrashScenario, crash_scenario
 
-SLICES = {"life": 6, "names": 2, "moved to a control plane": 2}
+SLICES = {"life": 3, "names": 2, "moved to a control plane": 2}
 """Number of crash points per event outside of the campaign."""
 
 
