@@ -41,6 +41,8 @@ hypothesis.settings.load_profile("coder-k8s")
 
 SHARED = pytest.StashKey[ClusterAccess]()
 WANTED = "wanted"
+CLUSTERS_OF_A_WORKER = ("full_cluster", "whole_cluster", "gateway_cluster", "own_cluster")
+"""Fixtures with a cluster that takes seconds to start, and CPU until the worker stops."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,6 +73,18 @@ def audit_folder(config: pytest.Config) -> Path:
 def pytest_configure_node(node: Any) -> None:
     shared = node.config.stash[SHARED]
     node.workerinput |= {"cluster_folder": str(shared.folder), "cluster_port": shared.port}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run tests that share a cluster of their worker one after another, so that most workers need not start it."""
+    items.sort(key=cluster_of_worker)
+
+
+def cluster_of_worker(item: pytest.Item) -> int:
+    """The number of the cluster that a test shares; tests on a real Coder take long, so all workers run them."""
+    used = () if item.get_closest_marker("coder") else getattr(item, "fixturenames", ())
+    shared = (number for number, name in enumerate(CLUSTERS_OF_A_WORKER) if name in used)
+    return next(shared, len(CLUSTERS_OF_A_WORKER))
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist notifies the owner that this worker has collected

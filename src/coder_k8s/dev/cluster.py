@@ -42,15 +42,23 @@ class ClusterAccess:
         self.admin_key = folder / "admin.key"
         self.kubeconfig = folder / "admin.kubeconfig"
         self.apiserver_log = folder / "kube-apiserver.log"
+        self._context: ssl.SSLContext | None = None
+        """Of the last successful request; loading the certificates takes longer than most requests."""
 
     def request(
         self, method: str, path: str, body: object = None, timeout: float = 10, content_type: str = JSON
     ) -> tuple[int, bytes]:
         """Send a request as administrator, and return status and body."""
+        context, self._context = self._context or self._load_certificates(), None
+        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout, context=context)
+        answer = _request(connection, method, path, body, content_type)
+        self._context = context
+        return answer
+
+    def _load_certificates(self) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=self.ca_path)
         context.load_cert_chain(self.admin_certificate, self.admin_key)
-        connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout, context=context)
-        return _request(connection, method, path, body, content_type)
+        return context
 
     def ready(self) -> bool:
         """Return whether the API server is ready."""
