@@ -81,18 +81,27 @@ class Importer:
         self._contents = ContentCheck(sources)
         self._named: dict[Key, str] = {}
         """The version that the annotation of a template named when all its versions were read."""
+        self._changed: set[Key] = set()
+        """Templates whose spec changed, until a reconcile succeeds; the status of an error has the new generation."""
         self._metrics = metrics
         self.views = ViewReader(context.runtime.queries)
 
     def forget(self, key: Key) -> None:
         self._contents.forget(key)
         self._named.pop(key, None)
+        self._changed.discard(key)
 
     async def run(self, template: CoderTemplate, target: Target, source: Summary) -> Result:
         """Take steps until none is left, unless the template is that of another object."""
         if claimed_by := other_claim(template, self._objects):
             return Result(template, NameConflict(claimed_by), View(None, owned=False), "")
-        return await self._take_steps(template, target, source, _recorded(template, target))
+        if template.status.observed_generation != template.metadata.generation:
+            self._changed.add(template.key)
+        result = await self._take_steps(template, target, source, _recorded(template, target))
+        self._changed.discard(template.key)
+        if result.view.complete:
+            self._named[template.key] = wanted_by(template, source.digest).named
+        return result
 
     async def _take_steps(self, template: CoderTemplate, target: Target, source: Summary, recorded: Recorded) -> Result:
         wanted, taken = wanted_by(template, source.digest), set[type]()
@@ -101,7 +110,6 @@ class Importer:
             step = next_step(wanted, recorded, view.found, view.versions, self._now(), served=view.served)
             if not view.complete and self._needs_all_versions(template, wanted, step, view):
                 view = await self.views.current(template, target, source.digest)
-                self._named[template.key] = wanted.promote
                 continue
             if (other := await self._relabeled(template, target, source, step)) is not None:
                 view = view._replace(versions=[each for each in view.versions if each != other])
@@ -135,12 +143,10 @@ class Importer:
 
     def _needs_all_versions(self, template: CoderTemplate, wanted: Wanted, step: Step, view: View) -> bool:
         """Whether the versions that the status has are not enough. A version that the annotation names is read once."""
-        changed = template.status.observed_generation != template.metadata.generation
-        if changed or isinstance(step, WRITES) or is_news(template, step):
+        if template.key in self._changed or isinstance(step, WRITES) or is_news(template, step):
             return True
-        named = wanted.promote if wanted.manual else ""
         known = {"", self._named.get(template.key), *(each.name for each in view.versions)}
-        return view.found is not None and named not in known
+        return view.found is not None and wanted.named not in known
 
     async def _relabeled(self, template: CoderTemplate, target: Target, source: Summary, step: Step) -> Version | None:
         """The version of a step, if it has another content than its message claims."""

@@ -87,6 +87,11 @@ class Wanted(NamedTuple):
     observe: bool = False
     adopt: bool = False
 
+    @property
+    def named(self) -> str:
+        """Name of the version to make active, with the policy Manual."""
+        return self.promote if self.manual else ""
+
 
 class Recorded(NamedTuple):
     """What the status has."""
@@ -204,7 +209,7 @@ def _promotion(
     wanted: Wanted, recorded: Recorded, found: Found, versions: Sequence[Version], step: Step
 ) -> Promote | None:
     """The version to make active, if any."""
-    named = next((each for each in versions if wanted.manual and each.name == wanted.promote), None)
+    named = next((each for each in versions if wanted.named and each.name == wanted.named), None)
     if named is not None and named.status == "succeeded":
         target, due = named, named.id != recorded.promoted
     elif isinstance(step, Keep) and not wanted.manual:
