@@ -67,10 +67,12 @@ class CrashScenario(ABC):
         is_steady = any(each.status == "True" for each in conditions if each.type in ("Ready", "Stalled"))
         return "" if is_steady and await self.observed() else str(conditions)
 
-    async def run_operator(self, at: int = 0, *, before: bool = False) -> list[str] | None:
+    async def run_operator(
+        self, at: int = 0, *, before: bool = False, among: Callable[[str], bool] | None = None
+    ) -> list[str] | None:
         """Run an operator until the state is steady, and return its requests; return None if it crashed."""
         crash_point = CrashPoint()
-        crash_point.crash_at(at, before=before)
+        crash_point.crash_at(at, before=before, among=among)
         operator = self.place.operator(interceptor=crash_point, connect_to=self.routes)
         await operator.start()
         try:

@@ -25,6 +25,10 @@ MAX_RECONCILES = 12
 """An upper bound for every scenario."""
 
 
+def every(request: str) -> bool:
+    return True
+
+
 class CrashPoint(Interceptor):
     """Counts requests, and crashes the operator immediately before or after one of them.
 
@@ -35,7 +39,8 @@ class CrashPoint(Interceptor):
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[str] = []
-        self._number = 0
+        self._number = self._count = 0
+        self._among: Callable[[str], bool] = every
         self._prefix = ""
         self._before = False
 
@@ -44,17 +49,21 @@ class CrashPoint(Interceptor):
         self.crash_at(0, before=before)
         self._prefix = prefix
 
-    def crash_at(self, number: int, *, before: bool = False) -> None:
-        """Crash at this request, counted from one; zero disables it."""
+    def crash_at(self, number: int, *, before: bool = False, among: Callable[[str], bool] | None = None) -> None:
+        """Crash at this request, counted from one, or at this one among some; zero disables it."""
         self.seen.clear()
         self._number, self._prefix, self._before = number, "", before
+        self._count, self._among = 0, among or every
 
     async def intercept(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
         if request.is_kubernetes and (request.method == "GET" or "/events" in request.target):
             return await super().intercept(request, send)
         await self._block_if_crashed()
         self.seen.append(str(request))
-        last = len(self.seen) == self._number or bool(self._prefix and self.seen[-1].startswith(self._prefix))
+        counted = self._among(self.seen[-1])
+        self._count += counted
+        numbered = counted and self._count == self._number
+        last = numbered or bool(self._prefix and self.seen[-1].startswith(self._prefix))
         if last and self._before:
             self.crashed.set()
         answer = await super().intercept(request, send)
