@@ -82,3 +82,13 @@ async def test_a_shorter_history(place: TemplateNamespace) -> None:
         await place.note("VersionsArchived")
         await operator.wait_idle()
         assert [each.id for each in kept(place)] == [pushed[-1].id, by_hand.id], "it belongs to someone else"
+
+
+async def test_versions_that_wait_for_promotion(place: TemplateNamespace) -> None:
+    async with place.operator() as operator:
+        await place.make(source=inline("# 1"), history=2, promotion={"policy": "Manual"})
+        await place.ready(operator)
+        active = place.template.active
+        pushed = [await push(place, operator, number) for number in (2, 3, 4)]
+        await place.condition("Promoted", "PromotionPending", "False")
+        assert [each.id for each in kept(place)] == [active, pushed[-2].id, pushed[-1].id]

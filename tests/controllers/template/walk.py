@@ -229,9 +229,7 @@ def edit_in_coder(walk: Walk) -> None:
     """An administrator changes a setting, which stays if it is not managed."""
     setting = walk.random.choice([each for each in SETTINGS if walk.licensed or not each.licensed])
     value = setting.values[walk.random.randrange(2)][1]
-    walk.template.settings[setting.name] = value
-    if setting.field not in walk.chosen:
-        walk.settings[setting.name] = value
+    walk.template.settings[setting.name] = walk.settings[setting.name] = value
 
 
 ACCESS = [

@@ -4,12 +4,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from coder_k8s.api import events
+from coder_k8s.api.reasons.template import TemplateCondition
 from coder_k8s.api.template import TEMPLATE, CoderTemplate
 from coder_k8s.coderd import errors
 from coder_k8s.coderd.templates import NewVersion, log_tail
 from coder_k8s.controllers.cleanup import TEMPLATE_FINALIZER
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.labels import ADOPT, PROMOTE, adopts
+from coder_k8s.kube.conditions import find
 from coder_k8s.kube.objects import Key
 
 from .access import FEATURE as ACCESS
@@ -252,6 +254,9 @@ def is_news(template: CoderTemplate, step: Step) -> bool:
     status = template.status
     if isinstance(step, Keep):
         return step.version.id != status.promoted_version
+    if isinstance(step, Hold):
+        imported = find(status.conditions, TemplateCondition.IMPORTED)
+        return imported is None or not imported.is_true
     return isinstance(step, Fail) and (status.failed is None or status.failed.id != step.version.id)
 
 
