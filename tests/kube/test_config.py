@@ -394,7 +394,11 @@ async def proxy(response: str = "HTTP/1.1 200 Connection established\r\n\r\n") -
             return
         host, port = head.split()[1].rsplit(":", 1)
         far_reader, far_writer = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+        try:
+            await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))
+        finally:
+            far_writer.close()
+            writer.close()
 
     server = await asyncio.start_server(connect, "127.0.0.1", 0)
     async with server:

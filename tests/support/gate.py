@@ -11,7 +11,7 @@ class Gate:
         self.connections = 0
         self.closed = False
         self._inner = port
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -20,15 +20,17 @@ class Gate:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        for task in self._tasks:
+        tasks = dict(self._tasks)
+        for task, writer in tasks.items():
+            writer.transport.abort()  # a task that has not started cannot close it
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         task = asyncio.create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = writer
+        task.add_done_callback(self._tasks.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -36,7 +38,10 @@ class Gate:
                 await reader.read(-1)
                 return
             upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", self._inner)
-            await asyncio.gather(_pump(reader, upstream_writer), _pump(upstream_reader, writer))
+            try:
+                await asyncio.gather(_pump(reader, upstream_writer), _pump(upstream_reader, writer))
+            finally:
+                upstream_writer.close()
         finally:
             writer.close()
 

@@ -44,10 +44,11 @@ class Proxy:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        tasks = list(self._links)
-        for task in tasks:
+        links = dict(self._links)
+        for task, link in links.items():
+            link.abort()  # a task that has not connected yet does not
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*links, return_exceptions=True)
         await self._server.wait_closed()
 
     @property
@@ -150,7 +151,10 @@ class _Link:
             pass
         finally:
             writer.transport.abort()
-            self._writer.transport.abort()
+            self.abort()
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
 
     def reset(self) -> None:
         if not self._writer.is_closing():

@@ -68,12 +68,12 @@ class Forwarders:
         if target not in self._addresses:
             listener = socket.create_server(("127.0.0.1", port or free_port()))
             self._addresses[target] = "{}:{}".format(*listener.getsockname())
-            connections: set[asyncio.Task[None]] = set()
+            connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
             def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
                 task = asyncio.create_task(self._forward(target, (reader, writer)))
-                connections.add(task)
-                task.add_done_callback(connections.discard)
+                connections[task] = writer
+                task.add_done_callback(connections.pop)
 
             server = await asyncio.start_server(accept, sock=listener)
             self._stack.push_async_callback(_close, server, connections)
@@ -126,9 +126,10 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.transport.abort()
 
 
-async def _close(server: asyncio.Server, connections: set[asyncio.Task[None]]) -> None:
+async def _close(server: asyncio.Server, connections: dict[asyncio.Task[None], asyncio.StreamWriter]) -> None:
     server.close()
-    for connection in list(connections):
+    for connection, writer in connections.items():
+        writer.transport.abort()  # a task that has not started cannot close it
         connection.cancel()
     if connections:
         await asyncio.wait(connections)
