@@ -43,6 +43,7 @@ class Proxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self.blocked = True  # also those that are being accepted
         self._server.close()
         links = dict(self._links)
         for task, link in links.items():
