@@ -85,7 +85,7 @@ class FluxReader:
 
         A Service of type ExternalName is an alias of any host, and the name of a Service that does not exist can be
         resolved by a search domain outside of the cluster. In a namespace whose Services the operator cannot read, it
-        trusts whoever can create them.
+        trusts every user who can create them.
         """
         where = f"{subject}: The artifact is at Service {service.name} of namespace {service.namespace}"
         try:
