@@ -3,6 +3,7 @@
 import logging
 import sys
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, TextIO
 
 import msgspec
@@ -10,6 +11,7 @@ import msgspec
 from coder_k8s.kube import log_context
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 
 def configure(style: str, level: str, stream: TextIO = sys.stderr) -> None:
@@ -35,7 +37,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["stack"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        return _ENCODER.encode(line).decode()
 
 
 class ConsoleFormatter(logging.Formatter):
@@ -55,7 +57,14 @@ def _printable(text: str) -> str:
 
 
 def _timestamp(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds = int(record.created)
+    return f"{_date_and_time(seconds)}.{int((record.created - seconds) * 1000):03d}Z"
+
+
+@lru_cache(maxsize=2)
+def _date_and_time(seconds: int) -> str:
+    """Return the time as text; most records are of the same second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:

@@ -115,8 +115,8 @@ async def _preflight(session: Session, plane: CoderControlPlane, seconds: float)
 @asynccontextmanager
 async def _job(session: Session, plane: CoderControlPlane) -> AsyncIterator[Unstructured]:
     """The Job, which is deleted at the end."""
-    manifest: Manifest = preflight.job(plane, inject_access_url=True)
     name = derived(plane.metadata.name, suffix=f"-dry-run-{preflight.inputs(plane, inject_access_url=True)}")
+    manifest: Manifest = preflight.job(plane, inject_access_url=True, name=name)
     labels = {"app.kubernetes.io/name": COMPONENT, "app.kubernetes.io/instance": derived(plane.metadata.name)}
     manifest["metadata"] = {"name": name, "namespace": plane.metadata.namespace, "labels": labels}
     manifest["spec"]["template"]["metadata"]["labels"] = labels

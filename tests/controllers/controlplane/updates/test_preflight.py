@@ -10,6 +10,7 @@ import pytest
 
 from coder_k8s.controllers.controlplane.updates import preflight
 from coder_k8s.controllers.controlplane.updates.observations import Schema, Verdict
+from coder_k8s.controllers.controlplane.updates.preflight import Preflight
 from coder_k8s.kube.objects import Unstructured
 from tests.controllers.controlplane.planes import plane
 
@@ -62,7 +63,7 @@ def test_runs_until_a_container_exits_or_the_job_fails() -> None:
 def test_pod_of_the_job() -> None:
     """It has the environment of the server, and nothing that could keep it from being scheduled beside it."""
     url = {"name": "CODER_PG_CONNECTION_URL", "valueFrom": {"secretKeyRef": {"name": "db", "key": "url"}}}
-    made = preflight.job(
+    made = Preflight(
         plane(
             image="coder:v2",
             extraEnv=[url],
@@ -78,7 +79,7 @@ def test_pod_of_the_job() -> None:
             serviceAccount={"name": "account"},
         ),
         True,
-    )
+    ).job
     template = made["spec"]["template"]
     spec = template["spec"]
     [container] = spec["containers"]
@@ -134,7 +135,7 @@ def test_database_is_checked_if_its_url_is_known(
     program = tmp_path / "coder"
     program.write_text(PROGRAM)
     program.chmod(0o755)
-    [container] = preflight.job(plane(**spec), True)["spec"]["template"]["spec"]["containers"]
+    [container] = Preflight(plane(**spec), True).job["spec"]["template"]["spec"]["containers"]
     words = [word.replace("/opt/coder", str(program)) for word in container["command"]]
     done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
     *rest, version = done.stdout.splitlines()
@@ -159,7 +160,7 @@ def test_error_does_not_contain_the_url(cause: str) -> None:
 
 def test_name_changes_with_what_the_preflight_depends_on() -> None:
     def name(**spec: Any) -> str:
-        return str(preflight.job(plane(**spec), True)["metadata"]["name"])
+        return Preflight(plane(**spec), True).name
 
     base = name()
     assert base == name(replicas=3)

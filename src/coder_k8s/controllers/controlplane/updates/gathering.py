@@ -28,9 +28,10 @@ from . import preflight
 from .backups import Backups, backup_name
 from .fleet import Builds, Fleet
 from .known_paths import parse
-from .machine import elapsed
+from .machine import elapsed, is_settled
 from .observations import Seen, Verification
 from .outcomes import Words
+from .preflight import Preflight
 from .schema import read_schema
 from .windows import opening
 
@@ -54,9 +55,7 @@ class Subject(NamedTuple):
     running: str
     """`status.image`."""
     pods: PodInputs
-    job: str
-    """Name of the Job of the preflight."""
-    inputs: str
+    preflight: Preflight
 
 
 class Gathering:
@@ -80,7 +79,6 @@ class Gathering:
             image=plane.spec.image,
             replicas=plane.spec.replicas,
             strategy=plane.spec.update.strategy,
-            inputs=subject.inputs,
             running=subject.running,
             version=plane.status.version,
             live_image=image_in(live, CONTAINER) if live else "",
@@ -91,8 +89,9 @@ class Gathering:
             migration_timeout=seconds(plane.spec.update.migration_timeout),
             probed=plane.spec.readiness_probe.enabled,
         )
+        if not is_settled(update, seen):
+            seen = seen._replace(inputs=subject.preflight.inputs)
         words = Words(
-            job=subject.job,
             drain_timeout=plane.spec.update.drain.timeout,
             migration_timeout=plane.spec.update.migration_timeout,
         )
@@ -104,7 +103,7 @@ class Gathering:
         plane = subject.plane
         match Step(update.step):
             case Step.PREFLIGHT:
-                return await self._preflight(subject, seen), words
+                return await self._preflight(subject, seen), words._replace(job=subject.preflight.name)
             case Step.WINDOW:
                 found = opening(plane.spec.update.windows, seen.now)
                 return seen._replace(window_open=found.open), words._replace(
@@ -132,7 +131,7 @@ class Gathering:
 
     async def _preflight(self, subject: Subject, seen: Seen) -> Seen:
         plane = subject.plane
-        job = self._children.get(JOB, Key(plane.metadata.namespace, subject.job))
+        job = self._children.get(JOB, Key(plane.metadata.namespace, subject.preflight.name))
         if job is None or not job.is_controlled_by(plane):
             return seen._replace(unpulled=self.rejected_jobs.get(plane.key, ""))
         own = labels(preflight.COMPONENT, plane)

@@ -80,8 +80,10 @@ INACTIVE = frozenset((Step.COMPLETE, Step.REFUSED, Step.ROLLED_BACK))
 
 def next_update(update: UpdateStatus | None, seen: Seen) -> UpdateStatus | None:
     """The update with its next step; the same if the current step continues, `None` if there is nothing to update."""
+    if is_settled(update, seen):
+        return update
     if update is None or update.step == Step.COMPLETE:
-        return _begin(seen) if is_due(seen) else update
+        return _begin(seen)
     step = Step(update.step)
     if step == Step.ROLLED_BACK and seen.replicas and not seen.live_replicas:
         return update
@@ -90,6 +92,11 @@ def next_update(update: UpdateStatus | None, seen: Seen) -> UpdateStatus | None:
     if step in CANCELLABLE and (seen.image, seen.inputs) != (update.image, update.inputs):
         return _begin(seen)
     return _STEPS[step](update, seen)
+
+
+def is_settled(update: UpdateStatus | None, seen: Seen) -> bool:
+    """Whether no update runs, and none is due."""
+    return (update is None or update.step == Step.COMPLETE) and not is_due(seen)
 
 
 def _begin(seen: Seen) -> UpdateStatus:

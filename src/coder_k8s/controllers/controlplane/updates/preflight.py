@@ -7,6 +7,7 @@ end of its log becomes the termination message of the container, so that no perm
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -53,10 +54,29 @@ DATABASE_FLAGS = {URL_FLAG: URL_FLAG, "--postgres-auth": "--postgres-connection-
 """Flags of `coder server` about its database, and their names for `coder reset-password`."""
 
 
-def job(plane: CoderControlPlane, inject_access_url: bool, name: str = "") -> Manifest:
-    """The Job; its name has the hash of its pods, so that another image or environment has another Job."""
+class Preflight:
+    """The Job of a control plane. It is computed when a step needs it: most reconciles update nothing."""
+
+    def __init__(self, plane: CoderControlPlane, inject_access_url: bool) -> None:
+        self._plane = plane
+        self._inject_access_url = inject_access_url
+
+    @cached_property
+    def inputs(self) -> str:
+        return inputs(self._plane, self._inject_access_url)
+
+    @property
+    def name(self) -> str:
+        """It has the hash of its pods, so that another image or environment has another Job."""
+        return derived(self._plane.metadata.name, suffix=f"-preflight-{self.inputs}")
+
+    @property
+    def job(self) -> Manifest:
+        return job(self._plane, self._inject_access_url, self.name)
+
+
+def job(plane: CoderControlPlane, inject_access_url: bool, name: str) -> Manifest:
     spec = _pod(plane, inject_access_url)
-    name = name or derived(plane.metadata.name, suffix=f"-preflight-{inputs(plane, inject_access_url)}")
     labels = metadata(CONTROL_PLANE, plane, COMPONENT, name)
     return {
         "metadata": labels,

@@ -23,13 +23,13 @@ from coder_k8s.kube.errors import ApiError
 from coder_k8s.kube.kinds import DEPLOYMENT, JOB
 from coder_k8s.kube.objects import Key, Manifest, Unstructured
 
-from . import preflight
 from .fleet import Fleet
 from .gathering import Gathering, Subject
 from .machine import INACTIVE, RETRY_REFUSED, elapsed, next_update
 from .metrics import UpdateMetrics
 from .observations import Seen
 from .outcomes import PodPlan, Words, judge, pod_plan
+from .preflight import Preflight
 from .stored_images import StoredImages
 from .windows import opening
 
@@ -84,15 +84,8 @@ class Updater:
         report: StatusReport[ControlPlaneStatus],
     ) -> tuple[CoderControlPlane, PodPlan | None]:
         """Take the update as far as it can go now; returns the control plane as last written, and its pods."""
-        job = preflight.job(plane, pods.inject_access_url)
-        subject = Subject(
-            plane,
-            live,
-            self.images.applied(plane.key, plane.status.image),
-            pods,
-            job["metadata"]["name"],
-            preflight.inputs(plane, pods.inject_access_url),
-        )
+        preflight = Preflight(plane, pods.inject_access_url)
+        subject = Subject(plane, live, self.images.applied(plane.key, plane.status.image), pods, preflight)
         seen, words = await self._gathering.observe(subject, plane.status.update)
         for _ in range(MAX_STEPS):
             before = plane.status.update
@@ -106,9 +99,9 @@ class Updater:
             seen, words = await self._gathering.observe(subject, update)
         update = plane.status.update
         running = update is not None and update.step == Step.PREFLIGHT
-        if running and self._children.get(JOB, Key(plane.metadata.namespace, subject.job)) is None:
-            seen = seen._replace(unpulled=await self._create_job(plane, job))
-        await self._children.prune(JOB, plane, keep=[subject.job] if running else [])
+        if running and self._children.get(JOB, Key(plane.metadata.namespace, preflight.name)) is None:
+            seen = seen._replace(unpulled=await self._create_job(plane, preflight.job))
+        await self._children.prune(JOB, plane, keep=[preflight.name] if running else [])
         if update is not None:
             self._report(plane, update, seen, words, report)
         return plane, pod_plan(update, plane.spec.replicas)
