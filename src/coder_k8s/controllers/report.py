@@ -7,6 +7,7 @@ that, so the first status write has them, and they always agree with each other.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from coder_k8s.api import reasons
@@ -152,6 +153,7 @@ class StatusReport(Report, Generic[S]):
             setattr(self.status, name, value)
 
 
+@lru_cache(maxsize=512)  # most reconciles report what the last one did
 def sentence(message: str) -> str:
     """A message that starts with a capital letter and has no trailing period, also if it is an error of a server.
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import NamedTuple, cast
 
-from .errors import Disconnected, IdleTimeout
+from .errors import Disconnected, IdleTimeout, ResponseTimeout
 from .incoming import Incoming
 
 HIGH_WATER = 1 << 20
@@ -53,12 +53,16 @@ class Connection(asyncio.Protocol):
             await self._changed(incoming)
         return incoming
 
-    async def read(self) -> Response:
-        """Wait for the complete response."""
+    async def read(self, deadline: float) -> Response:
+        """Wait for the complete response until the deadline, a time of the event loop."""
         incoming = self._current()
-        while not incoming.complete:
-            self._resume()  # the whole body is wanted, however large it is
-            await self._changed(incoming)
+        timer = self._loop.call_at(deadline, incoming.fail, ResponseTimeout("no response in time"))
+        try:
+            while not incoming.complete:
+                self._resume()  # the whole body is wanted, however large it is
+                await self._changed(incoming)
+        finally:
+            timer.cancel()
         return Response(incoming.status, incoming.headers, incoming.take())
 
     async def parts(self, idle_timeout: float) -> AsyncIterator[bytes]:

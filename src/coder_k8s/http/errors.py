@@ -5,6 +5,7 @@
     ├── CannotConnect     the request was not sent
     │   └── ProxyRefused
     ├── Disconnected      the connection ended before the response was complete
+    ├── ResponseTimeout   the response is not complete in time; also a TimeoutError
     ├── IdleTimeout       a streaming response sent nothing for too long
     ├── InvalidResponse   the response is not HTTP, or has an unknown encoding
     └── TooLarge          the body exceeds the limit
@@ -38,6 +39,10 @@ class ProxyRefused(CannotConnect):
 
 class Disconnected(HttpError):
     """The connection ended before the response was complete."""
+
+
+class ResponseTimeout(HttpError, TimeoutError):
+    """The response is not complete in time."""
 
 
 class IdleTimeout(HttpError):

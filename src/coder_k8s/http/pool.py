@@ -71,13 +71,16 @@ class Pool:
 
         `limit` is the maximum size of the body, in bytes.
         """
-        async with asyncio.timeout(seconds):
-            connection = await self._acquire(route)
-            try:
-                self._send(connection, route, request, limit)
-                return await connection.read()
-            finally:
-                self._release(route, connection)
+        deadline = asyncio.get_running_loop().time() + seconds
+        connection = self._acquire_idle(route)
+        if connection is None:
+            async with asyncio.timeout_at(deadline):
+                connection = await self._acquire(route)
+        try:
+            self._send(connection, route, request, limit)
+            return await connection.read(deadline)
+        finally:
+            self._release(route, connection)
 
     @asynccontextmanager
     async def stream(self, route: Route, request: Request, seconds: float) -> AsyncGenerator[tuple[int, Connection]]:
@@ -95,6 +98,16 @@ class Pool:
         if request.check is not None:
             request.check()
         connection.send(_head(route, request), request.body, limit)
+
+    def _acquire_idle(self, route: Route) -> Connection | None:
+        """Return a connection for one request if it need not be waited for."""
+        line = self._lines.get(route)
+        if line is None or (self._limit is not None and line.used >= self._limit):
+            return None
+        connection = self._take_idle(line)
+        if connection is not None:
+            line.used += 1
+        return connection
 
     async def _acquire(self, route: Route) -> Connection:
         """Return a connection for one request, which `_release` ends."""

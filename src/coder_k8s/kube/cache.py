@@ -150,7 +150,8 @@ class Cache(Generic[T]):
         return key.namespace if key.namespace in self._versions else ""
 
     def _put(self, new: T, *, writer: str = "", from_list: bool = False, force: bool = False) -> None:
-        key, old = new.key, self._objects.get(new.key)
+        key = new.key
+        old = self._objects.get(key)
         if old is not None and not force and not newer(new.metadata.resource_version, old.metadata.resource_version):
             return
         self._objects[key] = new

@@ -52,7 +52,7 @@ class Http:
 
     def __init__(self, config: Config, user_agent: str, metrics: Metrics) -> None:
         self._config = config
-        self._metrics = metrics
+        self._counter = lru_cache(maxsize=256)(metrics.requests.labels)
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "gzip"}
         self._pool = Pool(connect_timeout=CONNECT_TIMEOUT)
 
@@ -136,10 +136,9 @@ class Http:
             opened = self._pool.stream(*self._addressed(request, credentials), seconds)
             status, connection = await stack.enter_async_context(opened)
             if status < 300:
-                self._metrics.requests.labels(str(status), request.method).inc()
+                self._counter(str(status), request.method).inc()
                 return connection
-            async with asyncio.timeout(seconds):
-                response = await connection.read()
+            response = await connection.read(asyncio.get_running_loop().time() + seconds)
         except CONNECTION_ERRORS as error:
             raise self._unreachable(request, error) from None
         self._check(request, response)
@@ -169,12 +168,12 @@ class Http:
 
     def _check(self, request: _Request, response: Response) -> None:
         """Count the response, and raise the error that it is."""
-        self._metrics.requests.labels(str(response.status), request.method).inc()
+        self._counter(str(response.status), request.method).inc()
         if response.status >= 300:
             raise errors.from_response(response.status, response.body, response.headers.get("retry-after"))
 
     def _unreachable(self, request: _Request, error: Exception) -> errors.Unreachable:
-        self._metrics.requests.labels("<error>", request.method).inc()
+        self._counter("<error>", request.method).inc()
         return errors.Unreachable(f"{request.method} {request.path}: {describe(error)}")
 
 

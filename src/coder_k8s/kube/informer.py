@@ -16,7 +16,7 @@ from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client, WatchEvent
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Kind, Object
+from coder_k8s.kube.objects import Kind, Object, decode_version
 
 T = TypeVar("T", bound=Object)
 
@@ -147,8 +147,12 @@ class Informer(Cache[T]):
             raise
 
     def _handle_event(self, namespace: str, event: WatchEvent) -> None:
-        if event.type in ("ADDED", "MODIFIED") and (new := self._decode(event.object)) is not None:
-            return self.update(namespace, new)
+        if event.type in ("ADDED", "MODIFIED"):
+            key, version = decode_version(event.object)
+            if (known := self.get(key)) is not None and known.metadata.resource_version == version:
+                return self.bookmark(namespace, version)  # most often an own write, whose response was faster
+            if (new := self._decode(event.object)) is not None:
+                return self.update(namespace, new)
         partial = _decode_metadata(event.object)  # bookmarks and undecodable objects have nothing else
         if event.type == "DELETED":
             return self.delete(namespace, partial)

@@ -119,6 +119,28 @@ class PartialObject(Object):
         return decoded
 
 
+class _Version(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Versioned(msgspec.Struct, gc=False):
+    metadata: _Version
+
+
+_VERSIONED = msgspec.json.Decoder(_Versioned)
+
+
+def decode_version(data: msgspec.Raw) -> tuple[Key, str]:
+    """Return the key and the resourceVersion of an object, for a fraction of the time that decoding it takes."""
+    try:
+        metadata = deep_json.decode(_VERSIONED.decode, data).metadata
+    except ValueError as error:
+        raise errors.invalid_response(error) from error
+    return Key(metadata.namespace, metadata.name), metadata.resource_version
+
+
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _META = msgspec.json.Decoder(ObjectMeta)
 
@@ -196,8 +218,8 @@ def key_of(manifest: Mapping[str, Any]) -> Key:
 def _intern(meta: ObjectMeta) -> None:
     """Share the values that many objects have in common."""
     meta.namespace = sys.intern(meta.namespace)
-    for name, value in meta.labels.items():
-        meta.labels[name] = sys.intern(value)
+    if meta.labels:
+        meta.labels = dict(zip(meta.labels, map(sys.intern, meta.labels.values()), strict=True))
     if meta.owner_references:
         meta.owner_references = [_shared(owner) for owner in meta.owner_references]
     if meta.managed_fields:

@@ -5,6 +5,7 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Gauge
 
 from coder_k8s.coderd.types import Entitlements
+from coder_k8s.controllers.series import OBJECT, Series
 from coder_k8s.kube.objects import Key
 
 MAX_FEATURES = 200
@@ -15,29 +16,29 @@ class LicenseMetrics:
     """Gauges by control plane, removed with it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        names = ["namespace", "name"]
-        self._expiry = Gauge(
-            "coder_k8s_license_expiry_timestamp_seconds", "When the license expires.", names, registry=registry
+        self._expiry = Series(
+            Gauge("coder_k8s_license_expiry_timestamp_seconds", "When the license expires.", OBJECT, registry=registry)
         )
-        self._tier = Gauge(
-            "coder_k8s_license_tier", "1 for the current license tier.", [*names, "tier"], registry=registry
+        self._tier = Series(
+            Gauge("coder_k8s_license_tier", "1 for the current license tier.", [*OBJECT, "tier"], registry=registry)
         )
-        self._entitlement = Gauge(
-            "coder_k8s_license_entitlement",
-            "Entitlement by feature: 0 not entitled, 1 in the grace period, 2 entitled.",
-            [*names, "feature"],
-            registry=registry,
+        self._entitlement = Series(
+            Gauge(
+                "coder_k8s_license_entitlement",
+                "Entitlement by feature: 0 not entitled, 1 in the grace period, 2 entitled.",
+                [*OBJECT, "feature"],
+                registry=registry,
+            )
         )
 
     def set(self, key: Key, tier: str, expires: datetime | None, found: Entitlements) -> None:
         self.forget(key)
         if expires is not None:
-            self._expiry.labels(*key).set(expires.timestamp())
-        self._tier.labels(*key, tier).set(1)
+            self._expiry.of(key).set(expires.timestamp())
+        self._tier.of(key, tier).set(1)
         for name, feature in sorted(found.features.items())[:MAX_FEATURES]:
-            self._entitlement.labels(*key, name).set(ENTITLEMENTS.get(feature.entitlement, 0))
+            self._entitlement.of(key, name).set(ENTITLEMENTS.get(feature.entitlement, 0))
 
     def forget(self, key: Key) -> None:
-        where = {"namespace": key.namespace, "name": key.name}
         for gauge in (self._expiry, self._tier, self._entitlement):
-            gauge.remove_by_labels(where)
+            gauge.forget(key)

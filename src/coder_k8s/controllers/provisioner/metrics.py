@@ -5,6 +5,7 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from coder_k8s.api.provisioner import Daemons
+from coder_k8s.controllers.series import OBJECT, Series
 from coder_k8s.kube.objects import Key
 
 
@@ -12,15 +13,24 @@ class ProvisionerMetrics:
     """Series per provisioner, removed when it is deleted."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        names = ["namespace", "name"]
-        self._daemons = Gauge(
-            "coder_k8s_provisioner_daemons", "Daemons, as reported by coderd.", [*names, "state"], registry=registry
+        self._daemons = Series(
+            Gauge(
+                "coder_k8s_provisioner_daemons",
+                "Daemons, as reported by coderd.",
+                [*OBJECT, "state"],
+                registry=registry,
+            )
         )
-        self._created = Gauge(
-            "coder_k8s_provisioner_key_created_timestamp_seconds", "When the key was created.", names, registry=registry
+        self._created = Series(
+            Gauge(
+                "coder_k8s_provisioner_key_created_timestamp_seconds",
+                "When the key was created.",
+                OBJECT,
+                registry=registry,
+            )
         )
-        self._rotations = Counter(
-            "coder_k8s_provisioner_key_rotations", "Key rotations.", [*names, "cause"], registry=registry
+        self._rotations = Series(
+            Counter("coder_k8s_provisioner_key_rotations", "Key rotations.", [*OBJECT, "cause"], registry=registry)
         )
 
     def set_daemons(self, key: Key, daemons: Daemons) -> None:
@@ -29,15 +39,14 @@ class ProvisionerMetrics:
             ("busy", daemons.busy),
             ("offline", daemons.offline),
         ):
-            self._daemons.labels(*key, state).set(number)
+            self._daemons.of(key, state).set(number)
 
     def set_key_created(self, key: Key, created: datetime) -> None:
-        self._created.labels(*key).set(created.timestamp())
+        self._created.of(key).set(created.timestamp())
 
     def count_rotation(self, key: Key, cause: str) -> None:
-        self._rotations.labels(*key, cause).inc()
+        self._rotations.of(key, cause).inc()
 
     def forget(self, key: Key) -> None:
-        where = {"namespace": key.namespace, "name": key.name}
         for metric in (self._daemons, self._created, self._rotations):
-            metric.remove_by_labels(where)
+            metric.forget(key)

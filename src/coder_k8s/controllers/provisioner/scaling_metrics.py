@@ -4,6 +4,7 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from coder_k8s.controllers.series import OBJECT, Series
 from coder_k8s.kube.objects import Key
 
 BUCKETS = (1, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800)
@@ -13,72 +14,82 @@ class ScalingMetrics:
     """Series per provisioner with `autoscaling`, removed when it is deleted."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        names = ["namespace", "name"]
-        self._desired = Gauge(
-            "coder_k8s_provisioner_desired_replicas",
-            "Pods that autoscaling asks for.",
-            names,
-            registry=registry,
+        self._desired = Series(
+            Gauge(
+                "coder_k8s_provisioner_desired_replicas",
+                "Pods that autoscaling asks for.",
+                OBJECT,
+                registry=registry,
+            )
         )
-        self._maximum = Gauge(
-            "coder_k8s_provisioner_max_replicas", "maxReplicas of autoscaling.", names, registry=registry
+        self._maximum = Series(
+            Gauge("coder_k8s_provisioner_max_replicas", "maxReplicas of autoscaling.", OBJECT, registry=registry)
         )
-        self._pending = Gauge(
-            "coder_k8s_provisioner_pending_jobs",
-            "Jobs that wait in Coder and are assigned to the provisioner.",
-            names,
-            registry=registry,
+        self._pending = Series(
+            Gauge(
+                "coder_k8s_provisioner_pending_jobs",
+                "Jobs that wait in Coder and are assigned to the provisioner.",
+                OBJECT,
+                registry=registry,
+            )
         )
-        self._busy = Gauge("coder_k8s_provisioner_busy_pods", "Pods that run a job.", names, registry=registry)
-        self._not_starting = Gauge(
-            "coder_k8s_provisioner_pods_not_starting",
-            "Pods that have not become ready within 3 minutes.",
-            names,
-            registry=registry,
+        self._busy = Series(Gauge("coder_k8s_provisioner_busy_pods", "Pods that run a job.", OBJECT, registry=registry))
+        self._not_starting = Series(
+            Gauge(
+                "coder_k8s_provisioner_pods_not_starting",
+                "Pods that have not become ready within 3 minutes.",
+                OBJECT,
+                registry=registry,
+            )
         )
-        self._wait = Histogram(
-            "coder_k8s_provisioner_queue_wait_seconds",
-            "Time that jobs waited before a daemon took them, for jobs that run for at least 10 seconds.",
-            names,
-            buckets=BUCKETS,
-            registry=registry,
+        self._wait = Series(
+            Histogram(
+                "coder_k8s_provisioner_queue_wait_seconds",
+                "Time that jobs waited before a daemon took them, for jobs that run for at least 10 seconds.",
+                OBJECT,
+                buckets=BUCKETS,
+                registry=registry,
+            )
         )
-        self._scaled = Counter(
-            "coder_k8s_provisioner_scale",
-            "Changes of the number of pods.",
-            [*names, "direction", "cause"],
-            registry=registry,
+        self._scaled = Series(
+            Counter(
+                "coder_k8s_provisioner_scale",
+                "Changes of the number of pods.",
+                [*OBJECT, "direction", "cause"],
+                registry=registry,
+            )
         )
-        self._lost = Counter(
-            "coder_k8s_provisioner_builds_lost",
-            "Builds whose pod is gone while Coder lists them as running. Must stay 0.",
-            names,
-            registry=registry,
+        self._lost = Series(
+            Counter(
+                "coder_k8s_provisioner_builds_lost",
+                "Builds whose pod is gone while Coder lists them as running. Must stay 0.",
+                OBJECT,
+                registry=registry,
+            )
         )
 
     def set_state(self, key: Key, *, maximum: int, pending: int, busy: int, not_starting: int) -> None:
         """Report the queue and the pods."""
-        self._maximum.labels(*key).set(maximum)
-        self._pending.labels(*key).set(pending)
-        self._busy.labels(*key).set(busy)
-        self._not_starting.labels(*key).set(not_starting)
-        self._lost.labels(*key)  # so that it is 0, and not missing
+        self._maximum.of(key).set(maximum)
+        self._pending.of(key).set(pending)
+        self._busy.of(key).set(busy)
+        self._not_starting.of(key).set(not_starting)
+        self._lost.of(key)  # so that it is 0, and not missing
 
     def set_desired(self, key: Key, desired: int) -> None:
-        self._desired.labels(*key).set(desired)
+        self._desired.of(key).set(desired)
 
     def observe_wait(self, key: Key, waited: timedelta) -> None:
-        self._wait.labels(*key).observe(max(0.0, waited.total_seconds()))
+        self._wait.of(key).observe(max(0.0, waited.total_seconds()))
 
     def count_change(self, key: Key, pods: int, cause: str) -> None:
-        self._scaled.labels(*key, "up" if pods > 0 else "down", cause).inc()
+        self._scaled.of(key, "up" if pods > 0 else "down", cause).inc()
 
     def count_lost(self, key: Key, builds: int) -> None:
         if builds:
-            self._lost.labels(*key).inc(builds)
+            self._lost.of(key).inc(builds)
 
     def forget(self, key: Key) -> None:
-        where = {"namespace": key.namespace, "name": key.name}
         gauges = (self._desired, self._maximum, self._pending, self._busy, self._not_starting)
         for metric in (*gauges, self._wait, self._scaled, self._lost):
-            metric.remove_by_labels(where)
+            metric.forget(key)

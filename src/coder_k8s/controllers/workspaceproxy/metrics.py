@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from coder_k8s.controllers.series import OBJECT, Series
 from coder_k8s.kube.objects import Key
 
 
@@ -9,28 +10,33 @@ class ProxyMetrics:
     """Series per workspace proxy, removed when it is deleted."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        names = ["namespace", "name"]
-        self._healthy = Gauge(
-            "coder_k8s_workspace_proxy_healthy", "1 if coderd reports the proxy as healthy.", names, registry=registry
+        self._healthy = Series(
+            Gauge(
+                "coder_k8s_workspace_proxy_healthy",
+                "1 if coderd reports the proxy as healthy.",
+                OBJECT,
+                registry=registry,
+            )
         )
-        self._tokens = Counter(
-            "coder_k8s_workspace_proxy_tokens",
-            "Tokens issued by coderd, by cause; issuing a token disconnects pods using the previous one.",
-            [*names, "cause"],
-            registry=registry,
+        self._tokens = Series(
+            Counter(
+                "coder_k8s_workspace_proxy_tokens",
+                "Tokens issued by coderd, by cause; issuing a token disconnects pods using the previous one.",
+                [*OBJECT, "cause"],
+                registry=registry,
+            )
         )
 
     def set_health(self, key: Key, healthy: bool) -> None:
-        self._healthy.labels(*key).set(healthy)
+        self._healthy.of(key).set(healthy)
 
     def remove_health(self, key: Key) -> None:
         """Remove the health of a proxy that is scaled to zero: it is neither healthy nor unhealthy."""
-        self._healthy.remove_by_labels({"namespace": key.namespace, "name": key.name})
+        self._healthy.forget(key)
 
     def count_token(self, key: Key, cause: str) -> None:
-        self._tokens.labels(*key, cause).inc()
+        self._tokens.of(key, cause).inc()
 
     def forget(self, key: Key) -> None:
-        where = {"namespace": key.namespace, "name": key.name}
         for metric in (self._healthy, self._tokens):
-            metric.remove_by_labels(where)
+            metric.forget(key)

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from coder_k8s.controllers.series import OBJECT, Series
 from coder_k8s.kube.objects import Key
 
 from .verdict import Verdict
@@ -13,42 +14,47 @@ class HealthMetrics:
     """Gauges by control plane, removed with it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        names = ["namespace", "name"]
-        self._severity = Gauge(
-            "coder_k8s_health_severity",
-            "Result of Coder's health check by section: 0 ok, 1 warning, 2 error.",
-            [*names, "section"],
-            registry=registry,
+        self._severity = Series(
+            Gauge(
+                "coder_k8s_health_severity",
+                "Result of Coder's health check by section: 0 ok, 1 warning, 2 error.",
+                [*OBJECT, "section"],
+                registry=registry,
+            )
         )
-        self._code = Gauge(
-            "coder_k8s_health_code",
-            "1 for each code that Coder's health check reports.",
-            [*names, "code"],
-            registry=registry,
+        self._code = Series(
+            Gauge(
+                "coder_k8s_health_code",
+                "1 for each code that Coder's health check reports.",
+                [*OBJECT, "code"],
+                registry=registry,
+            )
         )
-        self._checked = Gauge(
-            "coder_k8s_health_checked_timestamp_seconds",
-            "When Coder last ran the health check that the operator read.",
-            names,
-            registry=registry,
+        self._checked = Series(
+            Gauge(
+                "coder_k8s_health_checked_timestamp_seconds",
+                "When Coder last ran the health check that the operator read.",
+                OBJECT,
+                registry=registry,
+            )
         )
 
     def check(self, key: Key, checked: datetime) -> None:
         """Set the time of the last check."""
-        self._checked.labels(*key).set(checked.timestamp())
+        self._checked.of(key).set(checked.timestamp())
 
     def set(self, key: Key, verdict: Verdict) -> None:
         """Set the result that the condition reports."""
         self._forget_result(key)
         for section, severity in verdict.sections:
-            self._severity.labels(*key, section).set(severity)
+            self._severity.of(key, section).set(severity)
         for code in verdict.codes:
-            self._code.labels(*key, code).set(1)
+            self._code.of(key, code).set(1)
 
     def forget(self, key: Key) -> None:
         self._forget_result(key)
-        self._checked.remove_by_labels({"namespace": key.namespace, "name": key.name})
+        self._checked.forget(key)
 
     def _forget_result(self, key: Key) -> None:
         for gauge in (self._severity, self._code):
-            gauge.remove_by_labels({"namespace": key.namespace, "name": key.name})
+            gauge.forget(key)

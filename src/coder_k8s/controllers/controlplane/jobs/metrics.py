@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Gauge
 
+from coder_k8s.controllers.series import OBJECT, Series
 from coder_k8s.kube.objects import Key
 
 from .schedules import Schedule
@@ -14,36 +15,40 @@ class JobMetrics:
     """Gauges by control plane, removed with it. Tags are no labels, because there may be many."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        names = ["namespace", "name"]
-        self._jobs = Gauge(
-            "coder_k8s_unserved_jobs",
-            "Jobs that no provisioner can run, by organization.",
-            [*names, "organization"],
-            registry=registry,
+        self._jobs = Series(
+            Gauge(
+                "coder_k8s_unserved_jobs",
+                "Jobs that no provisioner can run, by organization.",
+                [*OBJECT, "organization"],
+                registry=registry,
+            )
         )
-        self._oldest = Gauge(
-            "coder_k8s_unserved_oldest_timestamp_seconds",
-            "When the oldest job that no provisioner can run was created.",
-            names,
-            registry=registry,
+        self._oldest = Series(
+            Gauge(
+                "coder_k8s_unserved_oldest_timestamp_seconds",
+                "When the oldest job that no provisioner can run was created.",
+                OBJECT,
+                registry=registry,
+            )
         )
-        self._templates = Gauge(
-            "coder_k8s_unserved_templates",
-            "Templates whose scheduled builds no provisioner can run, by organization.",
-            [*names, "organization"],
-            registry=registry,
+        self._templates = Series(
+            Gauge(
+                "coder_k8s_unserved_templates",
+                "Templates whose scheduled builds no provisioner can run, by organization.",
+                [*OBJECT, "organization"],
+                registry=registry,
+            )
         )
 
     def set(self, key: Key, organizations: Iterable[str], groups: Sequence[Group], skipped: Sequence[Schedule]) -> None:
         self.forget(key)
         for name in organizations:
             jobs = sum(group.count for group in groups if group.queue.organization.name == name)
-            self._jobs.labels(*key, name).set(jobs)
-            self._templates.labels(*key, name).set(sum(each.organization.name == name for each in skipped))
+            self._jobs.of(key, name).set(jobs)
+            self._templates.of(key, name).set(sum(each.organization.name == name for each in skipped))
         if groups:
-            self._oldest.labels(*key).set(groups[0].oldest.timestamp())
+            self._oldest.of(key).set(groups[0].oldest.timestamp())
 
     def forget(self, key: Key) -> None:
-        where = {"namespace": key.namespace, "name": key.name}
         for gauge in (self._jobs, self._oldest, self._templates):
-            gauge.remove_by_labels(where)
+            gauge.forget(key)

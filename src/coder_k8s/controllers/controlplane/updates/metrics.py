@@ -5,6 +5,7 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from coder_k8s.api.updates import Step, UpdateStatus
+from coder_k8s.controllers.series import OBJECT, Series
 from coder_k8s.kube.objects import Key
 
 from .machine import INACTIVE
@@ -25,11 +26,13 @@ class UpdateMetrics:
             registry=registry,
         )
         self._updates = Counter("coder_k8s_updates", "Updates of Coder that ended.", ["outcome"], registry=registry)
-        self._since = Gauge(
-            "coder_k8s_update_step_start_timestamp_seconds",
-            "When the current step of an update started; absent while none runs.",
-            ["namespace", "name", "step"],
-            registry=registry,
+        self._since = Series(
+            Gauge(
+                "coder_k8s_update_step_start_timestamp_seconds",
+                "When the current step of an update started; absent while none runs.",
+                [*OBJECT, "step"],
+                registry=registry,
+            )
         )
 
     def step(self, key: Key, before: UpdateStatus | None, after: UpdateStatus | None, now: datetime) -> None:
@@ -45,7 +48,7 @@ class UpdateMetrics:
     def running(self, key: Key, update: UpdateStatus) -> None:
         """Show the current step."""
         if update.step not in INACTIVE and update.step_started_at is not None:
-            self._since.labels(*key, update.step).set(update.step_started_at.timestamp())
+            self._since.of(key, update.step).set(update.step_started_at.timestamp())
 
     def forget(self, key: Key) -> None:
-        self._since.remove_by_labels({"namespace": key.namespace, "name": key.name})
+        self._since.forget(key)
