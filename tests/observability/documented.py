@@ -15,6 +15,7 @@ from coder_k8s.api import RESOURCES, CommonCondition
 from coder_k8s.api.events import COMMON_EVENTS
 from coder_k8s.api.reasons import COMMON_REASONS
 from tests.security.audit import entries, is_operator, place, resource
+from tests.support.selection import has_all_tests
 
 STATUS = {f"{each.kind.plural}/status": each for each in RESOURCES}
 
@@ -110,7 +111,7 @@ class DocumentedReasons:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         self._undocumented = undocumented(entries(self._audit, b'"reason":'))
-        if exitstatus == pytest.ExitCode.OK and _all_tests(session.config):
+        if exitstatus == pytest.ExitCode.OK and has_all_tests(session.config):
             self._unobserved = unobserved(entries(self._audit, b'"reason":'))
         if self._undocumented or self._unobserved:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -123,9 +124,3 @@ class DocumentedReasons:
             if found:
                 terminalreporter.section(title, red=True)
                 terminalreporter.write_line("\n".join(found))
-
-
-def _all_tests(config: pytest.Config) -> bool:
-    """Whether neither a path nor a keyword or marker selects some of the tests."""
-    chosen = config.option.keyword or config.option.markexpr != "not campaign" or config.option.collectonly
-    return config.args_source is pytest.Config.ArgsSource.TESTPATHS and not chosen

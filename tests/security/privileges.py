@@ -14,6 +14,7 @@ import yaml
 
 from coder_k8s.controllers.permissions import full_access
 from tests.support.installation import CONFIG
+from tests.support.selection import has_all_tests
 
 from .audit import entries, is_operator, resource
 
@@ -82,7 +83,7 @@ class LeastPrivilege:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if exitstatus != pytest.ExitCode.OK or not _all_tests(session.config):
+        if exitstatus != pytest.ExitCode.OK or not has_all_tests(session.config):
             return
         found = used(entries(self._folder))
         held = {name: rights_of_role(name) for name in ROLES}
@@ -95,10 +96,3 @@ class LeastPrivilege:
         if self._findings:
             terminalreporter.section("permissions of the operator that no test uses, or that are in no role", red=True)
             terminalreporter.write_line("\n".join(self._findings))
-
-
-def _all_tests(config: pytest.Config) -> bool:
-    """Whether all tests ran."""
-    chosen = (config.option.keyword, config.option.deselect, config.getoption("lf", False), config.option.collectonly)
-    everywhere = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    return everywhere and config.option.markexpr == "not campaign" and not any(chosen)

@@ -5,9 +5,10 @@ limit existed can still be decoded.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
+
+import msgspec
 
 from coder_k8s.kube.objects import Kind
 
@@ -22,8 +23,7 @@ class Schema:
         self.keywords = keywords
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """A CEL validation rule, and the message that describes how to satisfy it."""
 
     rule: str
@@ -31,16 +31,14 @@ class Check:
     only_at_creation: bool = False
 
 
-@dataclass(frozen=True)
-class Core:
+class Core(msgspec.Struct, frozen=True):
     """A Kubernetes type: complete in the schema, passed through by the operator."""
 
     name: str
     group: str = "core"
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """A column of `kubectl get`; a wide one is shown with `-o wide`."""
 
     name: str
@@ -49,8 +47,7 @@ class Column:
     wide: bool = False
 
 
-@dataclass(frozen=True)
-class Resource:
+class Resource(msgspec.Struct, frozen=True):
     """A kind with its short name, columns and conditions."""
 
     kind: Kind[Any]

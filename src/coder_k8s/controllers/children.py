@@ -1,7 +1,7 @@
 """The children of the objects of one controller."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -56,10 +56,9 @@ class Children:
 
     def labelled(self, kind: Kind[Unstructured], labels: Mapping[str, str], namespace: str = "") -> list[Unstructured]:
         """The children of a kind with these labels, in one namespace or in all."""
-        index = self._caches[kind].index(_labels)
-        keys: frozenset[Key] = frozenset.intersection(*(index[label] for label in labels.items()))
-        here = sorted(key for key in keys if namespace in ("", key.namespace))
-        return [child for key in here if (child := self.get(kind, key)) is not None]
+        wanted: list[Hashable] = [*labels.items(), *([namespace] if namespace else [])]
+        keys = sorted(self._caches[kind].index(_labels_and_namespace).with_all(wanted))
+        return [child for key in keys if (child := self.get(kind, key)) is not None]
 
     def cache(self, kind: Kind[Unstructured]) -> Cache[Unstructured]:
         return self._caches[kind]
@@ -163,5 +162,6 @@ def _owner(child: Unstructured) -> Iterable[str]:
     return [child.controller.uid] if child.controller else []
 
 
-def _labels(child: Unstructured) -> Iterable[tuple[str, str]]:
-    return child.metadata.labels.items()
+def _labels_and_namespace(child: Unstructured) -> Iterable[Hashable]:
+    """With many objects, most labels are common, and so is the name of the owner if each has its own namespace."""
+    return (*child.metadata.labels.items(), child.metadata.namespace)

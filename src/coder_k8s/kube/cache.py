@@ -37,6 +37,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 Listener = Callable[[Change[T]], None]
 Values = Callable[[T], Iterable[Hashable]]
+_NONE: set[Key] = set()
 
 
 class Index(Generic[T]):
@@ -48,6 +49,11 @@ class Index(Generic[T]):
 
     def __getitem__(self, value: Hashable) -> frozenset[Key]:
         return frozenset(self._keys.get(value, ()))
+
+    def with_all(self, values: Iterable[Hashable]) -> set[Key]:
+        """Return the objects that contain all of these values. It takes as long as the rarest value has objects."""
+        found = sorted((self._keys.get(value, _NONE) for value in values), key=len)
+        return set.intersection(*found)
 
     def _update(self, key: Key, old: T | None, new: T | None) -> None:
         before = set(self._values(old)) if old else set()

@@ -32,10 +32,11 @@ A changed URL of the same control plane requires a new key only if coderd does n
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers.names import HASH_LENGTH, fnv1a32, hashed
@@ -94,13 +95,11 @@ class Recorded(NamedTuple):
     """Whether coderd rejected the request, so that no key was created."""
 
 
-@dataclass(frozen=True)
-class Keep:
+class Keep(msgspec.Struct, frozen=True):
     """Nothing to do."""
 
 
-@dataclass(frozen=True)
-class RecordIntent:
+class RecordIntent(msgspec.Struct, frozen=True):
     """Record the name of a key before it is created; `retires` is whether the previous key retires."""
 
     name: str
@@ -112,23 +111,20 @@ class RecordIntent:
     """The preferred name, if a key of another owner has it."""
 
 
-@dataclass(frozen=True)
-class CreateKey:
+class CreateKey(msgspec.Struct, frozen=True):
     """Create the recorded key; if `lost`, delete an earlier one of this name first."""
 
     name: str
     lost: bool = False
 
 
-@dataclass(frozen=True)
-class Adopt:
+class Adopt(msgspec.Struct, frozen=True):
     """Record an existing key whose secret is in the Secret."""
 
     key: ProvisionerKey
 
 
-@dataclass(frozen=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """Do not create another key yet, because too many keys retire; `works` is whether the current key works."""
 
     cause: str

@@ -34,9 +34,10 @@ deregistered, it is adopted.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api import CoderWorkspaceProxy
 from coder_k8s.coderd.types import WorkspaceProxy
@@ -94,57 +95,48 @@ class Claims(NamedTuple):
         return name != PRIMARY and proxy.id not in self.ids and name not in self.names
 
 
-@dataclass(frozen=True)
-class Keep:
+class Keep(msgspec.Struct, frozen=True):
     """Nothing to do."""
 
     proxy: WorkspaceProxy
 
 
-@dataclass(frozen=True)
-class Adopt:
+class Adopt(msgspec.Struct, frozen=True):
     """Record the ID of a proxy that belongs to this object, or that the annotation adopts."""
 
     proxy: WorkspaceProxy
     requested: bool = False
 
 
-@dataclass(frozen=True)
-class RecordIntent:
+class RecordIntent(msgspec.Struct, frozen=True):
     """Record the name of a proxy before it is registered."""
 
 
-@dataclass(frozen=True)
-class Create:
+class Create(msgspec.Struct, frozen=True):
     """Register the recorded proxy."""
 
 
-@dataclass(frozen=True)
-class Regenerate:
+class Regenerate(msgspec.Struct, frozen=True):
     """Regenerate the token of a proxy, because the Secret does not have it."""
 
     proxy: WorkspaceProxy
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """Update the name, the display name and the icon of a proxy to those of the spec."""
 
     proxy: WorkspaceProxy
 
 
-@dataclass(frozen=True)
-class Retire:
+class Retire(msgspec.Struct, frozen=True):
     """Retire the recorded proxy, because the spec names another coderd."""
 
 
-@dataclass(frozen=True)
-class Forget:
+class Forget(msgspec.Struct, frozen=True):
     """Remove the record of a proxy that does not belong to this object."""
 
 
-@dataclass(frozen=True)
-class NameConflict:
+class NameConflict(msgspec.Struct, frozen=True):
     """A proxy that this object did not register has the name."""
 
     name: str
