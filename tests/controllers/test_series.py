@@ -2,13 +2,13 @@
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from coder_k8s.controllers.series import OBJECT, Series
+from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
 
 
 def test_series_of_one_object_are_removed() -> None:
     registry = CollectorRegistry()
-    series = Series(Gauge("severity", "By section.", [*OBJECT, "section"], registry=registry))
+    series = Series(Gauge, registry, "severity", "By section.", "section")
     first, second = Key("one", "demo"), Key("two", "demo")
     for key in (first, second):
         series.of(key, "Database").set(1)

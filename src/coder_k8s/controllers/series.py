@@ -1,21 +1,25 @@
 """The series of a metric by object."""
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics import MetricWrapperBase
 
 from coder_k8s.kube.objects import Key
 
 M = TypeVar("M", bound=MetricWrapperBase)
 OBJECT = ("namespace", "name")
-"""The first labels of such a metric."""
+"""The first labels of each metric."""
 
 
 class Series(Generic[M]):
     """Knows which series an object has: to remove them, the metric itself would search those of all objects."""
 
-    def __init__(self, metric: M) -> None:
-        self._metric = metric
+    def __init__(
+        self, metric: type[M], registry: CollectorRegistry, name: str, documentation: str, *labels: str, **options: Any
+    ) -> None:
+        """The metric of this type; `labels` are the names of its other labels."""
+        self._metric = metric(name, documentation, (*OBJECT, *labels), registry=registry, **options)
         self._labels: dict[Key, set[tuple[str, ...]]] = {}
 
     def of(self, key: Key, *labels: str) -> M:

@@ -5,7 +5,7 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Gauge
 
 from coder_k8s.coderd.types import Entitlements
-from coder_k8s.controllers.series import OBJECT, Series
+from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
 
 MAX_FEATURES = 200
@@ -17,18 +17,15 @@ class LicenseMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._expiry = Series(
-            Gauge("coder_k8s_license_expiry_timestamp_seconds", "When the license expires.", OBJECT, registry=registry)
+            Gauge, registry, "coder_k8s_license_expiry_timestamp_seconds", "When the license expires."
         )
-        self._tier = Series(
-            Gauge("coder_k8s_license_tier", "1 for the current license tier.", [*OBJECT, "tier"], registry=registry)
-        )
+        self._tier = Series(Gauge, registry, "coder_k8s_license_tier", "1 for the current license tier.", "tier")
         self._entitlement = Series(
-            Gauge(
-                "coder_k8s_license_entitlement",
-                "Entitlement by feature: 0 not entitled, 1 in the grace period, 2 entitled.",
-                [*OBJECT, "feature"],
-                registry=registry,
-            )
+            Gauge,
+            registry,
+            "coder_k8s_license_entitlement",
+            "Entitlement by feature: 0 not entitled, 1 in the grace period, 2 entitled.",
+            "feature",
         )
 
     def set(self, key: Key, tier: str, expires: datetime | None, found: Entitlements) -> None:

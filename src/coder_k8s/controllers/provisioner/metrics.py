@@ -5,7 +5,7 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from coder_k8s.api.provisioner import Daemons
-from coder_k8s.controllers.series import OBJECT, Series
+from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
 
 
@@ -14,24 +14,12 @@ class ProvisionerMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._daemons = Series(
-            Gauge(
-                "coder_k8s_provisioner_daemons",
-                "Daemons, as reported by coderd.",
-                [*OBJECT, "state"],
-                registry=registry,
-            )
+            Gauge, registry, "coder_k8s_provisioner_daemons", "Daemons, as reported by coderd.", "state"
         )
         self._created = Series(
-            Gauge(
-                "coder_k8s_provisioner_key_created_timestamp_seconds",
-                "When the key was created.",
-                OBJECT,
-                registry=registry,
-            )
+            Gauge, registry, "coder_k8s_provisioner_key_created_timestamp_seconds", "When the key was created."
         )
-        self._rotations = Series(
-            Counter("coder_k8s_provisioner_key_rotations", "Key rotations.", [*OBJECT, "cause"], registry=registry)
-        )
+        self._rotations = Series(Counter, registry, "coder_k8s_provisioner_key_rotations", "Key rotations.", "cause")
 
     def set_daemons(self, key: Key, daemons: Daemons) -> None:
         for state, number in (

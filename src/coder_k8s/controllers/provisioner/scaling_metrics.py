@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from coder_k8s.controllers.series import OBJECT, Series
+from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
 
 BUCKETS = (1, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800)
@@ -15,57 +15,37 @@ class ScalingMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._desired = Series(
-            Gauge(
-                "coder_k8s_provisioner_desired_replicas",
-                "Pods that autoscaling asks for.",
-                OBJECT,
-                registry=registry,
-            )
+            Gauge, registry, "coder_k8s_provisioner_desired_replicas", "Pods that autoscaling asks for."
         )
-        self._maximum = Series(
-            Gauge("coder_k8s_provisioner_max_replicas", "maxReplicas of autoscaling.", OBJECT, registry=registry)
-        )
+        self._maximum = Series(Gauge, registry, "coder_k8s_provisioner_max_replicas", "maxReplicas of autoscaling.")
         self._pending = Series(
-            Gauge(
-                "coder_k8s_provisioner_pending_jobs",
-                "Jobs that wait in Coder and are assigned to the provisioner.",
-                OBJECT,
-                registry=registry,
-            )
+            Gauge,
+            registry,
+            "coder_k8s_provisioner_pending_jobs",
+            "Jobs that wait in Coder and are assigned to the provisioner.",
         )
-        self._busy = Series(Gauge("coder_k8s_provisioner_busy_pods", "Pods that run a job.", OBJECT, registry=registry))
+        self._busy = Series(Gauge, registry, "coder_k8s_provisioner_busy_pods", "Pods that run a job.")
         self._not_starting = Series(
-            Gauge(
-                "coder_k8s_provisioner_pods_not_starting",
-                "Pods that have not become ready within 3 minutes.",
-                OBJECT,
-                registry=registry,
-            )
+            Gauge,
+            registry,
+            "coder_k8s_provisioner_pods_not_starting",
+            "Pods that have not become ready within 3 minutes.",
         )
         self._wait = Series(
-            Histogram(
-                "coder_k8s_provisioner_queue_wait_seconds",
-                "Time that jobs waited before a daemon took them, for jobs that run for at least 10 seconds.",
-                OBJECT,
-                buckets=BUCKETS,
-                registry=registry,
-            )
+            Histogram,
+            registry,
+            "coder_k8s_provisioner_queue_wait_seconds",
+            "Time that jobs waited before a daemon took them, for jobs that run for at least 10 seconds.",
+            buckets=BUCKETS,
         )
         self._scaled = Series(
-            Counter(
-                "coder_k8s_provisioner_scale",
-                "Changes of the number of pods.",
-                [*OBJECT, "direction", "cause"],
-                registry=registry,
-            )
+            Counter, registry, "coder_k8s_provisioner_scale", "Changes of the number of pods.", "direction", "cause"
         )
         self._lost = Series(
-            Counter(
-                "coder_k8s_provisioner_builds_lost",
-                "Builds whose pod is gone while Coder lists them as running. Must stay 0.",
-                OBJECT,
-                registry=registry,
-            )
+            Counter,
+            registry,
+            "coder_k8s_provisioner_builds_lost",
+            "Builds whose pod is gone while Coder lists them as running. Must stay 0.",
         )
 
     def set_state(self, key: Key, *, maximum: int, pending: int, busy: int, not_starting: int) -> None:

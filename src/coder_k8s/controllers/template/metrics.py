@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter
 
-from coder_k8s.controllers.series import OBJECT, Series
+from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
 
 
@@ -11,17 +11,13 @@ class TemplateMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._imports = Series(
-            Counter(
-                "coder_k8s_template_imports", "Imports of versions, by result.", [*OBJECT, "result"], registry=registry
-            )
+            Counter, registry, "coder_k8s_template_imports", "Imports of versions, by result.", "result"
         )
         self._reverted = Series(
-            Counter(
-                "coder_k8s_template_drift_reverted",
-                "Changes of templates in Coder that the operator reverted.",
-                OBJECT,
-                registry=registry,
-            )
+            Counter,
+            registry,
+            "coder_k8s_template_drift_reverted",
+            "Changes of templates in Coder that the operator reverted.",
         )
 
     def count_import(self, key: Key, result: str) -> None:

@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from coder_k8s.controllers.series import OBJECT, Series
+from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
 
 
@@ -11,20 +11,14 @@ class ProxyMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._healthy = Series(
-            Gauge(
-                "coder_k8s_workspace_proxy_healthy",
-                "1 if coderd reports the proxy as healthy.",
-                OBJECT,
-                registry=registry,
-            )
+            Gauge, registry, "coder_k8s_workspace_proxy_healthy", "1 if coderd reports the proxy as healthy."
         )
         self._tokens = Series(
-            Counter(
-                "coder_k8s_workspace_proxy_tokens",
-                "Tokens issued by coderd, by cause; issuing a token disconnects pods using the previous one.",
-                [*OBJECT, "cause"],
-                registry=registry,
-            )
+            Counter,
+            registry,
+            "coder_k8s_workspace_proxy_tokens",
+            "Tokens issued by coderd, by cause; issuing a token disconnects pods using the previous one.",
+            "cause",
         )
 
     def set_health(self, key: Key, healthy: bool) -> None:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from coder_k8s.controllers.series import OBJECT, Series
+from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
 
 from .verdict import Verdict
@@ -15,28 +15,20 @@ class HealthMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._severity = Series(
-            Gauge(
-                "coder_k8s_health_severity",
-                "Result of Coder's health check by section: 0 ok, 1 warning, 2 error.",
-                [*OBJECT, "section"],
-                registry=registry,
-            )
+            Gauge,
+            registry,
+            "coder_k8s_health_severity",
+            "Result of Coder's health check by section: 0 ok, 1 warning, 2 error.",
+            "section",
         )
         self._code = Series(
-            Gauge(
-                "coder_k8s_health_code",
-                "1 for each code that Coder's health check reports.",
-                [*OBJECT, "code"],
-                registry=registry,
-            )
+            Gauge, registry, "coder_k8s_health_code", "1 for each code that Coder's health check reports.", "code"
         )
         self._checked = Series(
-            Gauge(
-                "coder_k8s_health_checked_timestamp_seconds",
-                "When Coder last ran the health check that the operator read.",
-                OBJECT,
-                registry=registry,
-            )
+            Gauge,
+            registry,
+            "coder_k8s_health_checked_timestamp_seconds",
+            "When Coder last ran the health check that the operator read.",
         )
 
     def check(self, key: Key, checked: datetime) -> None:

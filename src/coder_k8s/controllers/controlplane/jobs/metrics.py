@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from coder_k8s.controllers.series import OBJECT, Series
+from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
 
 from .schedules import Schedule
@@ -16,28 +16,24 @@ class JobMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._jobs = Series(
-            Gauge(
-                "coder_k8s_unserved_jobs",
-                "Jobs that no provisioner can run, by organization.",
-                [*OBJECT, "organization"],
-                registry=registry,
-            )
+            Gauge,
+            registry,
+            "coder_k8s_unserved_jobs",
+            "Jobs that no provisioner can run, by organization.",
+            "organization",
         )
         self._oldest = Series(
-            Gauge(
-                "coder_k8s_unserved_oldest_timestamp_seconds",
-                "When the oldest job that no provisioner can run was created.",
-                OBJECT,
-                registry=registry,
-            )
+            Gauge,
+            registry,
+            "coder_k8s_unserved_oldest_timestamp_seconds",
+            "When the oldest job that no provisioner can run was created.",
         )
         self._templates = Series(
-            Gauge(
-                "coder_k8s_unserved_templates",
-                "Templates whose scheduled builds no provisioner can run, by organization.",
-                [*OBJECT, "organization"],
-                registry=registry,
-            )
+            Gauge,
+            registry,
+            "coder_k8s_unserved_templates",
+            "Templates whose scheduled builds no provisioner can run, by organization.",
+            "organization",
         )
 
     def set(self, key: Key, organizations: Iterable[str], groups: Sequence[Group], skipped: Sequence[Schedule]) -> None:

@@ -5,7 +5,7 @@ from datetime import datetime
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from coder_k8s.api.updates import Step, UpdateStatus
-from coder_k8s.controllers.series import OBJECT, Series
+from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
 
 from .machine import INACTIVE
@@ -27,12 +27,11 @@ class UpdateMetrics:
         )
         self._updates = Counter("coder_k8s_updates", "Updates of Coder that ended.", ["outcome"], registry=registry)
         self._since = Series(
-            Gauge(
-                "coder_k8s_update_step_start_timestamp_seconds",
-                "When the current step of an update started; absent while none runs.",
-                [*OBJECT, "step"],
-                registry=registry,
-            )
+            Gauge,
+            registry,
+            "coder_k8s_update_step_start_timestamp_seconds",
+            "When the current step of an update started; absent while none runs.",
+            "step",
         )
 
     def step(self, key: Key, before: UpdateStatus | None, after: UpdateStatus | None, now: datetime) -> None:
