@@ -7,15 +7,17 @@ import pytest
 from bench import samples
 from bench.cluster import CHILDREN, bench_cluster, leads, planes, steady_state
 from bench.scenarios import converge, idle, restart
+from tests.support.campaign import slice_of
 
-WARM_UP, FEW, MANY = 10, 50, 120
-ALL = WARM_UP + FEW + MANY
+WARM_UP, FEW = 10, 50
 GROWTH = 1.5
 SECONDS = 10.0
 
 
 @pytest.mark.timeout(400)
-async def test_resource_usage(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("many", slice_of([120, 240], 0))
+async def test_resource_usage(many: int, capfd: pytest.CaptureFixture[str]) -> None:
+    total = WARM_UP + FEW + many
     async with bench_cluster() as here:
         with here.operator() as operator:
             await leads(operator)
@@ -24,21 +26,21 @@ async def test_resource_usage(capfd: pytest.CaptureFixture[str]) -> None:
         with here.operator() as operator:
             await leads(operator)
             await steady_state(operator, WARM_UP + FEW)
-            many = await converge.measure(here, operator, planes(MANY, first=WARM_UP + FEW))
-            await steady_state(operator, ALL)
-            rest = await idle.measure(here, operator, MANY, SECONDS)
-        again = await restart.measure(here, ALL)
+            more = await converge.measure(here, operator, planes(many, first=WARM_UP + FEW))
+            await steady_state(operator, total)
+            rest = await idle.measure(here, operator, many, SECONDS)
+        again = await restart.measure(here, total)
 
-    growth = (many.cpu / MANY) / (few.cpu / FEW)
+    growth = (more.cpu / many) / (few.cpu / FEW)
     with capfd.disabled():
         sys.stderr.write(
-            f"\n{MANY} control planes in {many.wall:.1f} s with {samples.writes(many.requests) / MANY:.2f} writes and "
-            f"{many.cpu / MANY * 1000:.1f} ms of CPU each, {growth:.2f} times that of {FEW}; "
-            f"at most {many.peak:.0f} MB\n"
-            f"started with {ALL} control planes present: ready in {again.ready:.2f} s from exec\n"
-            f"resident when idle: {few.idle:.0f} MB with {WARM_UP} control planes, {rest.resident:.0f} MB with {ALL}\n"
+            f"\n{many} control planes in {more.wall:.1f} s with {samples.writes(more.requests) / many:.2f} writes and "
+            f"{more.cpu / many * 1000:.1f} ms of CPU each, {growth:.2f} times that of {FEW}; "
+            f"at most {more.peak:.0f} MB\n"
+            f"started with {total} control planes present: ready in {again.ready:.2f} s from exec\n"
+            f"idle: {few.idle:.0f} MB resident with {WARM_UP} control planes, {rest.resident:.0f} MB with {total}\n"
         )
-    for number, spent in ((FEW, few), (MANY, many)):
+    for number, spent in ((FEW, few), (many, more)):
         for kind in CHILDREN:
             assert spent.requests[f"POST {kind.plural}"] == number
         assert number <= spent.requests["PATCH codercontrolplanes/status"] < number * 1.05
