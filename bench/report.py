@@ -37,7 +37,10 @@ memory. No garbage collection during the imports: another 10%.
 - Modules are compiled before a measurement, as in the image. Without that, compiling took 30% of the CPU time for \
 all imports.
 
-BIG
+10,000 control planes and 300, in one run on a new cluster each: 9.7 and 8.9 ms of CPU for each control plane, so it \
+hardly grows with their number (1.08), while that of the API server does (78 and 47 ms). They took 563 s, 6.00 writes \
+each, and 308 MB of memory, 26 KB each. A restart with all of them took 17 s of CPU time and no write; before the \
+lookups were changed, 38 s.
 
 Of the CPU time for a change of an object that no control plane references, decoding and caching its metadata take \
 9 µs (the lowest of 15 measurements of 5,000 events). The rest is the connection."""
