@@ -61,7 +61,7 @@ async def reconcile_stale_provisioner(trial: CrashRun, version: str, stale: Stal
             assert await trial.operator.wait_idle(stale=True)
             assert key_ids(trial) == present
             trial.enqueue()
-        server.catch_up()
+        await server.catch_up()
         try:
             assert await eventually(trial.wait_steady, TIMEOUT)
         finally:
@@ -87,7 +87,7 @@ async def reconcile_stale_proxy(place: ProxyNamespace, version: str, stale: Stal
         place.kubeconfig = kubeconfig
         async with place.operator() as operator:
             await eventually(lambda: operator.reconciles() >= 2, TIMEOUT)
-            server.catch_up()
+            await server.catch_up()
             live = await place.get()
             proxies = operator.informers[WORKSPACE_PROXY]
             await eventually(

@@ -37,7 +37,7 @@ async def reconcile_stale_plane(demo: PlaneNamespace, version: str, stale: Stale
         async with demo.operator() as operator:
             await eventually(lambda: operator.reconciles() >= 3, TIMEOUT)
             assert token.partition("-")[0] in dict(await operator_tokens(database))
-            server.catch_up()
+            await server.catch_up()
             live = await demo.get()
             planes = operator.informers[CONTROL_PLANE]
             await eventually(
@@ -126,7 +126,7 @@ async def test_a_namespace_that_opts_in_again_keeps_its_roles(
                 await eventually(lambda: operator.reconciles() >= 3, TIMEOUT)
                 assert not has_opted_in(namespaces, other), "the cache is not stale"
                 assert await rights(admin, other) == before
-                server.catch_up()
+                await server.catch_up()
                 await eventually(lambda: has_opted_in(namespaces, other), TIMEOUT)
                 await operator.wait_idle()
         assert await rights(admin, other) == before
@@ -159,10 +159,10 @@ class DelayedView(StaleView):
         async for line in lines:
             last = line.startswith(DELETED) and request.path.endswith(self._kind.plural)
             if last and self._before:
-                await self._present.wait()
+                await self.wait_present(request)
             yield line
             if last:
-                await self._present.wait()
+                await self.wait_present(request)
 
 
 @both_kinds
@@ -197,7 +197,7 @@ async def test_a_recreated_object_keeps_its_roles_in_other_namespaces(
                 await operator.wait_idle()
                 assert operator.reconciles()
                 assert await rights(admin, other) == before
-                server.catch_up()
+                await server.catch_up()
                 live = await admin.get(key)
                 await eventually(lambda: owners.get(key) == live, TIMEOUT)
                 await operator.wait_idle()

@@ -1,7 +1,8 @@
 """An operator with stale caches deletes and rotates nothing that is still needed."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY, CoderControlPlane
 from coder_k8s.controllers import controlplane
@@ -14,11 +15,15 @@ from tests.e2e.conftest import admin
 from tests.faults.stale_views import TIMEOUT, Stale, key_ids, now, reconcile_stale_provisioner, reconcile_stale_proxy
 from tests.support import eventually
 from tests.support.crashes import CrashRun
+from tests.support.forwarding import StaleView
+from tests.support.interceptor import Interceptor, Request
 from tests.support.operators import Operator
 from tests.support.rotations import MANAGED, REQUEST, change_tags
 from tests.support.workspaceproxies import NAME, ProxyNamespace
 
 __all__ = ["admin"]
+
+T = TypeVar("T")
 
 EXPOSED: dict[str, Any] = {"expose": {"ingress": {"host": "coder.example.com"}}}
 
@@ -51,7 +56,7 @@ async def test_a_child_that_only_the_current_spec_needs_is_kept(
         planes: Cache[CoderControlPlane] = operator.informers[CONTROL_PLANE]
         await eventually(lambda: operator.reconciles() >= 2, TIMEOUT)
         assert not is_exposed(planes.get(key)), "the cache is not stale"
-        view.catch_up()
+        await view.catch_up()
         await eventually(lambda: is_exposed(planes.get(key)), TIMEOUT)
         await operator.wait_idle()
         assert (await admin.get(INGRESS, key)).metadata.uid == before.metadata.uid
@@ -87,6 +92,51 @@ async def test_a_key_with_the_name_of_a_retired_key_is_kept(steady: CrashRun, st
     steady.site.clock.advance(hours=1)  # longer than any grace period
     steady.pods.allow_key_loss()
     await reconcile_stale_provisioner(steady, version, stale)
+
+
+class CatchUp(Interceptor):
+    """Lets the cache of Secrets become current while the operator asks coderd for the key that it has read."""
+
+    def __init__(self, server: StaleView, where: Key, version: str) -> None:
+        super().__init__()
+        self.operator: Operator
+        self.looked_up = 0
+        self._server = server
+        self._where = where
+        self._version = version
+
+    async def intercept(self, request: Request, send: Callable[[], Awaitable[T]]) -> T:
+        if "/api/v2/provisionerkeys/" in request.target:
+            self.looked_up += 1
+            await self._server.catch_up(SECRET.plural)
+            await eventually(self._is_current, TIMEOUT)
+        return await super().intercept(request, send)
+
+    def _is_current(self) -> bool:
+        found = self.operator.informers[SECRET].get(self._where)
+        return found is not None and found.metadata.resource_version == self._version
+
+
+async def test_an_earlier_key_does_not_replace_a_later_one(steady: CrashRun, stale: Stale) -> None:
+    site = steady.site
+    version = await now(site.client, site.namespace)
+    await change_tags(site, 1)
+    assert await steady.operator.wait_idle()
+    await steady.operator.kill()
+    where = Key(site.namespace, f"{site.name}-provisioner-key")
+    rotated = await site.client.get(SECRET, where)
+    async with stale(version) as (kubeconfig, server):
+        site.kubeconfig = kubeconfig
+        await server.catch_up(DEPLOYMENT.plural)
+        catch_up = CatchUp(server, where, rotated.metadata.resource_version)
+        operator = catch_up.operator = site.operator(interceptor=catch_up)
+        await operator.start()
+        try:
+            assert await operator.wait_idle(stale=True)
+        finally:
+            await operator.kill()
+    assert catch_up.looked_up
+    assert (await site.client.get(SECRET, where)).manifest["data"] == rotated.manifest["data"]
 
 
 async def test_a_recreated_provisioner_keeps_its_key(steady: CrashRun, stale: Stale) -> None:

@@ -18,6 +18,7 @@ from tests.support.sockets import Sockets
 
 HOP_BY_HOP = {"connection", "content-length", "host", "transfer-encoding"}
 WAYS = ("drop", "swap", "delay", "twice", "cut")
+EVERYTHING = "*"
 DELETED = b'{"type":"DELETED"'
 BOOKMARK = b'{"type":"BOOKMARK"'
 
@@ -129,20 +130,33 @@ def hang_up(request: web.Request) -> None:
 
 
 class StaleView(Forwarder):
-    """Serves lists at an old version and no watch events until `catch_up`. Writes are forwarded."""
+    """Serves lists at an old version and no watch events until `catch_up`, of some kinds or of all.
+
+    Writes are forwarded.
+    """
 
     def __init__(self, cluster: ClusterAccess, version: str) -> None:
         super().__init__(cluster)
         self._version = version
-        self._present = asyncio.Event()
+        self._present: set[str] = set()
+        self._changed = asyncio.Condition()
 
-    def catch_up(self) -> None:
-        self._present.set()
+    async def catch_up(self, *plurals: str) -> None:
+        async with self._changed:
+            self._present |= set(plurals or (EVERYTHING,))
+            self._changed.notify_all()
+
+    def _is_present(self, request: web.Request) -> bool:
+        return not self._present.isdisjoint((EVERYTHING, request.path.rpartition("/")[2]))
+
+    async def wait_present(self, request: web.Request) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._is_present(request))
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if is_watch(request):
-            await self._present.wait()
-        elif is_list(request) and not self._present.is_set():
+            await self.wait_present(request)
+        elif is_list(request) and not self._is_present(request):
             then = {"resourceVersion": self._version, "resourceVersionMatch": "Exact"}
             return await self.forward(request, str(request.rel_url.update_query(then)))
         return await super().handle(request)

@@ -9,6 +9,7 @@ from coder_k8s.coderd.types import ProvisionerKey
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.names import fnv1a32
 from coder_k8s.controllers.secrets import value
+from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.kinds import DEPLOYMENT, SECRET
 from coder_k8s.kube.objects import Key, PartialObject
@@ -55,6 +56,14 @@ class KeySecret:
         """Raise `Conflict` if the cached Secret is stale: a new key replaces the one in it."""
         for where in {where for where, _ in _locations(provisioner)}:
             await self._children.confirm_child(SECRET, where, self._secrets.get(where))
+
+    def confirm_stored(self, provisioner: CoderProvisioner, stored: Stored) -> None:
+        """Raise `Conflict` if the Secret has another key by now: an earlier one must not replace it."""
+        where = Key(provisioner.metadata.namespace, secret_name(provisioner))
+        found = self._children.get(SECRET, where)
+        current = value(found, provisioner.spec.key.secret_key) if found and found.is_controlled_by(provisioner) else ""
+        if current and current != stored.key:
+            raise errors.Conflict(409, "Conflict", f"Secret {where} has changed since it was read")
 
     async def write(self, provisioner: CoderProvisioner, stored: Stored) -> None:
         await self._children.apply(SECRET, provisioner, secret(provisioner, *stored))

@@ -192,6 +192,7 @@ class Rotation:
         self, provisioner: CoderProvisioner, stored: Stored, plane: str, report: StatusReport[ProvisionerStatus]
     ) -> str:
         """Write the key in use to the Secret of the spec, which the pods refer to."""
+        self._secret.confirm_stored(provisioner, stored)
         await self._secret.write(provisioner, Stored(stored.key, stored.origin or plane, stored.request))
         report.status.secret_ref = where = _secret_ref(provisioner)
         report.add(
