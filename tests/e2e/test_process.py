@@ -196,9 +196,15 @@ async def test_the_operator_waits_for_missing_crds(launch: Start, fresh_cluster:
     assert "CoderControlPlane, CoderProvisioner, CoderWorkspaceProxy" in line["msg"]
     assert "kubectl apply -k config/crd" in line["msg"]
     assert (await operator.get("health", "/healthz"))[0] == 200
-    status, results = await checks(operator, "/readyz")
-    assert status == 503
-    assert "the API server does not serve codercontrolplanes.coder.com" in results["cache codercontrolplanes.coder.com"]
+
+    async def cause_is_named() -> bool:
+        status, results = await checks(operator, "/readyz")
+        assert status == 503
+        cause = results["cache codercontrolplanes.coder.com"]
+        assert "the API server does not serve codercontrolplanes.coder.com" in cause, "or it is not listed yet"
+        return True
+
+    await eventually(cause_is_named)
     install_crds(fresh_cluster)
     await eventually(operator.leads, timeout=20)
     assert await operator.is_ready()
