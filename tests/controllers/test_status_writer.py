@@ -22,6 +22,7 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Manifest
 from tests.support.kstatus import condition
+from tests.support.log_lines import log_lines
 
 OWNED = frozenset({"Available", "Exposed"})
 EARLY, LATE = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
@@ -222,6 +223,14 @@ async def test_pause_and_resume_have_one_event_each(harness: Harness) -> None:
         ("Paused", "Reconciliation is paused by annotation coder.com/paused"),
         ("Resumed", "Reconciliation is resumed"),
     ]
+
+
+async def test_conditions_of_a_new_object_are_logged(harness: Harness) -> None:
+    """Also those that are Unknown: the event of a pause is not logged itself."""
+    with log_lines() as lines:
+        await harness.writer.pause(await harness.create())
+    found = {line["condition"]: (line["status"], line["reason"]) for line in lines if "condition" in line}
+    assert found == {"Ready": ("Unknown", "Paused"), "Reconciling": ("False", "Paused"), "Stalled": ("False", "Paused")}
 
 
 async def test_status_of_a_newer_generation_is_kept(harness: Harness) -> None:

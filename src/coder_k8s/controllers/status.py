@@ -234,13 +234,12 @@ class StatusWriter(Generic[T]):
     def _announce(self, seen: T, before: Status, after: Status) -> None:
         """Log each condition whose status or reason changed, and record the events of the object.
 
-        There is one when it becomes Ready or Stalled, is paused or is resumed. A new condition that is Unknown is no
-        change: a missing condition means the same.
+        There is one when it becomes Ready or Stalled, is paused or is resumed.
         """
         self._announce_pause(seen, _is_paused(before), _is_paused(after))
         for new in after.conditions:
             old = find(before.conditions, new.type)
-            if (old.status, old.reason) == (new.status, new.reason) if old else new.status == "Unknown":
+            if old is not None and (old.status, old.reason) == (new.status, new.reason):
                 continue
             fields = {"condition": new.type, "status": new.status, "reason": new.reason}
             log.info("%s is %s: %s", new.type, new.status, new.message or new.reason, extra=fields)
