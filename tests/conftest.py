@@ -5,18 +5,20 @@ Only workers know which tests are selected: a worker whose tests need the cluste
 for this file when the worker has collected. A run without such tests starts no API server.
 """
 
+import asyncio
 import fcntl
 import gc
 import os
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
+import uvloop
 
 from coder_k8s.dev.binaries import BinariesMissing
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
@@ -73,6 +75,11 @@ def audit_folder(config: pytest.Config) -> Path:
 def pytest_configure_node(node: Any) -> None:
     shared = node.config.stash[SHARED]
     node.workerinput |= {"cluster_folder": str(shared.folder), "cluster_port": shared.port}
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run tests on the event loop of the operator."""
+    return {"uvloop": uvloop.new_event_loop}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,6 +6,8 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from coder_k8s.api import CONTROL_PLANE
 from coder_k8s.dev.certificates import Authority
 from coder_k8s.dev.cluster import Cluster, ClusterAccess
@@ -25,6 +27,7 @@ def run(cluster: ClusterAccess, output: Path, *arguments: str) -> Process:
     return process
 
 
+@pytest.mark.campaign
 async def test_a_restart_of_the_api_server(fresh_cluster: Cluster, tmp_path: Path) -> None:
     install_crds(fresh_cluster)
     install(fresh_cluster, "default")

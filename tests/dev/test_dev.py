@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ class Run:
 
     def __init__(self, folder: Path, *options: str, **environment: str) -> None:
         self.folder = folder
-        self.began = datetime.now(UTC)
         self._output = folder.with_suffix(".output")
         programs = os.environ["PATH"].split(os.pathsep)
         path = os.pathsep.join(each for each in programs if not (Path(each) / "coder").exists())
@@ -109,60 +107,54 @@ def coder(folders: Path) -> str:
 
 @pytest.mark.timeout(400)
 def test_state_is_kept_and_two_can_run_at_once(folders: Path, coder: str) -> None:
-    first = Run(folders / "one", "--check", PATH=with_coder(coder))
-    assert first.end() == 0, first.output
+    first = Run(folders / "one", PATH=with_coder(coder))
+    other = Run(folders / "two", f"--coder={coder}", CODER_URL="x")
+    first.wait_for("all Ready")
     assert "SIMULATOR" in first.output
-    for sample in SAMPLES:
-        assert any(line.startswith(f"{sample}  True") for line in first.words), first.output
-    keys = (folders / "one" / "simulator.json").read_text()
-
-    again = Run(folders / "one")
-    other = Run(folders / "two", "--check", "--timeout=0s", f"--coder={coder}")
-    again.wait_for("all Ready")
-    plurals = ("codercontrolplanes/coder", "coderprovisioners/gpu", "coderworkspaceproxies/sydney")
-    for path in plurals:
-        found = again.get(f"/apis/coder.com/v1alpha1/namespaces/coder/{path}")
-        assert datetime.fromisoformat(found["metadata"]["creationTimestamp"]) < again.began
-    events = again.get("/apis/events.k8s.io/v1/namespaces/coder/events")["items"]
+    assert str(first.folder / "admin.kubeconfig") in first.output
+    assert "kubectl get coder -A" in first.output
+    assert "operator coder-system  running  " in first.status()
+    events = first.get("/apis/events.k8s.io/v1/namespaces/coder/events")["items"]
     assert {event["reason"] for event in events} >= {"OperatorTokenIssued", "LicenseApplied", "Ready"}
     assert [event["note"] for event in events if event["type"] == "Warning"] == [], "the first run is clean"
-    assert str(again.folder / "admin.kubeconfig") in again.output
-    assert "kubectl get coder -A" in again.output
-    assert "operator coder-system  running  " in again.status()
 
-    assert other.end() == 1
-    assert "CoderControlPlane coder/coder is not Ready: " in other.output
-    assert "CoderProvisioner" not in other.output, "without a license there can be none"
+    other.wait_for("all Ready")
+    assert "REAL, pods run as processes" in other.output
     assert "SIMULATOR" not in other.output
+    assert "CoderProvisioner" not in other.output, "without a license there can be none"
+    called = [json.loads(path.read_text()) for path in Path(coder).parent.glob("*.json")]
+    assert len(called) == 2
+    for each in called:
+        assert_called_as_server(each, other)
+    addresses = {each["arguments"][1] for each in called}
+    assert len(addresses) == 2, "each pod has its own address"
+    assert other.end(signal.SIGINT) == 0
+    assert "Traceback" not in other.output
 
     taken = Run(folders / "one")
     assert taken.process.wait(TIMEOUT) == 1
     assert f"another `coder-k8s dev` uses {folders / 'one'}" in taken.output
 
-    assert again.end(signal.SIGKILL) == -signal.SIGKILL
-    assert json.loads((folders / "one" / "simulator.json").read_text()) == json.loads(keys), "another key was created"
+    keys = json.loads((folders / "one" / "simulator.json").read_text())
+    assert first.end(signal.SIGKILL) == -signal.SIGKILL
 
-    after_kill = Run(folders / "one", "--check")
-    assert after_kill.end() == 0, after_kill.output
+    again = Run(folders / "one", "--check")
+    assert again.end() == 0, again.output
+    for sample in SAMPLES:
+        assert any(line.startswith(f"{sample}  True") for line in again.words), again.output
+    assert json.loads((folders / "one" / "simulator.json").read_text()) == keys, "another key was created"
 
 
 def with_coder(coder: str) -> str:
     return os.pathsep.join([str(Path(coder).parent), os.environ["PATH"]])
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(400)
-def test_pods_run_a_program_as_processes_and_ctrl_c_stops_everything(folders: Path, coder: str) -> None:
-    run = Run(folders / "two", "--fresh", f"--coder={coder}", CODER_URL="x")
-    run.wait_for("all Ready")
-    assert "REAL, pods run as processes" in run.output
-    called = [json.loads(path.read_text()) for path in Path(coder).parent.glob("*.json")]
-    assert len(called) == 2
-    for each in called:
-        assert_called_as_server(each, run)
-    addresses = {each["arguments"][1] for each in called}
-    assert len(addresses) == 2, "each pod has its own address"
-    assert run.end(signal.SIGINT) == 0
-    assert "Traceback" not in run.output
+def test_check_fails_if_a_sample_is_not_ready_in_time(folders: Path, coder: str) -> None:
+    run = Run(folders / "late", "--fresh", "--check", "--timeout=0s", f"--coder={coder}")
+    assert run.end() == 1
+    assert "CoderControlPlane coder/coder is not Ready: " in run.output
 
 
 def assert_called_as_server(called: dict[str, Any], run: Run) -> None:

@@ -75,7 +75,7 @@ def owners(cluster: Cluster) -> set[str]:
     return set(cluster.kubectl("get", "crd", selector, f"--output=jsonpath={jsonpath}").split())
 
 
-def test_helm_takes_over_an_installation_of_the_go_operator(place: Cluster, cluster_helm: Helm) -> None:
+def test_helm_takes_over_an_installation_of_the_go_operator_and_kept_crds(place: Cluster, cluster_helm: Helm) -> None:
     for each in GO_OPERATOR:
         place.kubectl("create", *each)
     before = uid(place, "codercontrolplane", "coder")
@@ -91,13 +91,10 @@ def test_helm_takes_over_an_installation_of_the_go_operator(place: Cluster, clus
     ]
     role = yaml.safe_load(place.kubectl("get", "clusterrole", RELEASE, "--output=yaml"))
     assert role["rules"] == yaml.safe_load((CHART / "files" / "rules.yaml").read_text())["cluster"]
-    cluster_helm.run("upgrade", RELEASE, CHART, "--namespace", NAMESPACE, "--reset-then-reuse-values")
-
-
-def test_another_release_takes_over_kept_crds(place: Cluster, cluster_helm: Helm) -> None:
-    before = uid(place, "codercontrolplane", "coder")
     there = ("--namespace", NAMESPACE)
-    cluster_helm.run("install", RELEASE, CHART, *there, "--take-ownership", "--force-conflicts", values=IMAGE)
+    cluster_helm.run("upgrade", RELEASE, CHART, *there, "--reset-then-reuse-values")
+
+    # Another release takes over the CRDs that this one keeps.
     cluster_helm.run("uninstall", RELEASE, *there)
     with pytest.raises(HelmFailed, match=HELM_REFUSES):
         cluster_helm.run("install", "coder-operator", CHART, *there, values=IMAGE)

@@ -37,7 +37,7 @@ Objects = dict[str, list[Json]]
 """The objects of each file."""
 
 
-class Dumper(yaml.SafeDumper):
+class Dumper(yaml.CSafeDumper):
     """Writes YAML without anchors and aliases, and whole lines as a literal block."""
 
     def ignore_aliases(self, _data: Any) -> bool:

@@ -153,7 +153,7 @@ async def test_nothing_is_sent_after_a_crash(trial: CrashRun) -> None:
     assert not trial.site.found()
 
 
-@pytest.mark.parametrize("cause", EVERY_KIND_OF_REQUEST)
+@pytest.mark.parametrize("cause", ["tags", "deleted"])
 async def test_a_crash_is_survived(trial: CrashRun, cause: str) -> None:
     """A sample of the crashes, seeded with the name of the cause; the campaign has every crash of every cause."""
     undisturbed = await watch(trial, cause)
