@@ -10,7 +10,6 @@ from collections.abc import Coroutine
 from typing import Any
 
 import uvloop
-from prometheus_client import ProcessCollector
 
 from coder_k8s import __version__, logs
 from coder_k8s.api import RESOURCES
@@ -32,6 +31,7 @@ from coder_k8s.kube.manager import Manager, liveness, readiness
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key
 from coder_k8s.kube.servers import CannotServe, Server, health_server, metrics_server
+from coder_k8s.prometheus import ProcessMetrics
 from coder_k8s.settings import LEASE_NAME, Settings, lease_namespace
 
 log = logging.getLogger(__name__)
@@ -61,8 +61,8 @@ async def run(settings: Settings, config: Config, identity: str) -> None:
     stopping = asyncio.Event()
     stop_on_signals(stopping)
     metrics = Metrics()
-    ProcessCollector(registry=metrics.registry)
-    metrics.tasks.set_function(lambda: len(asyncio.all_tasks()))
+    ProcessMetrics(metrics.registry)
+    metrics.tasks.labels().set_function(lambda: len(asyncio.all_tasks()))
     routes = parse_connect_to(settings.coderd_connect_to)
     user_agent = f"{NAME}/{__version__}"
     async with Http(config, user_agent, metrics) as http, Connections(routes) as coderd:

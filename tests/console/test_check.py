@@ -30,6 +30,7 @@ from tests.console.operators import LABEL, NOW, deployment, install, lease, put_
 from tests.support import eventually
 from tests.support.api import Api, reply
 from tests.support.installation import restricted_kubeconfig
+from tests.support.metrics import sample_value
 
 NO_RIGHTS = ("leases is forbidden",)
 
@@ -240,9 +241,7 @@ async def test_wait(kubeconfig: Path, cluster: ClusterAccess, namespace: str, cr
         checking = asyncio.create_task(check_all(session, namespace, wait=30))
 
         def reviews() -> float:
-            return (
-                metrics.registry.get_sample_value("rest_client_requests_total", {"code": "201", "method": "POST"}) or 0
-            )
+            return sample_value(metrics.registry, "rest_client_requests_total", code="201", method="POST") or 0
 
         await eventually(lambda: reviews() > 0, 60)  # the first attempt has read that there is no Lease
         put_lease(cluster, namespace)

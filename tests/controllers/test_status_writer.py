@@ -23,6 +23,7 @@ from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Manifest
 from tests.support.kstatus import condition
 from tests.support.log_lines import log_lines
+from tests.support.metrics import total
 
 OWNED = frozenset({"Available", "Exposed"})
 EARLY, LATE = datetime(2030, 1, 1, tzinfo=UTC), datetime(2030, 1, 2, tzinfo=UTC)
@@ -85,8 +86,7 @@ class Harness:
         )
 
     def requests(self) -> int:
-        samples = next(iter(self.metrics.requests.collect())).samples
-        return sum(int(sample.value) for sample in samples if sample.name.endswith("_total"))
+        return total(self.metrics.requests)
 
 
 @pytest.fixture

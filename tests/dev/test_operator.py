@@ -1,5 +1,3 @@
-from prometheus_client import generate_latest
-
 from coder_k8s.dev.operator import controllers_reconciled
 from coder_k8s.kube.metrics import Metrics
 
@@ -10,4 +8,4 @@ def test_controllers_that_have_reconciled() -> None:
     metrics.reconciles.labels("controlplane", "error").inc()
     metrics.reconciles.labels("workspaceproxy", "success")
     metrics.reconcile_seconds.labels("workspaceproxy").observe(1)
-    assert controllers_reconciled(generate_latest(metrics.registry).decode()) == {"provisioner", "controlplane"}
+    assert controllers_reconciled(metrics.registry.text()) == {"provisioner", "controlplane"}

@@ -13,6 +13,7 @@ from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Object
 from tests.support.clock import FakeClock
 from tests.support.log_lines import log_lines
+from tests.support.metrics import sample_value
 from tests.support.reconciles import A, ObservedQueue, ScriptedReconcile, controller, obj, running, throttled
 
 DEMO = {"controller": "demo", "namespace": "ns", "object": "a"}
@@ -54,10 +55,10 @@ async def test_metrics() -> None:
         await leave.wait()
 
     def named(metric: str) -> float | None:
-        return metrics.registry.get_sample_value(metric, {"controller": "demo"})
+        return sample_value(metrics.registry, metric, controller="demo")
 
     def of_queue(metric: str) -> float | None:
-        return metrics.registry.get_sample_value(metric, {"controller": "demo", "name": "demo"})
+        return sample_value(metrics.registry, metric, controller="demo", name="demo")
 
     demo, cache = controller(work, metrics), Cache[Object]()
     demo.watch(cache)
@@ -68,8 +69,9 @@ async def test_metrics() -> None:
         assert named(f"controller_runtime_{metric}") == 0
     assert named("controller_runtime_max_concurrent_reconciles") == 2
     for result in ("success", "requeue_after", "error"):
-        labels = {"controller": "demo", "result": result}
-        assert metrics.registry.get_sample_value("controller_runtime_reconcile_total", labels) == 0
+        assert (
+            sample_value(metrics.registry, "controller_runtime_reconcile_total", controller="demo", result=result) == 0
+        )
     async with running(demo):
         await working.wait()
         assert (named("controller_runtime_active_workers"), of_queue("workqueue_depth")) == (1, 0)

@@ -16,6 +16,7 @@ from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, micro_timestamp
 from tests.kube.lease_server import LeaseServer
 from tests.support import eventually
+from tests.support.metrics import sample_value
 
 KEY = Key("ns", "lease")
 NOW = datetime(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
@@ -395,7 +396,7 @@ async def test_the_leader_metric(candidate: Candidate, clock: Clock) -> None:
     election = candidate(metrics=metrics, retry_period=60.0)
 
     def value() -> float | None:
-        return metrics.registry.get_sample_value("leader_election_master_status", {"name": "lease"})
+        return sample_value(metrics.registry, "leader_election_master_status", name="lease")
 
     assert value() == 0
     await acquire(election)

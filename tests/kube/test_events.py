@@ -32,6 +32,7 @@ from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Object, ObjectMeta
 from tests.support import eventually
+from tests.support.metrics import sample_value, total
 
 NAMESPACE = Kind("", "v1", "Namespace", "namespaces", Object, namespaced=False)
 NOW = datetime(2026, 2, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -145,13 +146,11 @@ def metrics() -> Metrics:
 
 
 def dropped(metrics: Metrics, reason: str) -> float:
-    return metrics.registry.get_sample_value("coder_k8s_events_dropped_total", {"reason": reason}) or 0
+    return sample_value(metrics.registry, "coder_k8s_events_dropped_total", reason=reason) or 0
 
 
-def requests(metrics: Metrics, method: str) -> float:
-    samples = [sample for metric in metrics.requests.collect() for sample in metric.samples]
-    chosen = [sample for sample in samples if sample.name.endswith("_total") and sample.labels["method"] == method]
-    return sum(sample.value for sample in chosen)
+def requests(metrics: Metrics, method: str) -> int:
+    return total(metrics.requests, method)
 
 
 @pytest.fixture

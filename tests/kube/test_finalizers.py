@@ -9,6 +9,7 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Unstructured
+from tests.support.metrics import total
 
 OWN = "coder.com/own"
 OTHER = "example.com/other"
@@ -30,9 +31,8 @@ async def seen(client: Client, namespace: str) -> Unstructured:
     return await client.create(CONFIG_MAP, {"metadata": {"namespace": namespace, "name": "demo"}})
 
 
-def requests(metrics: Metrics) -> float:
-    samples = [sample for metric in metrics.requests.collect() for sample in metric.samples]
-    return sum(sample.value for sample in samples if sample.name.endswith("_total"))
+def requests(metrics: Metrics) -> int:
+    return total(metrics.requests)
 
 
 async def test_add_and_remove_keep_other_finalizers(client: Client, seen: Unstructured) -> None:

@@ -32,6 +32,7 @@ from tests.support.api import (
     status,
     watch,
 )
+from tests.support.metrics import sample_value
 
 KEY = Key("default", "a")
 SEEN = Unstructured.decode(b'{"metadata":{"name":"a","namespace":"default","uid":"u","resourceVersion":"1"}}')
@@ -55,8 +56,7 @@ def metrics() -> Metrics:
 
 
 def requests(metrics: Metrics, code: str, method: str = "GET") -> float:
-    labels = {"code": code, "method": method}
-    return metrics.registry.get_sample_value("rest_client_requests_total", labels) or 0
+    return sample_value(metrics.registry, "rest_client_requests_total", code=code, method=method) or 0
 
 
 @asynccontextmanager

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from coder_k8s.kube.addresses import Address, parse_address
@@ -95,17 +94,17 @@ async def test_probes_time_out_while_the_event_loop_is_blocked() -> None:
     assert responses[1] == b""
 
 
-async def test_metrics_in_both_formats(session: aiohttp.ClientSession) -> None:
+@pytest.mark.parametrize("accept", ["text/plain", "application/openmetrics-text"])
+async def test_metrics(session: aiohttp.ClientSession, accept: str) -> None:
     metrics = Metrics()
     age = 1.0
     metrics.watch_age.labels("configmaps").set_function(lambda: age)
     async with metrics_server(FREE_PORT, metrics.registry) as server:
-        for accept, parse in (("text/plain", parse_text), ("application/openmetrics-text", parse_openmetrics)):
-            age += 1
+        for age in (2.0, 3.0):
             async with session.get(url(server, "/metrics"), headers={"Accept": accept}) as response:
                 assert response.status == 200
-                assert response.headers["Content-Type"].startswith(f"{accept}; version=")
-                families = {family.name: family for family in parse(await response.text())}
+                assert response.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+                families = {family.name: family for family in parse_text(await response.text())}
             (sample,) = families["coder_k8s_watch_age_seconds"].samples
             assert sample.value == age, "computed on each scrape"
 

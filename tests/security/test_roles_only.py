@@ -12,6 +12,7 @@ from coder_k8s.kube.objects import Manifest
 from tests.support import eventually
 from tests.support.controlplanes import plane_namespace
 from tests.support.installation import confined_kubeconfig
+from tests.support.metrics import total
 from tests.support.operators import Operator
 from tests.support.provisioners import provisioner_namespace
 from tests.support.workspaceproxies import NAME, PLANE, proxy_namespace
@@ -77,9 +78,8 @@ async def test_the_lifecycle_of_a_workspace_proxy(cluster: ClusterAccess, confin
     assert place.proxies == {}
 
 
-def forbidden_requests(operator: Operator) -> float:
+def forbidden_requests(operator: Operator) -> int:
     """The number of requests that the API server rejected as forbidden."""
-    families = operator.runtime.metrics.requests.collect()
-    samples = [sample for family in families for sample in family.samples if sample.name.endswith("_total")]
-    assert samples
-    return sum(float(sample.value) for sample in samples if sample.labels["code"] == "403")
+    requests = operator.runtime.metrics.requests
+    assert total(requests)
+    return total(requests, "403")

@@ -7,8 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from prometheus_client import generate_latest
-
 from coder_k8s.coderd.connections import Endpoint, Limits
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.kube.client import Client
@@ -21,6 +19,7 @@ from tests.support import eventually
 from tests.support.clients import UserClient
 from tests.support.clock import Clock
 from tests.support.interceptor import InterceptedConnections, InterceptedHttp, Interceptor
+from tests.support.metrics import total
 
 log = logging.getLogger("coder_k8s.tests")
 
@@ -155,8 +154,7 @@ class Operator:
 
     def reconciles(self) -> int:
         """The number of finished reconciles."""
-        [metric] = self._metrics.reconciles.collect()
-        return sum(int(sample.value) for sample in metric.samples if sample.name.endswith("_total"))
+        return total(self._metrics.reconciles)
 
     def writes(self) -> int:
         """The number of writes to the API server, without dry runs."""
@@ -167,7 +165,7 @@ class Operator:
         return sum(request.is_write for request in self.interceptor.requests)
 
     def metrics(self) -> str:
-        return generate_latest(self._metrics.registry).decode()
+        return self._metrics.registry.text()
 
     @property
     def informers(self) -> dict[Kind[Any], Informer[Any]]:
@@ -200,4 +198,4 @@ class Operator:
 def labels(metrics: Metrics) -> list[str]:
     """All label values of all metrics."""
     families = metrics.registry.collect()
-    return sorted({value for family in families for each in family.samples for value in each.labels.values()})
+    return sorted({value for family in families for each in family.samples for value in each.labels})

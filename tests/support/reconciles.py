@@ -11,6 +11,7 @@ from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Object, ObjectMeta, OwnerReference
 from coder_k8s.kube.queue import WorkQueue
 from tests.support.clock import FakeClock
+from tests.support.metrics import sample_value
 
 A, B = Key("ns", "a"), Key("ns", "b")
 
@@ -75,7 +76,7 @@ def obj(name: str, version: int, owner: str = "") -> Object:
 
 
 def value(metrics: Metrics, metric: str, **labels: str) -> float:
-    return metrics.registry.get_sample_value(metric, {"controller": "demo", **labels}) or 0.0
+    return sample_value(metrics.registry, metric, controller="demo", **labels) or 0.0
 
 
 def throttled(after: float) -> Exception:

@@ -86,8 +86,12 @@ class Controller:
             key = await self.queue.get()
             self._idle.discard(worker)
             self._queue_seconds.observe(self.queue.last_wait)
-            with self._active.track_inprogress(), log_context.reconciling(self.name, key):
-                await self._process(key)
+            self._active.inc()
+            try:
+                with log_context.reconciling(self.name, key):
+                    await self._process(key)
+            finally:
+                self._active.dec()
             await asyncio.sleep(0)  # a reconcile without I/O must not block watches, probes and the Lease
 
     async def _process(self, key: Key) -> None:
@@ -136,17 +140,17 @@ class Controller:
 
     def _bind_metrics(self, metrics: Metrics) -> None:
         """Create the series of all metrics, so that they exist before the first reconcile."""
-        queue = {"name": self.name, "controller": self.name}
+        queue = (self.name, self.name)
         self._results = {
             result: metrics.reconciles.labels(self.name, result) for result in ("success", "requeue_after", "error")
         }
         self._errors = metrics.reconcile_errors.labels(self.name)
         self._reconcile_seconds = metrics.reconcile_seconds.labels(self.name)
         self._active = metrics.active_workers.labels(self.name)
-        self._adds = metrics.queue_adds.labels(**queue)
-        self._retries = metrics.queue_retries.labels(**queue)
-        self._queue_seconds = metrics.queue_seconds.labels(**queue)
-        self._work_seconds = metrics.work_seconds.labels(**queue)
+        self._adds = metrics.queue_adds.labels(*queue)
+        self._retries = metrics.queue_retries.labels(*queue)
+        self._queue_seconds = metrics.queue_seconds.labels(*queue)
+        self._work_seconds = metrics.work_seconds.labels(*queue)
         metrics.terminal_errors.labels(self.name)
         metrics.max_workers.labels(self.name).set(self._workers)
-        metrics.queue_depth.labels(**queue).set_function(lambda: len(self.queue))
+        metrics.queue_depth.labels(*queue).set_function(lambda: len(self.queue))

@@ -52,7 +52,7 @@ class Http:
 
     def __init__(self, config: Config, user_agent: str, metrics: Metrics) -> None:
         self._config = config
-        self._counter = lru_cache(maxsize=256)(metrics.requests.labels)
+        self._counter = metrics.requests.labels
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "gzip"}
         self._pool = Pool(connect_timeout=CONNECT_TIMEOUT)
 

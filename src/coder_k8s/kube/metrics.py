@@ -1,6 +1,6 @@
 """Metrics of the runtime. Those that controller-runtime also has use the same names."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from coder_k8s.prometheus import Counter, Gauge, Histogram, Registry
 
 DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -8,13 +8,13 @@ DURATIONS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 class Metrics:
     """The metrics of the runtime, in one registry."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        self.registry = registry or CollectorRegistry()
+    def __init__(self, registry: Registry | None = None) -> None:
+        self.registry = registry or Registry()
         self._add_controller_metrics(self.registry)
         self._add_queue_metrics(self.registry)
         self._add_process_metrics(self.registry)
 
-    def _add_controller_metrics(self, registry: CollectorRegistry) -> None:
+    def _add_controller_metrics(self, registry: Registry) -> None:
         controller = ["controller"]
         self.reconciles = Counter(
             "controller_runtime_reconcile", "Reconciles by outcome.", [*controller, "result"], registry=registry
@@ -45,7 +45,7 @@ class Metrics:
             registry=registry,
         )
 
-    def _add_queue_metrics(self, registry: CollectorRegistry) -> None:
+    def _add_queue_metrics(self, registry: Registry) -> None:
         queue = ["name", "controller"]
         self.queue_depth = Gauge("workqueue_depth", "Keys in the queue.", queue, registry=registry)
         self.queue_adds = Counter("workqueue_adds", "Keys added to the queue.", queue, registry=registry)
@@ -65,7 +65,7 @@ class Metrics:
             registry=registry,
         )
 
-    def _add_process_metrics(self, registry: CollectorRegistry) -> None:
+    def _add_process_metrics(self, registry: Registry) -> None:
         self.requests = Counter(
             "rest_client_requests", "Requests to the API server.", ["code", "method"], registry=registry
         )

@@ -5,11 +5,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Self
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
-
 from coder_k8s.http.server import Received, Reply, Routes, ServerConnection, serve
 from coder_k8s.kube.addresses import Address
+from coder_k8s.prometheus import CONTENT_TYPE, Registry
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +51,11 @@ def health_server(address: Address, alive: Mapping[str, Check], ready: Mapping[s
     return Server("health", address, {"/healthz": _checked(alive, 500), "/readyz": _checked(ready, 503)})
 
 
-def metrics_server(address: Address, registry: CollectorRegistry) -> Server:
-    """Create a server with `/metrics`, in the Prometheus format that the scraper prefers."""
+def metrics_server(address: Address, registry: Registry) -> Server:
+    """Create a server with `/metrics`, in the text format of Prometheus."""
 
-    def metrics(request: Received) -> Reply:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Reply(encode(registry), content_type=content_type)
+    def metrics(_: Received) -> Reply:
+        return Reply(registry.text().encode(), content_type=CONTENT_TYPE)
 
     return Server("metrics", address, {"/metrics": metrics})
 

@@ -2,18 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from importlib import import_module
 from typing import NamedTuple
-
-from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.registry import Collector
 
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.kube.config import Config
 from coder_k8s.kube.credentials import CredentialCache, StaticCredentials
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
+from coder_k8s.prometheus import ProcessMetrics, Registry
 from coder_k8s.settings import Settings
 
 from .reference import table
@@ -34,18 +31,6 @@ class Metric(NamedTuple):
     def series(self) -> tuple[str, ...]:
         """The names of its series in a query."""
         return tuple(self.name + suffix for suffix in SUFFIXES.get(self.type, ("",)))
-
-
-class RecordingRegistry(CollectorRegistry):
-    """A registry that records its collectors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.collectors: list[Collector] = []
-
-    def register(self, collector: Collector) -> None:
-        super().register(collector)
-        self.collectors.append(collector)
 
 
 def metrics() -> list[Metric]:
@@ -76,19 +61,11 @@ def page() -> str:
 async def _assembled() -> list[Metric]:
     # The layer above: imported dynamically, because only the generators need it.
     app = import_module("coder_k8s.app")
-    registry = RecordingRegistry()
+    registry = Registry()
     metrics = Metrics(registry)
-    ProcessCollector(registry=registry)
+    ProcessMetrics(registry)
     credential_cache = CredentialCache(StaticCredentials("none", time.time), None, time.time)
     nowhere = Config("https://kubernetes.invalid", "default", credential_cache)
     async with Http(nowhere, app.NAME, metrics) as http, Connections() as coderd:
         app.build_manager(Settings(leader_election_namespace="default"), http, coderd, metrics, identity="reference")
-    return [metric for collector in registry.collectors for metric in _described(collector)]
-
-
-def _described(collector: Collector) -> Iterator[Metric]:
-    describe = getattr(collector, "describe", collector.collect)
-    for family in describe():
-        # The library has no public attribute for the labels. Our own collectors set them for each metric.
-        labels = getattr(collector, "_labelnames", getattr(family, "_labelnames", ()))
-        yield Metric(family.name, family.type, labels, family.documentation)
+    return [Metric(each.name, each.type, tuple(each.labels), each.help) for each in registry.collect()]

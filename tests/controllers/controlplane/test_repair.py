@@ -16,6 +16,7 @@ from coder_k8s.dev.cluster import Cluster, ClusterAccess
 from coder_k8s.kube.kinds import DEPLOYMENT, HTTP_ROUTE, INGRESS, ROLE, ROLE_BINDING, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, newer
 from tests.support import eventually, objects
+from tests.support.metrics import total
 from tests.support.operators import Operator
 
 from .administrator import ensure_gateway_api, operator_of
@@ -233,12 +234,7 @@ def is_whole(setting: Setting, kind: Kind[Unstructured], before: Unstructured, h
 
 def retries(operator: Operator) -> int:
     """How many reconciles were repeated after an error."""
-    return sum(
-        int(sample.value)
-        for family in operator.runtime.metrics.queue_retries.collect()
-        for sample in family.samples
-        if sample.name.endswith("_total")
-    )
+    return total(operator.runtime.metrics.queue_retries)
 
 
 FOREIGN: Manifest = {

@@ -2,11 +2,10 @@
 
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, Gauge
-
 from coder_k8s.coderd.types import Entitlements
 from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
+from coder_k8s.prometheus import Gauge, Registry
 
 MAX_FEATURES = 200
 ENTITLEMENTS = {"not_entitled": 0, "grace_period": 1, "entitled": 2}
@@ -15,7 +14,7 @@ ENTITLEMENTS = {"not_entitled": 0, "grace_period": 1, "entitled": 2}
 class LicenseMetrics:
     """Gauges by control plane, removed with it."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._expiry = Series(
             Gauge, registry, "coder_k8s_license_expiry_timestamp_seconds", "When the license expires."
         )

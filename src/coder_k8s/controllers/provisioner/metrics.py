@@ -2,17 +2,16 @@
 
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
-
 from coder_k8s.api.provisioner import Daemons
 from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
+from coder_k8s.prometheus import Counter, Gauge, Registry
 
 
 class ProvisionerMetrics:
     """Series per provisioner, removed when it is deleted."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._daemons = Series(
             Gauge, registry, "coder_k8s_provisioner_daemons", "Daemons, as reported by coderd.", "state"
         )

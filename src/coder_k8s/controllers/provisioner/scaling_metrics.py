@@ -2,10 +2,9 @@
 
 from datetime import timedelta
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
 from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
+from coder_k8s.prometheus import Counter, Gauge, Histogram, Registry
 
 BUCKETS = (1, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800)
 
@@ -13,7 +12,7 @@ BUCKETS = (1, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800)
 class ScalingMetrics:
     """Series per provisioner with `autoscaling`, removed when it is deleted."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._desired = Series(
             Gauge, registry, "coder_k8s_provisioner_desired_replicas", "Pods that autoscaling asks for."
         )

@@ -1,15 +1,14 @@
 """Imports and reverted changes of templates, for dashboards and alerts."""
 
-from prometheus_client import CollectorRegistry, Counter
-
 from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
+from coder_k8s.prometheus import Counter, Registry
 
 
 class TemplateMetrics:
     """Series per template, removed when it is deleted."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._imports = Series(
             Counter, registry, "coder_k8s_template_imports", "Imports of versions, by result.", "result"
         )

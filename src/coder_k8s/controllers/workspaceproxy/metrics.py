@@ -1,15 +1,14 @@
 """Health and tokens of workspace proxies, for dashboards and alerts."""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
-
 from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
+from coder_k8s.prometheus import Counter, Gauge, Registry
 
 
 class ProxyMetrics:
     """Series per workspace proxy, removed when it is deleted."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._healthy = Series(
             Gauge, registry, "coder_k8s_workspace_proxy_healthy", "1 if coderd reports the proxy as healthy."
         )

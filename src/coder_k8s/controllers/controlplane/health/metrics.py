@@ -2,10 +2,9 @@
 
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, Gauge
-
 from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
+from coder_k8s.prometheus import Gauge, Registry
 
 from .verdict import Verdict
 
@@ -13,7 +12,7 @@ from .verdict import Verdict
 class HealthMetrics:
     """Gauges by control plane, removed with it."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._severity = Series(
             Gauge,
             registry,

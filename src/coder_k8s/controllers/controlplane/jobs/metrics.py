@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from prometheus_client import CollectorRegistry, Gauge
-
 from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
+from coder_k8s.prometheus import Gauge, Registry
 
 from .schedules import Schedule
 from .unserved import Group
@@ -14,7 +13,7 @@ from .unserved import Group
 class JobMetrics:
     """Gauges by control plane, removed with it. Tags are no labels, because there may be many."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._jobs = Series(
             Gauge,
             registry,

@@ -2,11 +2,10 @@
 
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-
 from coder_k8s.api.updates import Step, UpdateStatus
 from coder_k8s.controllers.series import Series
 from coder_k8s.kube.objects import Key
+from coder_k8s.prometheus import Counter, Gauge, Histogram, Registry
 
 from .machine import INACTIVE
 
@@ -17,7 +16,7 @@ OUTCOMES = {Step.COMPLETE: "completed", Step.REFUSED: "refused", Step.ROLLED_BAC
 class UpdateMetrics:
     """How long steps take, how updates end, and since when the current step runs."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._seconds = Histogram(
             "coder_k8s_update_seconds",
             "Seconds that steps of updates took.",
