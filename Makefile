@@ -27,7 +27,7 @@ lint: $(STAMP) ## check style, types and layers
 	$(BIN)/lint-imports --no-cache
 
 unit: $(STAMP) ## run the tests (ARGS="-k name" selects)
-	$(BIN)/pytest -n 3 --dist worksteal $(ARGS)
+	$(BIN)/pytest -n 4 --dist worksteal $(ARGS)
 
 campaign: binaries unit ## run all tests, then all crash, mutation and fault tests with their figures; takes an hour
 	$(BIN)/pytest -n 4 --dist worksteal -m campaign -rP $(ARGS)

@@ -199,6 +199,9 @@ def hanging(plugin: Plugin) -> ExecPlugin:
 
 
 async def test_a_daemon_that_a_plugin_leaves_behind_does_not_block(plugin: Plugin, tmp_path: Path) -> None:
+    plugin.set_script("sleep 100")
+    with pytest.raises(ConfigError, match=r"did not exit within 0.5 s"):
+        await hanging(plugin)()  # the event loop opens files for its first process
     plugin.set_script(f"setsid sleep 100 & echo $! > {tmp_path}/child; sleep 100")
     before = open_files()
     with pytest.raises(ConfigError, match=r"did not exit within 0.5 s"):
