@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import os
+import secrets
 import signal
 import socket
-import uuid
 from collections.abc import Coroutine
 from typing import Any
 
@@ -49,7 +49,7 @@ def main(settings: Settings) -> int:
     logs.configure(settings.log_format, settings.log_level)
     config = load(settings.kubeconfig, settings.context)
     try:
-        uvloop.run(run(settings, config, identity=f"{socket.gethostname()}_{uuid.uuid4()}"))
+        uvloop.run(run(settings, config, identity=f"{socket.gethostname()}_{secrets.token_hex(8)}"))
     except ExceptionGroup as failures:
         log_failures(failures)
         return 1

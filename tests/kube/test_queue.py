@@ -55,6 +55,17 @@ def test_a_key_that_is_added_while_it_is_processed_waits_until_it_is_done(queue:
     assert drain(queue) == ["a"]
 
 
+async def test_a_delay_of_zero_is_a_timer_too() -> None:
+    """On uvloop, the handle of such a timer is another one."""
+    queue = WorkQueue[str]()
+    queue.add_after("a", 0)
+    queue.add_after("a", 1)
+    assert not queue.idle
+    assert queue.next_due("a") == 0
+    assert await asyncio.wait_for(queue.get(), 5) == "a"
+    assert queue.next_due("a") is None
+
+
 def test_idle_means_no_key_waits_is_with_a_worker_or_is_due(queue: WorkQueue[str], clock: FakeClock) -> None:
     idle = {"empty": queue.idle}
     queue.add("a")

@@ -102,7 +102,8 @@ def test_the_text_of_an_error_is_one_short_line(message: str, detail: str) -> No
 
 
 async def test_an_endless_response_is_rejected() -> None:
-    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")  # data before a request would end the connection
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         while True:
             writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
@@ -115,7 +116,8 @@ async def test_an_endless_response_is_rejected() -> None:
 
 @pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"])
 async def test_a_slow_response_times_out(start: bytes) -> None:
-    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")  # data before a request would end the connection
         writer.write(start)
         while True:
             writer.write(b"x")

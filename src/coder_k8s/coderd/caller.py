@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -26,6 +25,7 @@ from coder_k8s.http.urls import parse_url
 
 T = TypeVar("T")
 
+HTTP_DATE = "%a, %d %b %Y %H:%M:%S GMT"
 PATH_SAFE = "$&+,:;=@"
 """Characters that Go does not encode in a path, besides letters, digits and `-_.~`. If a path is not encoded exactly as
 Go does it, coderd's router passes its segments to the handler without decoding them."""
@@ -130,8 +130,8 @@ def decode(kind: type[T], route: str, body: bytes) -> T:
 def response_time(response: Response) -> datetime | None:
     """Return the `Date` of a response, in whole seconds."""
     try:
-        return parsedate_to_datetime(response.headers.get("date", "")).astimezone(UTC)
-    except (ValueError, OverflowError):
+        return datetime.strptime(response.headers.get("date", ""), HTTP_DATE).replace(tzinfo=UTC)
+    except ValueError:
         return None
 
 

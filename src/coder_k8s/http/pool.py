@@ -4,8 +4,9 @@ import asyncio
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from typing import NamedTuple, Self
+
+import msgspec
 
 from .connecting import Endpoint, Route, connect
 from .connection import Connection, Response
@@ -27,13 +28,12 @@ class Request(NamedTuple):
     """Called right before the request is written; what it raises prevents the request."""
 
 
-@dataclass
-class Line:
+class Line(msgspec.Struct, eq=False):
     """The connections of one route."""
 
-    idle: deque[Connection] = field(default_factory=deque)
+    idle: deque[Connection] = msgspec.field(default_factory=deque)
     used: int = 0
-    waiting: deque[asyncio.Future[None]] = field(default_factory=deque)
+    waiting: deque[asyncio.Future[None]] = msgspec.field(default_factory=deque)
 
 
 class Pool:

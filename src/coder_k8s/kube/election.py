@@ -11,7 +11,6 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
 
@@ -45,8 +44,7 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ElectionOptions:
+class ElectionOptions(msgspec.Struct, frozen=True, kw_only=True):
     """When a Lease is renewed and lost; times are in seconds."""
 
     lease_duration: int = 15

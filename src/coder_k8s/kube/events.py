@@ -11,10 +11,11 @@ import logging
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any, Literal, NamedTuple, Self
+
+import msgspec
 
 from coder_k8s.kube import errors
 from coder_k8s.kube.client import Client
@@ -52,8 +53,7 @@ class EventKey(NamedTuple):
     action: str
 
 
-@dataclass(eq=False)
-class Series:
+class Series(msgspec.Struct, eq=False):
     """An event and its repeats; `written` is the count that the API server has."""
 
     key: EventKey

@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
 import msgspec
@@ -23,8 +22,7 @@ T = TypeVar("T", bound=Object)
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class WatchOptions:
+class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How an informer watches; times are in seconds."""
 
     watch_idle_timeout: float = 70.0

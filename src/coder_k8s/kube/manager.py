@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.election import Election
@@ -21,8 +22,7 @@ FLUSH_TIMEOUT = 2.0
 """Seconds to write queued events on shutdown."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Manager:
+class Manager(msgspec.Struct, frozen=True, kw_only=True):
     """Runs the parts of the process; they stop in reverse order.
 
     Standbys keep their caches current too, so that a new leader reconciles at once. On shutdown, in-flight reconciles

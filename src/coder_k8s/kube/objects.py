@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, Self, TypeVar
@@ -171,8 +170,7 @@ T = TypeVar("T", bound=Object, covariant=True)
 Part = TypeVar("Part", OwnerReference, ManagedFields)
 
 
-@dataclass(frozen=True)
-class Kind(Generic[T]):
+class Kind(msgspec.Struct, Generic[T], frozen=True, cache_hash=True):
     """A kind: its group, version and resource name, and the type that it decodes to."""
 
     group: str

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from coder_k8s.kube.backoff import Backoff
 
@@ -16,7 +16,6 @@ class Handle(Protocol):
     """A scheduled callback that can be cancelled."""
 
     def cancel(self) -> None: ...
-    def when(self) -> float: ...
 
 
 class Clock(Protocol):
@@ -24,6 +23,13 @@ class Clock(Protocol):
 
     def time(self) -> float: ...
     def call_at(self, when: float, callback: object, *args: object) -> Handle: ...
+
+
+class Timer(NamedTuple):
+    """When a key is queued. The handle does not know it: that of uvloop has no time if the delay is zero."""
+
+    due: float
+    handle: Handle
 
 
 class WorkQueue(Generic[K]):
@@ -41,7 +47,7 @@ class WorkQueue(Generic[K]):
         self._low: OrderedDict[K, float] = OrderedDict()
         self._processing: set[K] = set()
         self._dirty: dict[K, bool] = {}
-        self._timers: dict[K, Handle] = {}
+        self._timers: dict[K, Timer] = {}
         self._failures: dict[K, int] = {}
         self._queued = asyncio.Semaphore(0)
         self._streak = 0
@@ -55,12 +61,12 @@ class WorkQueue(Generic[K]):
     def idle(self) -> bool:
         """Whether no key waits for a worker or is with one, and no timer has expired."""
         now = self._clock.time()
-        return not (len(self) or self._processing or any(timer.when() <= now for timer in self._timers.values()))
+        return not (len(self) or self._processing or any(timer.due <= now for timer in self._timers.values()))
 
     def next_due(self, key: K) -> float | None:
         """Seconds until the timer of the key expires; None without a timer."""
         timer = self._timers.get(key)
-        return None if timer is None else timer.when() - self._clock.time()
+        return None if timer is None else timer.due - self._clock.time()
 
     def add(self, key: K, *, high_priority: bool = True) -> None:
         """Queue the key, unless it is queued."""
@@ -76,11 +82,11 @@ class WorkQueue(Generic[K]):
         """Queue the key after a delay; the shortest delay wins."""
         due = self._clock.time() + delay
         timer = self._timers.get(key)
-        if timer is not None and timer.when() <= due:
+        if timer is not None and timer.due <= due:
             return
         if timer is not None:
-            timer.cancel()
-        self._timers[key] = self._clock.call_at(due, self._timer_expired, key)
+            timer.handle.cancel()
+        self._timers[key] = Timer(due, self._clock.call_at(due, self._timer_expired, key))
 
     def retry(self, key: K) -> float:
         """Queue the key with back-off after a failed reconcile; return the delay."""
@@ -101,7 +107,7 @@ class WorkQueue(Generic[K]):
         self.last_wait = self._clock.time() - since
         self._processing.add(key)
         if (timer := self._timers.pop(key, None)) is not None:
-            timer.cancel()
+            timer.handle.cancel()
         return key
 
     def done(self, key: K) -> None:

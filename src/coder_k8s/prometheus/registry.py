@@ -69,7 +69,7 @@ def _lines(family: Family) -> Iterator[str]:
     name = f"{family.name}_total" if family.type == "counter" else family.name
     yield f"# HELP {name} {_escape(family.help)}\n# TYPE {name} {family.type}\n"
     for labels, value, suffix, bound in family.samples:
-        pairs = [f'{label}="{_quote(text)}"' for label, text in zip(family.labels, labels, strict=True)]
+        pairs = sorted(f'{label}="{_quote(text)}"' for label, text in zip(family.labels, labels, strict=True))
         if bound:
             pairs.append(f'le="{bound}"')
         yield f"{name}{suffix}{'{' + ','.join(pairs) + '}' if pairs else ''} {number(value)}\n"

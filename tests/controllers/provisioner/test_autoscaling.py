@@ -1,12 +1,12 @@
 """How many pods an autoscaled provisioner has."""
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coder_k8s.api.autoscaling import Autoscaling, ScaleDownRules, ScaleUpRules, ScalingBehavior, ScalingPolicy
 from coder_k8s.controllers.provisioner.assignment import Share

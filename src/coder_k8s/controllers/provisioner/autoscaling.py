@@ -22,10 +22,11 @@ Schedules and wake-ups are not recommendations: the floor ends at once, not afte
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api.autoscaling import Autoscaling
 from coder_k8s.api.shared import seconds
@@ -72,8 +73,7 @@ class Demand(NamedTuple):
     """Whether a running job may be in any of the pods."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Observed:
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a decision depends on, besides the spec."""
 
     now: datetime
@@ -95,8 +95,7 @@ class Observed:
     last_scale: datetime | None = None
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """The number of pods, and why it is not another one."""
 
     desired: int

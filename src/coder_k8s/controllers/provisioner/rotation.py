@@ -1,9 +1,10 @@
 """Takes the steps that `keys` decides on: creates, stores, adopts and retires provisioner keys."""
 
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api import (
     CONTROL_PLANE,
@@ -47,8 +48,7 @@ class Observed(NamedTuple):
     requested: datetime
 
 
-@dataclass
-class Run:
+class Run(msgspec.Struct):
     """One sequence of steps, and the object as last recorded, even if a rejected write ends the sequence."""
 
     provisioner: CoderProvisioner

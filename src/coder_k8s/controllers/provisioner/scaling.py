@@ -6,11 +6,11 @@ that the ReplicaSet controller sees the cost before the number.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from coder_k8s.api import PROVISIONER, CoderControlPlane, CoderProvisioner, events
 from coder_k8s.api.autoscaling import Autoscaling, AutoscalingStatus

@@ -5,8 +5,9 @@ None of it survives a restart: windows start full, and waits are counted for job
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+
+import msgspec
 
 from coder_k8s.coderd.types import ProvisionerJob
 
@@ -17,8 +18,7 @@ FAILURE_INTERVAL = timedelta(seconds=10)
 """Reconciles within this time see the same error."""
 
 
-@dataclass
-class Memory:
+class Memory(msgspec.Struct):
     """The state of one provisioner."""
 
     history: History | None = None
@@ -27,17 +27,17 @@ class Memory:
     failures: int = 0
     """Times that the jobs could not be read, in a row."""
     failed_at: datetime | None = None
-    idle_since: dict[str, datetime] = field(default_factory=dict)
+    idle_since: dict[str, datetime] = msgspec.field(default_factory=dict)
     """By pod, when its daemon was first seen without a job."""
     missing_since: datetime | None = None
     """Since when there are fewer pods than replicas."""
     running: dict[str, str] | None = None
     """The pods of jobs that run, by ID; None before the first answer of coderd."""
-    suspects: dict[str, datetime] = field(default_factory=dict)
+    suspects: dict[str, datetime] = msgspec.field(default_factory=dict)
     """Jobs whose pod is gone, by ID, with the time of the answer that listed them."""
-    started: dict[str, datetime] = field(default_factory=dict)
+    started: dict[str, datetime] = msgspec.field(default_factory=dict)
     """When the jobs that run were started, by ID."""
-    builds: deque[timedelta] = field(default_factory=lambda: deque(maxlen=KEPT))
+    builds: deque[timedelta] = msgspec.field(default_factory=lambda: deque(maxlen=KEPT))
     """How long the last jobs ran."""
 
     def fail(self, now: datetime) -> int:

@@ -15,7 +15,6 @@ What is left out is what `coder templates push` leaves out.
 import hashlib
 import io
 import posixpath
-import tarfile
 import unicodedata
 from collections.abc import Iterable, Mapping
 
@@ -41,6 +40,8 @@ def archive(files: Mapping[str, bytes]) -> bytes:
         check_name(name)
     kept = {name: files[name] for name in sorted(files) if not is_left_out(name)}
     check_files(kept)
+    import tarfile  # takes 1 MB, and most operators have no templates
+
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT, encoding="utf-8") as target:
         entries: dict[str, bytes | None] = {**dict.fromkeys(directories(kept)), **kept}
@@ -120,6 +121,8 @@ def displayed(name: str) -> str:
 
 
 def _fits(name: str) -> bool:
+    import tarfile
+
     try:
         tarfile.TarInfo(name).tobuf(tarfile.USTAR_FORMAT, "utf-8")
     except ValueError:

@@ -15,12 +15,10 @@ artifact is not trusted either: nothing is written to disk, and an archive that 
 | has no files in the path of the template | is rejected |
 """
 
-import gzip
 import hashlib
 import hmac
 import io
 import re
-import tarfile
 import zlib
 from collections.abc import Iterator
 
@@ -93,6 +91,9 @@ def extract(data: bytes, path: str) -> dict[str, bytes]:
 
 def entries(data: bytes, prefix: str) -> Iterator[tuple[str, bytes]]:
     """Yield the files below a directory with their content, one at a time."""
+    import gzip  # these take 1 MB, and most operators have no templates
+    import tarfile
+
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as expanded:
             for number, entry in enumerate(untar.entries(_Limited(expanded))):
@@ -115,7 +116,7 @@ def entries(data: bytes, prefix: str) -> Iterator[tuple[str, bytes]]:
 class _Limited:
     """Reads a stream up to the limit of an uncompressed archive, so that a small artifact cannot use all memory."""
 
-    def __init__(self, source: gzip.GzipFile) -> None:
+    def __init__(self, source: io.BufferedIOBase) -> None:
         self._source = source
         self._left = MAX_EXPANDED
 

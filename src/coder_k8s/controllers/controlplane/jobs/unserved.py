@@ -12,9 +12,10 @@ served.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api import ControlPlaneCondition, reasons
 from coder_k8s.api.jobs import UnservedJobs
@@ -43,8 +44,7 @@ class Queue(NamedTuple):
     candidates: Sequence[Candidate]
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """Waiting jobs of an organization with the same tags that no candidate can run."""
 
     queue: Queue
