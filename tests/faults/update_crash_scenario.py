@@ -48,7 +48,7 @@ class UpdateCrashScenario(CrashScenario):
             "conditions": {name: value for name, value in conditions.items() if name not in self.time_dependent},
             "update": (update.step, update.image, update.schema_after) if update else None,
             "image": plane.status.image,
-            "schema": await self.pods.schema(),
+            "schema": self.pods.schema,
             "serving": await self.pods.serving(),
         }
 

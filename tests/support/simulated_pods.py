@@ -8,7 +8,7 @@ from typing import Any
 
 from coder_k8s.controllers.controlplane.objects import NAME
 from coder_k8s.controllers.controlplane.updates.preflight import COMPONENT, CONTAINER
-from coder_k8s.controllers.labels import INSTANCE, selector
+from coder_k8s.controllers.labels import INSTANCE
 from coder_k8s.controllers.pods import is_over
 from coder_k8s.kube.kinds import DEPLOYMENT, JOB, POD
 from coder_k8s.kube.objects import Key, Manifest, Unstructured
@@ -65,6 +65,10 @@ class SimulatedPods:
         self.migrated: list[str] = []
         """The pods that migrated the database."""
         self._number = 0
+        self.schema = 0
+        """Of the database."""
+        self._pods: list[Unstructured] | None = None
+        """All pods, until one is written or another round begins."""
 
     async def create_schema(self, version: int = 412) -> None:
         await self._execute("CREATE TABLE schema_migrations (version bigint NOT NULL, dirty bool NOT NULL)")
@@ -74,15 +78,13 @@ class SimulatedPods:
         await self._execute("DELETE FROM schema_migrations")
         row = f"({int(version)}, {str(dirty).lower()})"
         await self._execute("INSERT INTO schema_migrations VALUES " + row)  # noqa: S608 - numbers
-
-    async def schema(self) -> int:
-        [row] = await self.database.server.fetch("SELECT version FROM schema_migrations", self.database.name)
-        return int(row[0])
+        self.schema = version
 
     async def sync(self) -> bool:
         """Let everything happen that can; return whether anything changed."""
         changed = False
         for _ in range(50):
+            self._pods = None
             moved = [await self._run_jobs(), await self._control(), await self._start(), await self._end()]
             reported = await self._report()
             await self._check()
@@ -93,25 +95,31 @@ class SimulatedPods:
 
     async def pods(self, component: str = NAME) -> list[Unstructured]:
         """The pods that Kubernetes counts: not those that were evicted."""
-        own = selector({"app.kubernetes.io/name": component, INSTANCE: self.demo.name})
-        found = await objects.list_all(self.client, POD, self.demo.namespace, own)
+        self._pods = None
+        return await self._listed(component)
+
+    async def _listed(self, component: str = NAME) -> list[Unstructured]:
+        if self._pods is None:
+            self._pods = await objects.list_all(self.client, POD, self.demo.namespace)
+        own = {"app.kubernetes.io/name": component, INSTANCE: self.demo.name}
+        found = [pod for pod in self._pods if own.items() <= pod.metadata.labels.items()]
         return [pod for pod in found if component != NAME or not is_over(pod)]
 
     async def serving(self) -> list[str]:
         """The images of the pods that are ready, including those that stop."""
-        return [_image(pod) for pod in await self.pods() if _is_ready(pod)]
+        return _serving(await self.pods())
 
     async def _control(self) -> bool:
         """Create or delete one pod, like the controllers of Deployments and ReplicaSets."""
         live = await self._deployment()
         if live is None:
-            for pod in await self.pods():
+            for pod in await self._listed():
                 await self._delete(pod)
             return False
         spec = live.manifest["spec"]
         wanted, template = spec["replicas"], spec["template"]
         image = template["spec"]["containers"][0]["image"]
-        pods = await self.pods()
+        pods = await self._listed()
         alive = [pod for pod in pods if not pod.deleting]
         current = [pod for pod in alive if _image(pod) == image]
         old = [pod for pod in alive if _image(pod) != image]
@@ -128,14 +136,14 @@ class SimulatedPods:
         return False
 
     async def _start(self) -> bool:
-        for pod in await self.pods():
+        for pod in await self._listed():
             if pod.deleting or _is_ready(pod) or not self.starts or _restarts(pod) >= 3:
                 continue
-            image, schema = _image(pod), await self.schema()
-            if image == BROKEN or SCHEMAS[image] < schema:
+            image = _image(pod)
+            if image == BROKEN or SCHEMAS[image] < self.schema:
                 await self._crash(pod, "error: unknown flag")
                 return True
-            if SCHEMAS[image] > schema:
+            if SCHEMAS[image] > self.schema:
                 await self.set_schema(SCHEMAS[image])
                 self.migrated.append(pod.metadata.name)
             if image == LATE:
@@ -160,9 +168,9 @@ class SimulatedPods:
         await self._set(pod, {"phase": "Running", "containerStatuses": [container]})
 
     async def _end(self) -> bool:
-        stopping = [pod for pod in await self.pods() if pod.deleting] if self.stops else []
+        stopping = [pod for pod in await self._listed() if pod.deleting] if self.stops else []
         for pod in stopping:
-            await self.client.delete(POD, pod, unchanged=False, grace_seconds=0)
+            await self._delete(pod, grace_seconds=0)
         return bool(stopping)
 
     async def _report(self) -> bool:
@@ -171,7 +179,7 @@ class SimulatedPods:
         if live is None:
             return False
         image = live.manifest["spec"]["template"]["spec"]["containers"][0]["image"]
-        pods = [pod for pod in await self.pods() if not pod.deleting]
+        pods = [pod for pod in await self._listed() if not pod.deleting]
         ready = sum(map(_is_ready, pods))
         status = {
             "observedGeneration": live.metadata.generation,
@@ -189,13 +197,12 @@ class SimulatedPods:
     async def _run_jobs(self) -> bool:
         """Run the pods of Jobs, and delete those of deleted Jobs."""
         jobs = {job.metadata.uid: job for job in await objects.list_all(self.client, JOB, self.demo.namespace)}
-        pods = await self.pods(COMPONENT)
+        pods = await self._listed(COMPONENT)
         owners = {pod.controller.uid: pod for pod in pods if pod.controller}
         changed = False
         for pod in pods:
             if pod.controller is None or pod.controller.uid not in jobs:
-                await self.client.delete(POD, pod, unchanged=False, grace_seconds=0)
-                changed = True
+                changed = await self._delete(pod, grace_seconds=0)
         for uid, job in jobs.items():
             if job.deleting or uid in owners:
                 continue
@@ -213,7 +220,7 @@ class SimulatedPods:
             return {"phase": "Pending", "containerStatuses": [{**container, "state": state}]}
         if not self.finishes:
             return {"phase": "Running", "containerStatuses": [{**container, "state": {"running": {}}}]}
-        schema, own = await self.schema(), SCHEMAS[image]
+        schema, own = self.schema, SCHEMAS[image]
         probe = SAME if own == schema else OLDER.format(schema, schema + 1) if own > schema else NEWER.format(schema)
         message = VERSION.format(VERSIONS[image]) + probe if self.verdict is None else self.verdict
         state = {"terminated": {"exitCode": 1, "message": message}}
@@ -228,13 +235,16 @@ class SimulatedPods:
             "labels": template["metadata"]["labels"],
             **({"ownerReferences": [owner]} if owner else {}),
         }
+        self._pods = None
         return await self.client.create(POD, {"metadata": metadata, "spec": spec})
 
     async def _set(self, pod: Unstructured, status: Manifest) -> None:
+        self._pods = None
         await self.client.merge(POD, pod.key, {"status": status}, "status")
 
-    async def _delete(self, pod: Unstructured) -> bool:
-        await self.client.delete(POD, pod, unchanged=False, grace_seconds=30)
+    async def _delete(self, pod: Unstructured, grace_seconds: int = 30) -> bool:
+        self._pods = None
+        await self.client.delete(POD, pod, unchanged=False, grace_seconds=grace_seconds)
         return True
 
     async def _deployment(self) -> Unstructured | None:
@@ -242,12 +252,16 @@ class SimulatedPods:
 
     async def _check(self) -> None:
         """Assert that all pods that serve, or still stop, know the schema of the database."""
-        schemas = {SCHEMAS[image] for image in await self.serving()}
+        schemas = {SCHEMAS[image] for image in _serving(await self._listed())}
         self.served.append(schemas)
-        assert schemas <= {await self.schema()}, schemas
+        assert schemas <= {self.schema}, schemas
 
     async def _execute(self, sql: str) -> None:
         await self.database.server.execute(sql, self.database.name)
+
+
+def _serving(pods: list[Unstructured]) -> list[str]:
+    return [_image(pod) for pod in pods if _is_ready(pod)]
 
 
 def _image(pod: Unstructured) -> str:

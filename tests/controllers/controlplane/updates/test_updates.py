@@ -109,7 +109,7 @@ async def test_broken_image_is_rolled_back(site: UpdateSite) -> None:
         await site.settle(operator)
         assert (await site.update()).step == Step.ROLLED_BACK
         assert await site.pods.serving() == ["coder:v1"] * 2
-        assert await site.pods.schema() == 412
+        assert site.pods.schema == 412
         found = await site.demo.condition("Stalled", "RolledBack", "True")
         assert "exit code 1: error: unknown flag. Image coder:v1 runs again" in found.message
         await site.demo.change(image=NEW)
