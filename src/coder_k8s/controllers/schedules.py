@@ -2,13 +2,12 @@
 
 A time that summer time skips moves to the next one that exists, and a time that occurs twice counts once, unless the
 expression has `*` for its minute or hour. This is the behavior of cron on Debian.
+
+The libraries are imported for the first schedule, because most operators have none.
 """
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
-
-from cronsim import CronSim, CronSimError
 
 FIELDS = 5
 MARGIN = timedelta(hours=3)
@@ -23,10 +22,12 @@ class Schedule(NamedTuple):
     """The occurrences of a cron expression; create it with `parse`."""
 
     expression: str
-    zone: ZoneInfo
+    zone: tzinfo
 
     def next(self, now: datetime) -> datetime | None:
         """The first occurrence after a time; None if there is none within 50 years."""
+        from cronsim import CronSim
+
         later = (each for each in CronSim(self.expression, now.astimezone(self.zone)) if each > now)
         found = next(later, None)
         return found.astimezone(UTC) if found else None
@@ -36,6 +37,8 @@ class Schedule(NamedTuple):
 
         The search is forward from an earlier occurrence, because backward it differs around a change of the clock.
         """
+        from cronsim import CronSim
+
         backward = CronSim(self.expression, (now - MARGIN).astimezone(self.zone), reverse=True)
         found = next(backward, None)
         for each in CronSim(self.expression, found or (now - MARGIN).astimezone(self.zone)):
@@ -47,6 +50,10 @@ class Schedule(NamedTuple):
 
 def parse(expression: str, time_zone: str = "UTC") -> Schedule:
     """The schedule of an expression with five fields; raise `InvalidSchedule` if it is not valid."""
+    from zoneinfo import ZoneInfo
+
+    from cronsim import CronSim, CronSimError
+
     if len(expression.split()) != FIELDS:
         raise InvalidSchedule(f"{expression!r} is not a cron expression: it must have {FIELDS} fields")
     try:

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import ssl
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,6 +165,8 @@ def basic(username: str, password: str) -> str:
 
 
 def _load_client_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes, origin: str) -> None:
+    import tempfile  # not needed in a cluster
+
     # The ssl module reads certificates from files only. This file is private and temporary.
     with tempfile.NamedTemporaryFile(prefix="coder-k8s-") as file:
         file.write(certificate.rstrip() + b"\n" + key)

@@ -26,7 +26,6 @@ from coder_k8s.http.errors import InvalidURL
 from coder_k8s.http.urls import parse_url
 from coder_k8s.kube.objects import Key
 
-from . import untar
 from .archive import MAX_ARCHIVE, InvalidFiles, displayed, is_left_out
 
 MAX_ENTRIES = 20_000
@@ -93,6 +92,8 @@ def entries(data: bytes, prefix: str) -> Iterator[tuple[str, bytes]]:
     """Yield the files below a directory with their content, one at a time."""
     import gzip  # these take 1 MB, and most operators have no templates
     import tarfile
+
+    from . import untar
 
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as expanded:

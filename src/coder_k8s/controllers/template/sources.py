@@ -13,7 +13,6 @@ are in neither messages nor status.
 
 import asyncio
 import hashlib
-import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -179,6 +178,8 @@ def digest(content: str, variables: Mapping[str, str], tags: Mapping[str, str]) 
     """Return the digest of everything that makes a version; without variables and tags, that of its files."""
     if not variables and not tags:
         return content
+    import json  # its text differs from that of msgspec, and versions have digests of it
+
     encoded = json.dumps([sorted(variables.items()), sorted(tags.items())]).encode()
     return hashlib.pbkdf2_hmac("sha256", encoded, content.encode(), ITERATIONS).hex()
 
