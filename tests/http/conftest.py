@@ -1,4 +1,4 @@
-"""The operator runs on uvloop, most tests on asyncio; these tests run on both."""
+"""The operator and most tests run on uvloop; these tests run on both event loops."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -16,6 +16,8 @@ from coder_k8s.kube.objects import Key
 from tests.support.api import Api, plain_config, refuse
 
 KEY = Key("default", "a")
+EARLY = 0.002
+"""Seconds that a timer of uvloop may be early, because it counts whole milliseconds."""
 
 
 async def test_the_delay_between_attempts_grows() -> None:
@@ -25,7 +27,7 @@ async def test_the_delay_between_attempts_grows() -> None:
     times = [seen.at for seen in api.requests]
     delays = [later - earlier for earlier, later in pairwise(times)]
     assert len(delays) == MAX_ATTEMPTS - 1
-    assert all(delay >= MIN_RETRY_DELAY * attempt for attempt, delay in enumerate(delays, 1))
+    assert all(delay >= MIN_RETRY_DELAY * attempt - EARLY for attempt, delay in enumerate(delays, 1))
 
 
 async def test_a_throttled_reconcile_is_requeued_after_the_minimum_delay() -> None:
@@ -42,4 +44,4 @@ async def test_a_throttled_reconcile_is_requeued_after_the_minimum_delay() -> No
         first, second = await started.get(), await started.get()
     stopping.set()
     await task
-    assert second - first >= MIN_THROTTLED_DELAY
+    assert second - first >= MIN_THROTTLED_DELAY - EARLY
