@@ -7,13 +7,13 @@ STAMP  := $(VENV)/.installed
 # Without cached bytecode, each test process compiles all tests again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help venv dev test lint unit test-coder campaign bench binaries coder simulate generate check-generated docs lock format clean
+.PHONY: help venv dev test lint unit test-slow test-coder campaign bench binaries coder simulate generate check-generated docs lock format clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 18
 
-test: lint check-generated docs binaries unit ## set up, lint, check types, generated files and docs, and run all tests
+test: lint check-generated docs binaries unit ## set up, lint, check types, generated files and docs, and run the tests
 
 venv: $(STAMP) ## create the virtual environment in .venv
 
@@ -29,7 +29,10 @@ lint: $(STAMP) ## check style, types and layers
 unit: $(STAMP) ## run the tests (ARGS="-k name" selects)
 	$(BIN)/pytest -n 4 --dist worksteal $(ARGS)
 
-campaign: binaries unit ## run all tests, then all crash, mutation and fault tests with their figures; takes an hour
+test-slow: binaries ## run the tests that take many seconds, most of them on a cluster of their own (ARGS="-k name" selects)
+	$(BIN)/pytest -n 4 --dist worksteal -m "slow and not campaign" $(ARGS)
+
+campaign: binaries unit test-slow ## run all tests, then all crash, mutation and fault tests with their figures; takes an hour
 	$(BIN)/pytest -n 4 --dist worksteal -m campaign -rP $(ARGS)
 
 binaries: $(STAMP) ## build the Go programs that the tests need

@@ -9,6 +9,8 @@ from bench.cluster import CHILDREN, bench_cluster, leads, planes, steady_state
 from bench.scenarios import converge, idle, restart
 from tests.support.campaign import slice_of
 
+pytestmark = pytest.mark.slow
+
 WARM_UP = 10
 GROWTH = 1.5
 COARSE = 50

@@ -233,6 +233,7 @@ def test_a_user_without_permissions(console: Console, cluster: ClusterAccess, na
     )
 
 
+@pytest.mark.slow
 async def test_wait(kubeconfig: Path, cluster: ClusterAccess, namespace: str, crds: None) -> None:
     install(cluster, namespace)
     metrics = Metrics()

@@ -69,6 +69,7 @@ async def test_incomplete_lines_at_both_ends_of_a_cut_log_are_dropped() -> None:
     assert problems == ["Skipped (size limit of a log): the end of the log of container coder of pod coder/a"]
 
 
+@pytest.mark.slow
 async def test_no_part_of_a_secret_is_left_at_a_cut() -> None:
     secret = "hunter2-hunter2-x9"
     for offset in range(len(secret) + 1):

@@ -45,6 +45,7 @@ def test_for_how_long_a_control_plane_waits(left: list[Dependent], seconds: floa
     assert wait(left, timedelta(seconds=seconds)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [FIRST, LAST], ids=["control plane first", "control plane last"])
 async def test_delete_and_apply_again(all_three: CombinedNamespace, order: Any) -> None:
     async with all_three.operator() as operator:
@@ -276,6 +277,7 @@ async def test_a_service_of_another_owner_gets_no_token(all_three: CombinedNames
         assert "build" in await all_three.note("ProvisionerKeyLeaked", "build")
 
 
+@pytest.mark.slow
 async def test_foreground_deletion_ends(full_cluster: FullCluster, tmp_path: Path, database: CoderdDatabase) -> None:
     """Garbage collection deletes Secrets and pods first; an event names what is left."""
     full_cluster.kubectl("create", "namespace", "foreground")

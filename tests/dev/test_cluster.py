@@ -13,6 +13,8 @@ from coder_k8s.dev.cluster import Cluster, ClusterAccess, KubectlFailed
 from coder_k8s.dev.processes import ProcessFailed, poll
 from tests.support import alive
 
+pytestmark = pytest.mark.slow
+
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 
 # Starts a cluster as a run of tests would, prints the pids of its programs, and waits to be killed.

@@ -17,6 +17,8 @@ import pytest
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.dev.processes import poll
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT = 180.0
 SAMPLES = ("CoderControlPlane  coder/coder", "CoderProvisioner  coder/gpu", "CoderWorkspaceProxy  coder/sydney")
 

@@ -11,6 +11,8 @@ import pytest
 from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.dev.processes import ProcessFailed, poll
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def inside(full_cluster: FullCluster) -> Iterator[str]:

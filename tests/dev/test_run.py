@@ -11,6 +11,8 @@ import pytest
 from coder_k8s.dev.processes import poll
 from tests.support import alive
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 ALONE = pytest.param("0", marks=pytest.mark.campaign)
 """Without workers, the process that runs the tests also owns the cluster; `make test` has workers."""

@@ -32,6 +32,7 @@ WITHOUT_HELM = (
 """Blocks that install and uninstall again, each identified by a part of its text."""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_commands(postgres: Postgres, audit: Path, tmp_path: Path) -> None:
     with (

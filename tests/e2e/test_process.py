@@ -188,6 +188,7 @@ async def test_roles_in_the_watched_namespaces_are_sufficient(
     assert not operator.log_entry("forbidden")
 
 
+@pytest.mark.slow
 async def test_the_operator_waits_for_missing_crds(launch: Start, fresh_cluster: Cluster, tmp_path: Path) -> None:
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
     operator = launch(kubeconfig, "--leader-election-namespace=coder-system")
@@ -212,6 +213,7 @@ async def test_the_operator_waits_for_missing_crds(launch: Start, fresh_cluster:
     assert await operator.exit_code(within=5) == 0
 
 
+@pytest.mark.slow
 async def test_it_survives_a_restart_of_the_api_server(launch: Start, fresh_cluster: Cluster, tmp_path: Path) -> None:
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
     install_crds(fresh_cluster)

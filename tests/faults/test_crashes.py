@@ -14,6 +14,8 @@ from tests.support.installation import install_crds, write_operator_kubeconfig
 
 from .plane_crash_scenario import EVENTS, PlaneCrashScenario, crash_scenario
 
+pytestmark = pytest.mark.slow
+
 SLICE = 2
 """The number of crash points per event outside of the campaign."""
 IGNORED = ("POST events", "PATCH events/*")

@@ -56,6 +56,7 @@ async def probes_over(session: aiohttp.ClientSession) -> dict[str, int]:
     return found
 
 
+@pytest.mark.slow
 async def test_a_third_of_all_requests_fails(
     cluster: ClusterAccess, start: Start, admin: Client, namespace: str, operator_kubeconfig: Path, tmp_path: Path
 ) -> None:

@@ -25,6 +25,8 @@ from .exemptions import NO_EFFECT, SAME_EFFECT, reason
 from .mutations import Mutation, mutations
 from .observed_objects import SPECS, TIMEOUT, ObservedObject, State, SteadyState, observing_objects
 
+pytestmark = pytest.mark.slow
+
 SLICE, EXAMPLES = 20, 5
 """The number of mutations per kind outside of the campaign: from the schema, and from the examples."""
 SEED = 10

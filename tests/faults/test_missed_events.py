@@ -21,6 +21,8 @@ from tests.support.rotations import RotationNamespace
 from .seeds import seeds
 from .workload import Workload, is_steady
 
+pytestmark = pytest.mark.slow
+
 TIMEOUT = 90.0
 PRODUCT = Path(kube.__file__).parents[1]
 BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build)

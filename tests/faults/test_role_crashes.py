@@ -22,6 +22,8 @@ from tests.support.crash_scenarios import CrashScenario, Event, State, crash_eve
 from tests.support.installation import install_crds, write_operator_kubeconfig
 from tests.support.namespaces import Namespace
 
+pytestmark = pytest.mark.slow
+
 SLICE = 2
 """The number of crash points per event outside of the campaign."""
 

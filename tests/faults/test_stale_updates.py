@@ -13,6 +13,8 @@ from tests.support import eventually
 from .stale_views import TIMEOUT, Stale, now
 from .update_crash_scenario import EVENTS, UpdateCrashScenario, update_crash_scenario
 
+pytestmark = pytest.mark.slow
+
 UPDATE = EVENTS["new schema"]
 WRITES = ("stop the pods", "adopt the managed fields", "start the pod that migrates", "scale back")
 """The writes of the Deployment in an update."""

@@ -12,6 +12,8 @@ from tests.support.crash_scenarios import crash_everywhere
 
 from .update_crash_scenario import EVENTS, UpdateCrashScenario, update_crash_scenario
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def scenario(

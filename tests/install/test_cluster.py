@@ -16,7 +16,7 @@ from tests.e2e.operator_process import OperatorProcess, Start
 from tests.install.rendering import CHART, IMAGE, NAMESPACE, RELEASE, ROOT, Helm, HelmFailed, Manifest, Objects, objects
 from tests.support import eventually
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 STRICTLY = ("--validate=strict", "--warnings-as-errors")
 NO_POLICY = IMAGE | {"admissionPolicy": {"enabled": False}}

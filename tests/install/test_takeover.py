@@ -12,7 +12,7 @@ from coder_k8s.dev.cluster import Cluster
 from tests.docs.pages import DOCS, Block, blocks
 from tests.install.rendering import CHART, IMAGE, NAMESPACE, RELEASE, ROOT, Helm, HelmFailed
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 HELM_REFUSES = "cannot be imported into the current release"
 OBJECT = {

@@ -30,6 +30,8 @@ from tests.support.informers import (
 )
 from tests.support.proxy import Proxy
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def own_cluster() -> Iterator[Cluster]:

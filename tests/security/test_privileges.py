@@ -82,6 +82,7 @@ async def test_a_concurrently_changed_status_is_read_again(
     )
 
 
+@pytest.mark.slow
 async def test_blocking_owner_references_need_the_finalizers_permission(audit: Path, tmp_path: Path) -> None:
     """The operator needs this permission where it is enforced, although none of its requests shows it."""
     arguments = [*auditing(audit), "--enable-admission-plugins=OwnerReferencesPermissionEnforcement"]

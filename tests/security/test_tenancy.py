@@ -31,6 +31,8 @@ from tests.support import eventually
 from tests.support.operators import Operator
 from tests.support.proxy import Proxy
 
+pytestmark = pytest.mark.slow
+
 CANARY = "canary-of-another-tenant"
 BUILDERS = (controlplane.build, provisioner.build, workspaceproxy.build, template.build)
 KINDS: dict[str, Kind[Any]] = {resource.kind.plural: resource.kind for resource in RESOURCES}

@@ -2,7 +2,7 @@
 
 import pytest
 
-DEFAULT_MARKERS = "not campaign and not coder"
+DEFAULT_MARKERS = "not campaign and not coder and not slow"
 """What `make test` selects."""
 
 

@@ -235,6 +235,7 @@ async def test_a_wrong_password_is_reported_until_it_is_corrected(
         await demo.condition("OperatorAccessReady", "TokenReady", "True")
 
 
+@pytest.mark.slow
 async def test_a_hanging_database_blocks_nothing_else(demo: PlaneNamespace, database: CoderdDatabase) -> None:
     async with Gate(database.server.port) as gate, demo.operator() as operator:
         gate.closed = True

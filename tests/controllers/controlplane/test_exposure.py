@@ -207,6 +207,7 @@ async def test_ingress_of_another_owner_is_not_changed(
         assert (await admin.condition(key, "Exposed", "Applied")).status == "True"
 
 
+@pytest.mark.slow
 async def test_gateway_api_is_noticed_without_a_restart(gateway_cluster: Cluster, gateway_admin: Administrator) -> None:
     await remove_gateway_api(gateway_cluster)
     namespace = await gateway_admin.make_namespace()

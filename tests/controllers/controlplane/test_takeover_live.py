@@ -23,6 +23,8 @@ from tests.support.takeover import recorded, set_by
 
 from .planes import Observer, observing
 
+pytestmark = pytest.mark.slow
+
 RECORDED = recorded(Path(__file__).with_name("takeover.json"))
 IMAGE = next(
     item["spec"]["template"]["spec"]["containers"][0]["image"]

@@ -28,6 +28,8 @@ from tests.support.rotations import (
 
 from .steady_state import state
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["trial"]
 
 Scene = CrashRun | ProvisionerCrashInjector

@@ -15,6 +15,8 @@ from tests.support.objects import EVENT
 from tests.support.operators import Operator
 from tests.support.provisioners import Plane, ProvisionerNamespace, provisioner_namespace
 
+pytestmark = pytest.mark.slow
+
 EACH = 20
 """Provisioners of one control plane."""
 STEP, STEPS = 12, 10

@@ -25,6 +25,8 @@ from tests.support.daemons import Board, daemons_of_pods
 from tests.support.installation import install_crds, write_operator_kubeconfig
 from tests.support.rotations import ROTATIONS, RotationNamespace, change_tags, rotation_namespace
 
+pytestmark = pytest.mark.slow
+
 REPLICAS = 2
 LONGEST_WAIT = 2.0
 TIMEOUT = 150.0

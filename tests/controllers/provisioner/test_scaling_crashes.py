@@ -11,6 +11,8 @@ from tests.support.provisioners import ProvisionerNamespace
 
 from .autoscaled import AutoscaledSite
 
+pytestmark = pytest.mark.slow
+
 FAST = {"scaleDown": {"stabilizationWindowSeconds": 0}}
 COST = "controller.kubernetes.io/pod-deletion-cost"
 SLICE = 3

@@ -15,6 +15,8 @@ from tests.support.clock import SystemClock
 from tests.support.objects import list_all
 from tests.support.provisioners import NAME, ProvisionerNamespace, provisioner_namespace
 
+pytestmark = pytest.mark.slow
+
 MAXIMUM = 8
 TIMEOUT = 120.0
 FAST = {"scaleDown": {"stabilizationWindowSeconds": 0}}

@@ -12,6 +12,8 @@ from tests.support.workspaceproxies import ProxyNamespace
 
 from .crash_scenario import EVENTS, ProxyCrashScenario, crash_scenario
 
+pytestmark = pytest.mark.slow
+
 SLICES = {"life": 3, "moved to a control plane": 2}
 """Number of crash points per event outside of the campaign."""
 

@@ -170,6 +170,7 @@ async def update_while_jobs_run(fleet: Fleet, times: int) -> None:
     assert waited <= longest + SLACK
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_jobs_wait_and_the_fleet_follows_in_order(
     full_cluster: FullCluster, full_cluster_operator: Path, tmp_path: Path
