@@ -34,6 +34,9 @@ less work for each request, watch event, message and log line.
 - Lookups of children and of metrics took longer with each control plane of the cluster. Now they do not.
 - The database driver is imported when a control plane needs it: 10% fewer instructions for all imports and 3 MB less \
 memory. No garbage collection during the imports: another 10%.
+- Metrics without prometheus_client, and imports on demand of what only some operators need (2026-11-18). Three \
+versions in turn, seven starts each, with Debian's Python: ready 0.64, 0.44 and 0.37 s after exec (medians), with \
+0.60, 0.37 and 0.33 s of CPU and 51.8, 41.6 and 37.0 MB of memory, before the HTTP client, on 2026-11-17 and now.
 - Modules are compiled before a measurement, as in the image. Without that, compiling took 30% of the CPU time for \
 all imports.
 

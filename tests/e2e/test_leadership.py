@@ -22,8 +22,6 @@ from tests.e2e.operator_process import OperatorProcess, Start
 from tests.support import eventually
 from tests.support.proxy import Proxy
 
-pytestmark = pytest.mark.slow
-
 LEASE = "coder-k8s-controller.coder.com"
 LEASE_SECONDS = 4
 QUICK = [

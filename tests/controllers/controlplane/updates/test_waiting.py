@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-import pytest
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER
 from coder_k8s.api.updates import BackupPolicy, ClusterRef, Step
@@ -155,7 +154,6 @@ async def test_backup_is_missing(site: UpdateSite) -> None:
         assert (await site.update()).step == Step.COMPLETE
 
 
-@pytest.mark.slow
 async def test_backup_is_made(fresh_cluster: Cluster, tmp_path: Path, database: CoderdDatabase) -> None:
     """The last one is more than 24 hours old."""
     install_crds(fresh_cluster)
