@@ -73,7 +73,7 @@ def test_the_table_has_ratios() -> None:
     assert "| CPU to restart, s | 100 | 0.40 | 0.00 | - |" in text
 
 
-@pytest.mark.campaign
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_an_operator_is_measured_by_what_it_writes() -> None:
     """The other operator is this one, with another command line."""

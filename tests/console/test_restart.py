@@ -27,7 +27,7 @@ def run(cluster: ClusterAccess, output: Path, *arguments: str) -> Process:
     return process
 
 
-@pytest.mark.campaign
+@pytest.mark.slow
 async def test_a_restart_of_the_api_server(fresh_cluster: Cluster, tmp_path: Path) -> None:
     install_crds(fresh_cluster)
     install(fresh_cluster, "default")

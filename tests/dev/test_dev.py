@@ -151,7 +151,6 @@ def with_coder(coder: str) -> str:
     return os.pathsep.join([str(Path(coder).parent), os.environ["PATH"]])
 
 
-@pytest.mark.campaign
 @pytest.mark.timeout(400)
 def test_check_fails_if_a_sample_is_not_ready_in_time(folders: Path, coder: str) -> None:
     run = Run(folders / "late", "--fresh", "--check", "--timeout=0s", f"--coder={coder}")

@@ -96,7 +96,6 @@ def test_without_a_build_of_coder_one_line_says_so(run: Callable[..., "subproces
     assert "1 passed" in output
 
 
-@pytest.mark.campaign
 def test_workers_share_a_cluster_that_stops_with_the_run(
     run: Callable[..., "subprocess.Popen[str]"], scratch: Path
 ) -> None:

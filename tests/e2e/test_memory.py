@@ -61,7 +61,7 @@ def megabytes(operator: OperatorProcess) -> float:
     return int(resident) / 1024
 
 
-@pytest.mark.campaign
+@pytest.mark.slow
 async def test_unrelated_secrets_take_little_memory(fresh_cluster: Cluster, admin: Client, tmp_path: Path) -> None:
     install_crds(fresh_cluster)
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")

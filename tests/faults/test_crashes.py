@@ -44,7 +44,7 @@ async def whole_scenario(
         yield scenario
 
 
-@pytest.mark.parametrize("event", ["life", "token moved"])
+@pytest.mark.parametrize("event", ["life", "exposure", "token moved", "access given"])
 async def test_recovers_from_some_crashes(scenario: PlaneCrashScenario, event: str) -> None:
     assert await crash_everywhere(scenario, EVENTS[event], SLICE)
 

@@ -137,8 +137,13 @@ async def whole_scenario(fresh_cluster: Cluster, tmp_path: Path) -> AsyncIterato
         yield scenario
 
 
-async def test_recovers_from_some_crashes(scenario: RoleCrashScenario) -> None:
-    assert await crash_everywhere(scenario, EVENTS["life"], SLICE)
+@pytest.mark.parametrize("event", ["life", "workspaces moved", "rights"])
+async def test_recovers_from_some_crashes(scenario: RoleCrashScenario, event: str) -> None:
+    assert await crash_everywhere(scenario, EVENTS[event], SLICE)
+
+
+async def test_recovers_from_some_crashes_after_consent_is_withdrawn(whole_scenario: RoleCrashScenario) -> None:
+    assert await crash_everywhere(whole_scenario, EVENTS["consent"], SLICE)
 
 
 @pytest.mark.campaign

@@ -141,7 +141,7 @@ def soak_run(
     return soak_run
 
 
-@pytest.mark.campaign
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", seeds(6))
 async def test_half_a_minute_of_faults(soak_run: SoakRun, seed: int) -> None:

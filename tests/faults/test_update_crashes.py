@@ -24,7 +24,7 @@ async def scenario(
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("event", slice_of(EVENTS, 1))
+@pytest.mark.parametrize("event", slice_of(EVENTS, 1, 2))
 async def test_crash_at_some_requests(scenario: UpdateCrashScenario, event: str) -> None:
     assert await crash_everywhere(scenario, EVENTS[event], 2)
 

@@ -4,18 +4,18 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Thread
 
 import pytest
-import uvloop
 import yaml
 
 from coder_k8s.dev.certificates import Authority
-from coder_k8s.kube.config import load
+from coder_k8s.http.connection import Connection
+from coder_k8s.kube.config import Config, load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
@@ -54,31 +54,53 @@ def connections_to(port: int) -> int:
     return count
 
 
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
-def test_a_cancelled_request(loop: Callable[[], asyncio.AbstractEventLoop], tmp_path: Path) -> None:
-    authority = Authority(tmp_path, "ca", datetime.now(UTC))
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path, "ca", datetime.now(UTC))
+
+
+@pytest.fixture
+def server(authority: Authority) -> Iterator[SilentServer]:
     pair = authority.serving("server", ["127.0.0.1"])
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(pair.certificate, pair.key)
     server = SilentServer(context)
     server.start()
-    config = load(kubeconfig(tmp_path / "kubeconfig", server.port, authority.certificate))
+    yield server
+    server.stop.set()
+    server.join()
 
-    async def cancel_request() -> None:
-        async with Http(config, "test", Metrics()) as http:
-            request = asyncio.create_task(http.send("GET", "/", {}, {}))
-            await eventually(server.received.is_set)
-            request.cancel()
-            with suppress(asyncio.CancelledError):
-                await request
-            await eventually(lambda: connections_to(server.port) == 0)
 
-    try:
-        with asyncio.Runner(loop_factory=loop) as runner:
-            runner.run(cancel_request())
-    finally:
-        server.stop.set()
-        server.join()
+@pytest.fixture
+def config(tmp_path: Path, authority: Authority, server: SilentServer) -> Config:
+    return load(kubeconfig(tmp_path / "kubeconfig", server.port, authority.certificate))
+
+
+async def test_a_request_is_cancelled(server: SilentServer, config: Config) -> None:
+    async with Http(config, "test", Metrics()) as http:
+        request = asyncio.create_task(http.send("GET", "/", {}, {}))
+        await eventually(server.received.is_set)
+        request.cancel()
+        with suppress(asyncio.CancelledError):
+            await request
+        await eventually(lambda: connections_to(server.port) == 0)
+
+
+async def test_a_request_is_cancelled_right_after_the_handshake(
+    server: SilentServer, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Connection.connection_made
+
+    def cancel(connection: Connection, transport: asyncio.BaseTransport) -> None:
+        made(connection, transport)
+        request.cancel()
+
+    monkeypatch.setattr(Connection, "connection_made", cancel)
+    async with Http(config, "test", Metrics()) as http:
+        request = asyncio.create_task(http.send("GET", "/", {}, {}))
+        with pytest.raises(asyncio.CancelledError):
+            await request
+        await eventually(lambda: connections_to(server.port) == 0, timeout=10)  # TLS would wait 30 s for the server
 
 
 def kubeconfig(path: Path, port: int, authority: Path) -> Path:

@@ -15,6 +15,11 @@ from coder_k8s.kube.credentials import Content, CredentialCache, StaticCredentia
 Responder = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+def loop_ms() -> int:
+    """The time of the event loop in milliseconds, the unit of the timers of uvloop."""
+    return round(asyncio.get_running_loop().time() * 1000)
+
+
 @dataclass(frozen=True)
 class Seen:
     """A request that the server received."""
@@ -24,7 +29,7 @@ class Seen:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
-    at: float = field(default_factory=time.monotonic)
+    at_ms: int = field(default_factory=loop_ms)
 
 
 class Api:

@@ -141,7 +141,7 @@ class _Link:
         on_response: Callable[[bytes], Awaitable[None]],
     ) -> None:
         try:
-            reader, writer = await asyncio.open_connection(host, port, ssl=context)
+            reader, writer = await _connect(host, port, context)
         except OSError:
             return self.reset()
         try:
@@ -171,3 +171,16 @@ class _Link:
             writer.write(data)
             await writer.drain()
         raise ConnectionError("the other side has closed the connection")
+
+
+async def _connect(host: str, port: int, context: ssl.SSLContext) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection, and leave none open if cancelled.
+
+    If `open_connection` is cancelled after the handshake, uvloop waits for the server to close TLS.
+    """
+    opening = asyncio.create_task(asyncio.open_connection(host, port, ssl=context))
+    try:
+        return await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        (await opening)[1].transport.abort()
+        raise

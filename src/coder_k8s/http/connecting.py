@@ -76,26 +76,24 @@ async def _establish(route: Route, first: Origin, opened: socket.socket) -> Conn
     loop, name = asyncio.get_running_loop(), route.server_name or route.origin.host
     inner = route.tls or (default_context() if route.origin.tls else None)
     outer, outer_name = (default_context(), first.host) if route.proxy else (inner, name)
-    _, connection = await loop.create_connection(
-        Connection,
-        sock=opened,
-        ssl=outer if first.tls else None,
-        server_hostname=outer_name if first.tls else None,
-    )
-    if route.tunnels and inner is not None:
-        try:
-            await _tunnel(connection, route)
-            transport = await loop.start_tls(connection.transport, connection, inner, server_hostname=name)
-        except BaseException:
-            connection.abort()
-            raise
-        if transport is None:
-            raise ConnectionResetError("the proxy closed the connection")
-        connection.connection_made(transport)
+    connection = Connection()
+    try:
+        await loop.create_connection(
+            lambda: connection,
+            sock=opened,
+            ssl=outer if first.tls else None,
+            server_hostname=outer_name if first.tls else None,
+        )
+        if route.tunnels and inner is not None:
+            await _open_tunnel(connection, route)
+            await _start_tls(connection, inner, name)
+    except BaseException:
+        connection.abort()
+        raise
     return connection
 
 
-async def _tunnel(connection: Connection, route: Route) -> None:
+async def _open_tunnel(connection: Connection, route: Route) -> None:
     """Ask the proxy to connect to the server."""
     assert route.proxy is not None  # noqa: S101
     address = route.origin.address
@@ -108,6 +106,15 @@ async def _tunnel(connection: Connection, route: Route) -> None:
     if response.status != 200:
         answer = f"the proxy returned {response.status} {response.reason}".rstrip()
         raise ProxyRefused(route.origin.host, route.origin.port, answer)
+
+
+async def _start_tls(connection: Connection, context: ssl.SSLContext, name: str) -> None:
+    """Continue with TLS to the server, through the tunnel."""
+    loop = asyncio.get_running_loop()
+    transport = await loop.start_tls(connection.transport, connection, context, server_hostname=name)
+    if transport is None:
+        raise ConnectionResetError("the proxy closed the connection")
+    connection.connection_made(transport)
 
 
 async def resolve(host: str, port: int) -> Sequence[AddressInfo]:

@@ -27,6 +27,7 @@ class Connection(asyncio.Protocol):
         self._incoming: Incoming | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._paused = False
+        self._made = False
         self.transport: asyncio.Transport
         self.closed: asyncio.Future[None] = self._loop.create_future()
         self.idle_since = 0.0
@@ -79,8 +80,9 @@ class Connection(asyncio.Protocol):
                 await self._changed(incoming, idle_timeout)
 
     def abort(self) -> None:
-        """Close the connection at once; a TLS shutdown would wait for the server."""
-        self.transport.abort()
+        """Close the connection at once, if it was made; a TLS shutdown would wait for the server."""
+        if self._made:
+            self.transport.abort()
 
     def _current(self) -> Incoming:
         assert self._incoming is not None  # noqa: S101 - after `send`
@@ -115,6 +117,7 @@ class Connection(asyncio.Protocol):
     # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._made = True
         self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:

@@ -1,11 +1,12 @@
 """Metrics that are changed where something happens. They are used by one thread only, the one of the event loop."""
 
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import ClassVar, Generic, TypeVar
 
-from .registry import INFINITY, Family, Registry, Sample, number
+from .registry import INFINITY, Family, Labels, Registry, Sample, number
 
 
 class CounterSeries:
@@ -18,6 +19,9 @@ class CounterSeries:
 
     def inc(self, amount: float = 1.0) -> None:
         self.value += amount
+
+    def samples(self, labels: Labels) -> Iterator[Sample]:
+        yield Sample(labels, self.value)
 
 
 class GaugeSeries:
@@ -41,6 +45,9 @@ class GaugeSeries:
     def set_function(self, read: Callable[[], float]) -> None:
         self.read = read
 
+    def samples(self, labels: Labels) -> Iterator[Sample]:
+        yield Sample(labels, self.value if self.read is None else self.read())
+
 
 class HistogramSeries:
     """The number of values in each bucket, and their sum."""
@@ -57,11 +64,18 @@ class HistogramSeries:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
+    def samples(self, labels: Labels) -> Iterator[Sample]:
+        bounds = (*map(number, self.bounds), INFINITY)
+        for bound, count in zip(bounds, accumulate(self.counts), strict=True):
+            yield Sample(labels, count, "_bucket", bound)
+        yield Sample(labels, sum(self.counts), "_count")
+        yield Sample(labels, self.sum, "_sum")
+
 
 S = TypeVar("S", CounterSeries, GaugeSeries, HistogramSeries)
 
 
-class Metric(Generic[S]):
+class Metric(ABC, Generic[S]):
     """A metric with one series for each combination of the values of its labels."""
 
     type: ClassVar[str]
@@ -70,7 +84,7 @@ class Metric(Generic[S]):
         self.name = name
         self.help = help_text
         self.label_names = tuple(labels)
-        self._series: dict[tuple[str, ...], S] = {}
+        self._series: dict[Labels, S] = {}
         registry.register(self)
 
     def labels(self, *values: str) -> S:
@@ -86,14 +100,12 @@ class Metric(Generic[S]):
         self._series.pop(values, None)
 
     def collect(self) -> Iterator[Family]:
-        samples = [sample for labels, series in self._series.items() for sample in self._samples(labels, series)]
+        samples = [sample for labels, series in self._series.items() for sample in series.samples(labels)]
         yield Family(self.name, self.type, self.help, self.label_names, samples)
 
+    @abstractmethod
     def _create(self) -> S:
-        raise NotImplementedError
-
-    def _samples(self, labels: tuple[str, ...], series: S) -> Iterator[Sample]:
-        raise NotImplementedError
+        """Return a new series."""
 
 
 class Counter(Metric[CounterSeries]):
@@ -104,9 +116,6 @@ class Counter(Metric[CounterSeries]):
     def _create(self) -> CounterSeries:
         return CounterSeries()
 
-    def _samples(self, labels: tuple[str, ...], series: CounterSeries) -> Iterator[Sample]:
-        yield Sample(labels, series.value)
-
 
 class Gauge(Metric[GaugeSeries]):
     """A current value."""
@@ -115,9 +124,6 @@ class Gauge(Metric[GaugeSeries]):
 
     def _create(self) -> GaugeSeries:
         return GaugeSeries()
-
-    def _samples(self, labels: tuple[str, ...], series: GaugeSeries) -> Iterator[Sample]:
-        yield Sample(labels, series.value if series.read is None else series.read())
 
 
 class Histogram(Metric[HistogramSeries]):
@@ -130,13 +136,6 @@ class Histogram(Metric[HistogramSeries]):
     ) -> None:
         super().__init__(name, help_text, labels, registry=registry)
         self._bounds = tuple(buckets)
-        self._names = [*map(number, buckets), INFINITY]
 
     def _create(self) -> HistogramSeries:
         return HistogramSeries(self._bounds)
-
-    def _samples(self, labels: tuple[str, ...], series: HistogramSeries) -> Iterator[Sample]:
-        for bound, count in zip(self._names, accumulate(series.counts), strict=True):
-            yield Sample(labels, count, "_bucket", bound)
-        yield Sample(labels, sum(series.counts), "_count")
-        yield Sample(labels, series.sum, "_sum")

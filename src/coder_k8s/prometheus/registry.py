@@ -10,12 +10,14 @@ from typing import NamedTuple, Protocol
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 INFINITY = "+Inf"
 
+Labels = tuple[str, ...]
+"""The values of the labels of a series, in the order of their names."""
+
 
 class Sample(NamedTuple):
     """The value of one series."""
 
-    labels: tuple[str, ...]
-    """Values, in the order of the names in the family."""
+    labels: Labels
     value: float
     suffix: str = ""
     """Appended to the name of the family."""

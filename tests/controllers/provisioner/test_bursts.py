@@ -122,6 +122,12 @@ async def run_burst(
     print(f"{jobs} jobs, at most {most} pods")  # noqa: T201
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_a_burst_is_drained_without_a_lost_job(place: ProvisionerNamespace) -> None:
+    await run_burst(place, jobs=24)
+
+
 @pytest.mark.campaign
 @pytest.mark.timeout(1800)
 async def test_a_burst_of_200_jobs(place: ProvisionerNamespace) -> None:

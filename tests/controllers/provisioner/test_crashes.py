@@ -28,12 +28,12 @@ from tests.support.rotations import (
 
 from .steady_state import state
 
-pytestmark = pytest.mark.slow
-
 __all__ = ["trial"]
 
 Scene = CrashRun | ProvisionerCrashInjector
 Act = Callable[[Any, int], Awaitable[None]]
+
+pytestmark = pytest.mark.slow
 
 SLICE = 2
 """Number of crashes per cause in every test run."""
@@ -155,7 +155,7 @@ async def test_nothing_is_sent_after_a_crash(trial: CrashRun) -> None:
     assert not trial.site.found()
 
 
-@pytest.mark.parametrize("cause", ["tags", "deleted"])
+@pytest.mark.parametrize("cause", EVERY_KIND_OF_REQUEST)
 async def test_a_crash_is_survived(trial: CrashRun, cause: str) -> None:
     """A sample of the crashes, seeded with the name of the cause; the campaign has every crash of every cause."""
     undisturbed = await watch(trial, cause)

@@ -171,7 +171,7 @@ async def test_key_is_not_deleted_by_an_old_response(
 
 @pytest.mark.timeout(300)
 async def test_no_job_waits_for_a_rotation(full_cluster: FullCluster, operator: Path, tmp_path: Path) -> None:
-    async with staged(full_cluster, operator, ("tags",), tmp_path) as stages:
+    async with staged(full_cluster, operator, ("tags", "secret deleted", "request"), tmp_path) as stages:
         await rotate(stages, 1)
     check(stages, 1)
 

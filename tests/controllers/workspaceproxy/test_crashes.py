@@ -14,7 +14,7 @@ from .crash_scenario import EVENTS, ProxyCrashScenario, crash_scenario
 
 pytestmark = pytest.mark.slow
 
-SLICES = {"life": 3, "moved to a control plane": 2}
+SLICES = {"life": 3, "names": 2, "moved to a control plane": 2}
 """Number of crash points per event outside of the campaign."""
 
 
@@ -45,6 +45,10 @@ async def injector(
     kubeconfig = scenario.place.kubeconfig
     async with CrashInjector(cluster, kubeconfig, tmp_path, scenario.routes, ignored, watched).ready() as made:
         yield made
+
+
+async def test_sigkill_is_survived(scenario: ProxyCrashScenario, injector: CrashInjector) -> None:
+    assert await kill_everywhere(scenario, injector, EVENTS["life"], most=1) == 2
 
 
 @pytest.mark.campaign
