@@ -10,7 +10,6 @@ import string
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from random import Random
-from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -77,7 +76,7 @@ class Grant(msgspec.Struct, frozen=True):
         return f"Grant(expires={self.expires}, new={self.new}, stale={self.stale})"
 
 
-class _Token(NamedTuple):
+class _Token(msgspec.Struct, frozen=True):
     id: str
     name: str
     hashed_secret: bytes

@@ -67,7 +67,7 @@ class ImportedVersion(msgspec.Struct, frozen=True):
     """Only while the job waits, and not in a list."""
 
 
-class ManagedTemplate(NamedTuple):
+class ManagedTemplate(msgspec.Struct, frozen=True):
     """A template with all its settings, by their names in a response."""
 
     template: Template

@@ -1,7 +1,7 @@
 """Types of coderd's responses, with the fields that the operator reads."""
 
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -109,7 +109,7 @@ class ProvisionerKey(msgspec.Struct, frozen=True):
     tags: dict[str, str]
 
 
-class ProvisionerKeyList(NamedTuple):
+class ProvisionerKeyList(msgspec.Struct, frozen=True):
     """The keys of an organization, and when coderd listed them, by its own clock; None if the response has no date."""
 
     keys: list[ProvisionerKey]

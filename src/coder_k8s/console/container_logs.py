@@ -8,7 +8,8 @@ half of a secret is not recognized as a secret.
 import asyncio
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import POD
@@ -28,7 +29,7 @@ RECORD_BYTES = 16 * 1024
 """Container runtimes store longer lines as several records, each of which counts as a line."""
 
 
-class Source(NamedTuple):
+class Source(msgspec.Struct, frozen=True):
     """A container, or its previous instance."""
 
     pod: Manifest

@@ -5,7 +5,9 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from coder_k8s.api import CONTROL_PLANE, TEMPLATE, CoderControlPlane, CoderTemplate
 from coder_k8s.api.template_settings import Access
@@ -26,14 +28,14 @@ from .render import printable
 from .session import CommandFailed, Session
 
 
-class Planned(NamedTuple):
+class Planned(msgspec.Struct, frozen=True):
     """What the operator would change besides files."""
 
     settings: SettingsPlan = SettingsPlan()
     access: AccessPlan = AccessPlan()
 
 
-class Current(NamedTuple):
+class Current(msgspec.Struct, frozen=True):
     """What Coder has: the template, its active version, and the files of that."""
 
     template: ManagedTemplate

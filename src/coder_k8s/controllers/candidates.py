@@ -13,7 +13,8 @@ The pods of a provisioner may fail to start; its own conditions report that.
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api import CoderProvisioner
 from coder_k8s.coderd.types import Organization, ProvisionerDaemon
@@ -37,7 +38,7 @@ class Obstacle(StrEnum):
     OFFLINE = "is offline"
 
 
-class Candidate(NamedTuple):
+class Candidate(msgspec.Struct, frozen=True):
     """A provisioner, or the daemons with the same key and tags."""
 
     name: str

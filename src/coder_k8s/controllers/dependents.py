@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from coder_k8s.api import PROVISIONER, TEMPLATE, WORKSPACE_PROXY, CoderProvisioner, CoderTemplate, CoderWorkspaceProxy
 from coder_k8s.kube import errors
@@ -17,7 +19,7 @@ RULES = (Rule((PROVISIONER.group,), (PROVISIONER.plural, WORKSPACE_PROXY.plural,
 T = TypeVar("T", bound=Object)
 
 
-class Dependent(NamedTuple):
+class Dependent(msgspec.Struct, frozen=True):
     """An object that has something to delete at a control plane."""
 
     name: str

@@ -9,7 +9,9 @@
 """
 
 from collections.abc import Awaitable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+import msgspec
 
 from coder_k8s.api import reasons
 from coder_k8s.kube import errors
@@ -26,7 +28,7 @@ NOT_APPLICABLE = "failed to create typed patch object"
 """How server-side apply rejects duplicates in a list, with status 500."""
 
 
-class Rejection(NamedTuple):
+class Rejection(msgspec.Struct, frozen=True):
     """Why a write is rejected, and after how many seconds it is retried without a change."""
 
     reason: reasons.Reason

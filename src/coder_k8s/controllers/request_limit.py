@@ -17,7 +17,8 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import NamedTuple
+
+import msgspec
 
 WINDOW = timedelta(minutes=1)
 TOTAL = 120
@@ -32,7 +33,7 @@ class Consumer(Enum):
     UPLOADS = 6
 
 
-class _Sent(NamedTuple):
+class _Sent(msgspec.Struct, frozen=True):
     at: datetime
     by: Consumer
 

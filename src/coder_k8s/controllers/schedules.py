@@ -7,7 +7,8 @@ The libraries are imported for the first schedule, because most operators have n
 """
 
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import NamedTuple
+
+import msgspec
 
 FIELDS = 5
 MARGIN = timedelta(hours=3)
@@ -18,7 +19,7 @@ class InvalidSchedule(Exception):
     """A cron expression or a time zone that does not exist; the message has its value."""
 
 
-class Schedule(NamedTuple):
+class Schedule(msgspec.Struct, frozen=True):
     """The occurrences of a cron expression; create it with `parse`."""
 
     expression: str

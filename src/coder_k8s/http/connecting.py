@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
+import msgspec
+
 from .connection import Connection
 from .errors import UNTRUSTED, CannotConnect, HttpError, ProxyRefused
 from .urls import Origin
@@ -25,14 +27,14 @@ class Endpoint(NamedTuple):
     port: int
 
 
-class Proxy(NamedTuple):
+class Proxy(msgspec.Struct, frozen=True):
     """An HTTP proxy with the headers that it requires."""
 
     origin: Origin
     headers: tuple[tuple[str, str], ...] = ()
 
 
-class Route(NamedTuple):
+class Route(msgspec.Struct, frozen=True, cache_hash=True):
     """How to reach a server; connections with the same route are interchangeable."""
 
     origin: Origin

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import NamedTuple, cast
+from typing import cast
+
+import msgspec
 
 from .errors import Disconnected, IdleTimeout, ResponseTimeout
 from .incoming import Incoming
@@ -11,7 +13,7 @@ HIGH_WATER = 1 << 20
 """Bytes of a streaming response that are buffered before the connection is no longer read."""
 
 
-class Response(NamedTuple):
+class Response(msgspec.Struct, frozen=True):
     """A complete response. The keys of the headers are lower-case."""
 
     status: int

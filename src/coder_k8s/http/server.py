@@ -3,9 +3,10 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import NamedTuple, cast
+from typing import cast
 from urllib.parse import parse_qs
 
+import msgspec
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 MAX_HEAD = 16 * 1024
@@ -14,7 +15,7 @@ IDLE = 75.0
 """Seconds without a complete request after which a connection is closed."""
 
 
-class Received(NamedTuple):
+class Received(msgspec.Struct, frozen=True):
     """A request."""
 
     path: str
@@ -23,7 +24,7 @@ class Received(NamedTuple):
     """The keys are lower-case."""
 
 
-class Reply(NamedTuple):
+class Reply(msgspec.Struct, frozen=True):
     """A response."""
 
     body: bytes

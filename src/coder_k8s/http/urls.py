@@ -4,12 +4,14 @@ import base64
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+
 from .errors import InvalidURL
 
 PORTS = {"http": 80, "https": 443}
 
 
-class Origin(NamedTuple):
+class Origin(msgspec.Struct, frozen=True):
     """A server: scheme, host and port."""
 
     scheme: str

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import count
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -40,7 +40,7 @@ NOTE_LIMIT = 1024
 """Bytes, not characters."""
 
 
-class EventKey(NamedTuple):
+class EventKey(msgspec.Struct, frozen=True):
     """What identifies an event; an event with the same key is a repeat."""
 
     api_version: str

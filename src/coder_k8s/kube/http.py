@@ -5,8 +5,10 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import cached_property, lru_cache
-from typing import NamedTuple, Self
+from typing import Self
 from urllib.parse import urlencode
+
+import msgspec
 
 from coder_k8s.http.connecting import Proxy, Route
 from coder_k8s.http.connection import Connection, Response
@@ -33,7 +35,7 @@ Query = Mapping[str, str]
 Fence = Callable[[], None]
 
 
-class _Request(NamedTuple):
+class _Request(msgspec.Struct, frozen=True):
     method: str
     path: str
     query: Query

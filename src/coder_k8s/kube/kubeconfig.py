@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -106,7 +106,7 @@ class _File(_Struct):
     current_context: str = ""
 
 
-class ResolvedContext(NamedTuple):
+class ResolvedContext(msgspec.Struct, frozen=True):
     """The cluster and the user of a context, each with its origin for error messages."""
 
     cluster: Cluster

@@ -4,12 +4,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.kube.objects import Key
 
 
-class _Reconcile(NamedTuple):
+class _Reconcile(msgspec.Struct, frozen=True):
     controller: str
     key: Key
     started: float

@@ -2,7 +2,9 @@
 
 import asyncio
 from collections import OrderedDict
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from coder_k8s.kube.backoff import Backoff
 
@@ -25,7 +27,7 @@ class Clock(Protocol):
     def call_at(self, when: float, callback: object, *args: object) -> Handle: ...
 
 
-class Timer(NamedTuple):
+class Timer(msgspec.Struct, frozen=True):
     """When a key is queued. The handle does not know it: that of uvloop has no time if the delay is zero."""
 
     due: float

@@ -1,12 +1,12 @@
 """RBAC rules, declared next to the code that needs them."""
 
-from typing import NamedTuple
+import msgspec
 
 READ = ("get", "list", "watch")
 MANAGE = (*READ, "create", "patch", "delete")
 
 
-class Rule(NamedTuple):
+class Rule(msgspec.Struct, frozen=True):
     """An RBAC rule; the generated Roles and ClusterRoles contain these.
 
     `cluster_scoped` marks cluster-scoped resources, which a namespace-scoped install does not get.

@@ -3,7 +3,8 @@
 import asyncio
 import time
 from importlib import import_module
-from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.kube.config import Config
@@ -19,7 +20,7 @@ SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}
 """Suffixes that Prometheus appends to the name of a metric, by type."""
 
 
-class Metric(NamedTuple):
+class Metric(msgspec.Struct, frozen=True):
     """A metric with its type, labels and help text."""
 
     name: str

@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 INFINITY = "+Inf"
 
@@ -25,7 +27,7 @@ class Sample(NamedTuple):
     """The upper bound of a bucket of a histogram."""
 
 
-class Family(NamedTuple):
+class Family(msgspec.Struct, frozen=True):
     """A metric and its samples."""
 
     name: str

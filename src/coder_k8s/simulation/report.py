@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import NamedTuple
 
+import msgspec
+
 from .run import SCALERS, Result, percentile, simulate
 from .traces import Trace
 
@@ -36,7 +38,7 @@ class Row(NamedTuple):
         return self.trace, self.scaler, *waits, f"{self.pod_hours:.1f}", str(self.lost), f"{self.changes:.0f}", missed
 
 
-class Comparison(NamedTuple):
+class Comparison(msgspec.Struct, frozen=True):
     """The rows of a trace, and one run of each scaler for a chart."""
 
     trace: Trace

@@ -10,7 +10,8 @@ from itertools import count
 from math import log
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api.autoscaling import Autoscaling
 from coder_k8s.controllers.tags import key_tags, own_tags
@@ -23,7 +24,7 @@ SIGMA = log(P99 / MEDIAN) / 2.326
 """2.326 is the 99th percentile of the normal distribution."""
 
 
-class PoolConfig(NamedTuple):
+class PoolConfig(msgspec.Struct, frozen=True):
     """A provisioner of a trace."""
 
     name: str
@@ -33,7 +34,7 @@ class PoolConfig(NamedTuple):
     """Replicas of a static size, enough for the peak."""
 
 
-class Trace(NamedTuple):
+class Trace(msgspec.Struct, frozen=True):
     """Jobs with the provisioners that run them."""
 
     name: str

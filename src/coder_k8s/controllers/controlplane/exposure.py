@@ -6,7 +6,9 @@ applied, an HTTPRoute when one of its Gateways accepts it.
 
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, ControlPlaneCondition, events, reasons
 from coder_k8s.api.exposure import Gateway, Ingress
@@ -33,7 +35,7 @@ TERMINATING = "custom resource definition is terminating"
 """How the API server rejects an object whose CRD is being deleted."""
 
 
-class Answers(NamedTuple):
+class Answers(msgspec.Struct, frozen=True):
     """The names of the Gateways that accept, reject or have not processed the current generation of a route."""
 
     accepted: tuple[str, ...] = ()

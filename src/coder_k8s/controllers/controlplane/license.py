@@ -3,7 +3,7 @@
 import base64
 import hashlib
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -31,7 +31,7 @@ DIGEST_LENGTH = 12
 """Digits of the digest that the condition shows of a license that was rejected."""
 
 
-class License(NamedTuple):
+class License(msgspec.Struct, frozen=True):
     """The digest and the claims of a license, without its text."""
 
     digest: str

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlsplit
 
+import msgspec
+
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.controllers.secrets import values
 from coder_k8s.kube import errors
@@ -26,7 +28,7 @@ Read = dict[tuple[str, Key], tuple[str, dict[str, str], dict[str, str]]]
 KINDS: dict[str, Kind[Unstructured]] = {"Secret": SECRET, "ConfigMap": CONFIG_MAP}
 
 
-class Source(NamedTuple):
+class Source(msgspec.Struct, frozen=True):
     """All keys of a ConfigMap or Secret, or one of them."""
 
     kind: str
@@ -57,7 +59,7 @@ class Environment(NamedTuple):
     """Whether a source is missing that may define `CODER_ACCESS_URL`."""
 
 
-class Checksum(NamedTuple):
+class Checksum(msgspec.Struct, frozen=True):
     """The annotation of the pod template, and `status.configChecksum`."""
 
     annotation: str

@@ -22,6 +22,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+import msgspec
+
 from coder_k8s.coderd.types import ProvisionerJob
 from coder_k8s.controllers.tags import covers
 
@@ -46,7 +48,7 @@ class IdleDaemon(NamedTuple):
     """When it was first seen idle; unknown for one that does not belong to an autoscaled provisioner."""
 
 
-class Pool(NamedTuple):
+class Pool(msgspec.Struct, frozen=True):
     """An autoscaled provisioner, with the number of pods that it can add."""
 
     name: str
@@ -54,7 +56,7 @@ class Pool(NamedTuple):
     room: int
 
 
-class Share(NamedTuple):
+class Share(msgspec.Struct, frozen=True):
     """What is assigned to one provisioner."""
 
     jobs: tuple[ProvisionerJob, ...] = ()

@@ -10,17 +10,19 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+import msgspec
+
 from coder_k8s.api.autoscaling import ScalingBehavior, ScalingPolicy, ScalingRules
 
 
-class Recommendation(NamedTuple):
+class Recommendation(msgspec.Struct, frozen=True):
     """The number of pods that was recommended at a time."""
 
     at: datetime
     replicas: int
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True):
     """A change of the number of pods, negative if there were fewer afterwards."""
 
     at: datetime

@@ -18,7 +18,8 @@ is not in the cache yet.
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api.autoscaling import Autoscaling
 from coder_k8s.coderd.types import ProvisionerDaemon, ProvisionerJob
@@ -29,7 +30,7 @@ from .autoscaling import Demand, room
 from .victims import PodState
 
 
-class Member(NamedTuple):
+class Member(msgspec.Struct, frozen=True):
     """A provisioner of an organization."""
 
     name: str

@@ -13,7 +13,8 @@ whose value a user changed is left alone.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api.autoscaling import Disruption
 from coder_k8s.kube.objects import Manifest, Unstructured
@@ -33,7 +34,7 @@ ANNOTATIONS = {
 }
 
 
-class Protection(NamedTuple):
+class Protection(msgspec.Struct, frozen=True):
     """The change of a pod's metadata."""
 
     metadata: Manifest

@@ -1,8 +1,8 @@
 """Deletes unused keys at the control plane that created them."""
 
 from datetime import timedelta
-from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from coder_k8s.api import PROVISIONER, CoderProvisioner, events
@@ -26,7 +26,7 @@ HIDDEN_TIMEOUT = timedelta(hours=24)
 NOT_PROVEN = "nothing proves that this object created it; delete it in Coder if it is not used"
 
 
-class Waiting(NamedTuple):
+class Waiting(msgspec.Struct, frozen=True):
     """A key that is not deleted yet, and when to retry."""
 
     key: RetiringKey

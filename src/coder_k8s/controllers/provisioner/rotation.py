@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 import msgspec
 
@@ -40,7 +39,7 @@ STEPS = 8
 """More steps than any state needs."""
 
 
-class Observed(NamedTuple):
+class Observed(msgspec.Struct, frozen=True):
     """The content of the Secret, the key that it identifies, and the earliest creation time of a key requested now."""
 
     stored: Stored

@@ -16,13 +16,14 @@ https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#scaling-a-
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+
+import msgspec
 
 START_TIMEOUT = timedelta(minutes=3)
 """How long a pod may take to become ready before it no longer counts as one that starts."""
 
 
-class PodState(NamedTuple):
+class PodState(msgspec.Struct, frozen=True):
     """A pod that is not being deleted."""
 
     name: str

@@ -11,7 +11,8 @@ All members of an organization are a group, whose ID is that of the organization
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api.template_settings import Access, Grant
 
@@ -19,7 +20,7 @@ FEATURE = "template_rbac"
 ROLES = {"None": "", "Use": "use", "Admin": "admin"}
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True):
     """A group or user that has a role in Coder."""
 
     name: str
@@ -30,7 +31,7 @@ Entries = Mapping[str, Entry]
 """By ID."""
 
 
-class AccessPlan(NamedTuple):
+class AccessPlan(msgspec.Struct, frozen=True):
     """What to do about the access of a template."""
 
     body: Mapping[str, Mapping[str, str]] | None = None

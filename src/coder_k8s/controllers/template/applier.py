@@ -1,6 +1,6 @@
 """Applies the settings and the access of the spec to a template in coderd."""
 
-from typing import NamedTuple
+import msgspec
 
 from coder_k8s.api import events, reasons
 from coder_k8s.api.template import TEMPLATE, CoderTemplate
@@ -31,7 +31,7 @@ KNOWN = {str(each): each for each in (reasons.SETTINGS_APPLIED, reasons.NOT_ENTI
 """Results that stay valid while the access cannot be read."""
 
 
-class Applied(NamedTuple):
+class Applied(msgspec.Struct, frozen=True):
     """The condition about settings and access, and the fields that someone changed in Coder."""
 
     outcome: Outcome

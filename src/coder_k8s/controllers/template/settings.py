@@ -18,6 +18,8 @@ returns another one than it stores.
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from coder_k8s.api.shared import seconds
 from coder_k8s.api.template_settings import Settings, TemplateSchedule
 from coder_k8s.coderd.types import Entitlements
@@ -53,7 +55,7 @@ AT_CREATION = {DORMANT: "dormant_ttl_ms", DELETE_DORMANT: "delete_ttl_ms"}
 """Settings that have another name when a template is created."""
 
 
-class Setting(NamedTuple):
+class Setting(msgspec.Struct, frozen=True):
     """A setting of the spec: its field, its value as Coder has it, and the feature of the license that it needs."""
 
     field: str

@@ -13,7 +13,9 @@ files. This reader does none of that:
 
 import tarfile
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from .archive import InvalidFiles
 
@@ -31,7 +33,7 @@ class Stream(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True):
     """A file, a directory or another entry; `content` reads at most its size, before the next entry."""
 
     name: str

@@ -30,6 +30,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+import msgspec
+
 ATTEMPTS = 3
 RETRY = timedelta(seconds=30)
 """After the first failure for reasons of infrastructure; doubled after each further one."""
@@ -101,70 +103,70 @@ class Recorded(NamedTuple):
     """ID of the version that this object made active last."""
 
 
-class NameConflict(NamedTuple):
+class NameConflict(msgspec.Struct, frozen=True):
     """Another owner has a template of the name."""
 
     claimed_by: str = ""
     """Name of another object that manages the template."""
 
 
-class Adopt(NamedTuple):
+class Adopt(msgspec.Struct, frozen=True):
     """Take over the template of another owner."""
 
 
-class Absent(NamedTuple):
+class Absent(msgspec.Struct, frozen=True):
     """There is no template, and none is created."""
 
 
-class Observe(NamedTuple):
+class Observe(msgspec.Struct, frozen=True):
     """Only report."""
 
 
-class Import(NamedTuple):
+class Import(msgspec.Struct, frozen=True):
     """Create a version with this number."""
 
     number: int
 
 
-class Wait(NamedTuple):
+class Wait(msgspec.Struct, frozen=True):
     """A provisioner imports the version."""
 
     version: Version
 
 
-class Fail(NamedTuple):
+class Fail(msgspec.Struct, frozen=True):
     """The import failed, and is not repeated."""
 
     version: Version
 
 
-class Retry(NamedTuple):
+class Retry(msgspec.Struct, frozen=True):
     """The import failed, and is repeated at this time; `None` when a provisioner can run it."""
 
     version: Version
     at: datetime | None
 
 
-class Create(NamedTuple):
+class Create(msgspec.Struct, frozen=True):
     """Create the template with its first version."""
 
     version: Version
 
 
-class Promote(NamedTuple):
+class Promote(msgspec.Struct, frozen=True):
     """Make the version the active one."""
 
     version: Version
     reverts: bool = False
 
 
-class Hold(NamedTuple):
+class Hold(msgspec.Struct, frozen=True):
     """The version is imported, and is not made active."""
 
     version: Version
 
 
-class Keep(NamedTuple):
+class Keep(msgspec.Struct, frozen=True):
     """The active version is the desired one."""
 
     version: Version

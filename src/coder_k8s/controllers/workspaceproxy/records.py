@@ -1,6 +1,6 @@
 """The records of registered proxies in the status of an object."""
 
-from typing import NamedTuple
+import msgspec
 
 from coder_k8s.api import CoderWorkspaceProxy
 from coder_k8s.api.workspaceproxy import RetiringProxy, UsedSecret, WorkspaceProxyStatus
@@ -13,7 +13,7 @@ class TooManyRetiring(Exception):
     """The status has no room for another proxy to deregister."""
 
 
-class RecordedTarget(NamedTuple):
+class RecordedTarget(msgspec.Struct, frozen=True):
     """A coderd, as a status records it."""
 
     coder_url: str = ""

@@ -80,7 +80,7 @@ class Recorded(NamedTuple):
         return fresh and not proxy.path_app_url and _same(proxy.name, self.name)
 
 
-class Claims(NamedTuple):
+class Claims(msgspec.Struct, frozen=True):
     """What other objects have recorded."""
 
     ids: frozenset[str] = frozenset()

@@ -1,7 +1,8 @@
 """The coderd where a proxy is registered, and the credentials for it."""
 
 from collections.abc import Hashable
-from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api import CoderControlPlane, CoderWorkspaceProxy, reasons
 from coder_k8s.api.workspaceproxy import ProxyBootstrap, RetiringProxy, UsedSecret, WorkspaceProxyStatus
@@ -19,7 +20,7 @@ class NoCredentials(Exception):
     """There are no longer credentials for a coderd."""
 
 
-class CoderdTarget(NamedTuple):
+class CoderdTarget(msgspec.Struct, frozen=True):
     """A coderd to register at."""
 
     coderd: Coderd

@@ -7,7 +7,8 @@ because the API server rejects loopback addresses in EndpointSlices. Service nam
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.kube.objects import Key
 
@@ -25,7 +26,7 @@ SERVICE = re.compile(
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class ServicePort(NamedTuple):
+class ServicePort(msgspec.Struct, frozen=True):
     """A port of a Service."""
 
     service: Key

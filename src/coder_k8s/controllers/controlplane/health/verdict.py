@@ -19,6 +19,8 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from coder_k8s.api import reasons
 from coder_k8s.api.reasons import Reason
 from coder_k8s.coderd.health import HealthReport, HealthSection, HealthSettings, RelayRegion, RelaySection
@@ -50,7 +52,7 @@ class Environment(NamedTuple):
     """Whether autoscaling scaled every provisioner to zero, and there is at least one."""
 
 
-class Problem(NamedTuple):
+class Problem(msgspec.Struct, frozen=True):
     """A code in a section, or a section at `error` without one."""
 
     severity: Severity

@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import msgspec
+
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, CoderProvisioner, events, reasons
 from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.api.health import MIN_INTERVAL, HealthStatus
@@ -38,7 +40,7 @@ VERDICTS = {
 """The reasons of conditions that a report stands for."""
 
 
-class Surroundings(NamedTuple):
+class Surroundings(msgspec.Struct, frozen=True):
     """What the step needs to know about a control plane besides its spec and status."""
 
     ready: int

@@ -9,7 +9,8 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api import CoderProvisioner
 from coder_k8s.coderd.client import Client as Coderd
@@ -35,14 +36,14 @@ FIRST_VERSIONS = 10
 """Template versions that are read before the jobs."""
 
 
-class Failure(NamedTuple):
+class Failure(msgspec.Struct, frozen=True):
     """An error, and what could not be read because of it."""
 
     what: str
     error: CoderdError
 
 
-class Reading(NamedTuple):
+class Reading(msgspec.Struct, frozen=True):
     """What could be read, and the first error of each part."""
 
     queues: Sequence[Queue] = ()

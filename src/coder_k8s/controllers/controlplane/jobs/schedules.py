@@ -6,7 +6,8 @@ autoscaling counts, also while its pods start.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api import ControlPlaneCondition, reasons
 from coder_k8s.coderd.types import Organization
@@ -20,7 +21,7 @@ SCHEDULES_SERVED = ControlPlaneCondition.SCHEDULES_SERVED
 SHOWN_NAMES = 10
 
 
-class Schedule(NamedTuple):
+class Schedule(msgspec.Struct, frozen=True):
     """The tags of the scheduled builds of a template, and who could run them."""
 
     organization: Organization

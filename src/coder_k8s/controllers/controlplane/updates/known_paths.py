@@ -1,13 +1,14 @@
 """Versions of Coder between which a direct update is known to fail."""
 
 import re
-from typing import NamedTuple
+
+import msgspec
 
 Version = tuple[int, int, int]
 VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
 
-class KnownPath(NamedTuple):
+class KnownPath(msgspec.Struct, frozen=True):
     """An update that fails: from one of these versions to one of those, both ends included."""
 
     sources: tuple[Version, Version]

@@ -4,6 +4,8 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import NamedTuple
 
+import msgspec
+
 
 class Schema(Enum):
     """The schema of the database, compared with that of the new image."""
@@ -28,7 +30,7 @@ class Verdict(NamedTuple):
     """Why the image cannot be used; empty if it can."""
 
 
-class Backup(NamedTuple):
+class Backup(msgspec.Struct, frozen=True):
     """The backup that an update requires."""
 
     done: str = ""
@@ -39,7 +41,7 @@ class Backup(NamedTuple):
     """Whether the spec requires none."""
 
 
-class Verification(NamedTuple):
+class Verification(msgspec.Struct, frozen=True):
     """What the pod of the new image reports about itself."""
 
     version: str = ""

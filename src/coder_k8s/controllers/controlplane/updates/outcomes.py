@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import msgspec
+
 from coder_k8s.api import ControlPlaneCondition, reasons
 from coder_k8s.api.updates import Step, UpdateStatus
 from coder_k8s.controllers.report import Outcome
@@ -35,7 +37,7 @@ class Words(NamedTuple):
     migration_timeout: str = ""
 
 
-class PodPlan(NamedTuple):
+class PodPlan(msgspec.Struct, frozen=True):
     """What a step wants of the Deployment."""
 
     image: str = ""

@@ -1,6 +1,6 @@
 """The number of the schema in Coder's database."""
 
-from typing import NamedTuple
+import msgspec
 
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.coderd.errors import AccessError
@@ -10,7 +10,7 @@ from coder_k8s.controllers.controlplane.tokens import generates_token
 from coder_k8s.kube.client import Client
 
 
-class DatabaseSchema(NamedTuple):
+class DatabaseSchema(msgspec.Struct, frozen=True):
     """The number of the last migration, 0 if it is not known, and whether it failed."""
 
     version: int = 0

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api.shared import seconds
 from coder_k8s.api.updates import Window
 from coder_k8s.controllers import schedules
 
 
-class Opening(NamedTuple):
+class Opening(msgspec.Struct, frozen=True):
     """Whether a window is open, and when the next one opens."""
 
     open: bool = True
