@@ -22,10 +22,11 @@ Entries that are no longer used are removed after a while.
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from coder_k8s.coderd.errors import CoderdError, RateLimited, Unavailable
 from coder_k8s.kube.backoff import Backoff
@@ -63,13 +64,12 @@ class Recheck(Enum):
     BACKOFF = auto()
 
 
-@dataclass
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """The last answer to one question."""
 
-    about: Hashable = field(default=(), repr=False)
+    about: Hashable = ()
     """May contain a token."""
-    value: Any = field(default=None, repr=False)
+    value: Any = None
     received: datetime = NEVER
     """When the value was requested: coderd may have listed it long before its response arrived."""
     until: datetime = NEVER
@@ -79,7 +79,10 @@ class Entry:
     """Errors in a row."""
     used: datetime = NEVER
     """When a caller last read it."""
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    lock: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
+
+    def __repr__(self) -> str:
+        return f"Entry(received={self.received}, until={self.until}, failures={self.failures})"
 
 
 class AnswerCache(Generic[T]):

@@ -1,11 +1,12 @@
 """Shared objects of all controllers of a process."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from random import Random, SystemRandom
 from typing import Any, TypeVar
+
+import msgspec
 
 from coder_k8s.coderd.connections import Connections
 from coder_k8s.kube.client import Client
@@ -20,8 +21,7 @@ from .queries import CoderdQueries
 T = TypeVar("T", bound=Object)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Runtime:
+class Runtime(msgspec.Struct, frozen=True, kw_only=True, dict=True, eq=False):
     """Connections, clock and one informer per kind."""
 
     client: Client
@@ -32,8 +32,8 @@ class Runtime:
     workers: int = Settings.workers
     """Concurrent reconciles of each kind."""
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    rng: Random = field(default_factory=SystemRandom)
-    informers: dict[Kind[Any], Informer[Any]] = field(default_factory=dict)
+    rng: Random = msgspec.field(default_factory=SystemRandom)
+    informers: dict[Kind[Any], Informer[Any]] = {}
 
     @cached_property
     def queries(self) -> CoderdQueries:

@@ -3,13 +3,13 @@
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from coder_k8s.kube import kubeconfig as files
 from coder_k8s.kube.credentials import (
     Clock,
+    Confidential,
     CredentialCache,
     CredentialProvider,
     Credentials,
@@ -25,15 +25,14 @@ __all__ = ["Config", "ConfigError", "Credentials", "in_cluster", "load"]
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-@dataclass(frozen=True)
-class Config:
+class Config(Confidential, frozen=True):
     """The address of the API server, and the credentials for it."""
 
     server: str
     namespace: str
-    credential_cache: CredentialCache = field(repr=False)
+    credential_cache: CredentialCache
     proxy: str | None = None
-    proxy_headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    proxy_headers: Mapping[str, str] = {}
     server_name: str | None = None
 
     async def credentials(self, *, renew: bool = False) -> Credentials:

@@ -4,9 +4,10 @@ import asyncio
 import base64
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from coder_k8s.kube.kubeconfig import ConfigError
 
@@ -20,16 +21,21 @@ Content = bytes | Path
 """Data, or the path of the file with the data."""
 
 
-@dataclass(frozen=True, repr=False)
-class Credentials:
+class Confidential(msgspec.Struct, frozen=True):
+    """Has a repr without its values, because some are secrets."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"
+
+
+class Credentials(Confidential, frozen=True):
     """The `Authorization` header and TLS context of a request."""
 
     authorization: str | None
     ssl: ssl.SSLContext | None
 
 
-@dataclass(frozen=True, repr=False)
-class Identity:
+class Identity(Confidential, frozen=True):
     """An `Authorization` header, a client certificate with its key, both or neither.
 
     It is valid until `expires`, in seconds since the epoch.
@@ -48,8 +54,7 @@ class CredentialProvider(Protocol):
     async def __call__(self) -> Identity: ...
 
 
-@dataclass(frozen=True, repr=False)
-class StaticCredentials:
+class StaticCredentials(Confidential, frozen=True):
     """Reads an identity from a kubeconfig, from files that it names, or from the files of a service account."""
 
     origin: str
@@ -73,8 +78,7 @@ class StaticCredentials:
         return None
 
 
-@dataclass(frozen=True, repr=False)
-class TLSConfig:
+class TLSConfig(Confidential, frozen=True):
     """How to verify the API server: with its certificate authority, or with those of the system."""
 
     origin: str

@@ -6,13 +6,12 @@ import os
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from coder_k8s.kube.credentials import Clock, Content, Identity, StaticCredentials, bearer, read
+from coder_k8s.kube.credentials import Clock, Confidential, Content, Identity, StaticCredentials, bearer, read
 from coder_k8s.kube.kubeconfig import Cluster, ConfigError, Exec
 
 VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
@@ -36,8 +35,7 @@ class _ExecCredential(msgspec.Struct, rename="camel"):
     status: _Status
 
 
-@dataclass(frozen=True, repr=False)
-class ExecPlugin:
+class ExecPlugin(Confidential, frozen=True):
     """Runs the plugin of a user, who may also have a static client certificate. No message contains its stdout."""
 
     exec: Exec

@@ -14,9 +14,10 @@ are in neither messages nor status.
 import asyncio
 import hashlib
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
+
+import msgspec
 
 from coder_k8s.api.reasons.common import SECRET_MISSING
 from coder_k8s.api.reasons.template import SOURCE_INVALID, SOURCE_MISSING
@@ -39,14 +40,16 @@ ITERATIONS = 100_000
 """A digest of variables is visible in Coder and in the status, so that guessing a short secret value must be slow."""
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, dict=True):
     """The files and variables of a template."""
 
     revision: str
-    files: Mapping[str, bytes] = field(repr=False)
-    variables: Mapping[str, str] = field(repr=False)
+    files: Mapping[str, bytes]
+    variables: Mapping[str, str]
     tags: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"Source(revision={self.revision!r}, tags={self.tags!r})"
 
     @cached_property
     def archive(self) -> bytes:
