@@ -39,10 +39,9 @@ class RecordedPlane(Namespace[CoderControlPlane]):
         self.planes = planes
         self.deployments = deployments
 
-    @property
-    def generation(self) -> int:
-        """How often the Deployment was changed."""
-        return int(self.deployments.of(NAME)[-1]["metadata"]["generation"])
+    async def generation(self) -> int:
+        """How often the Deployment was changed; the recorded ones may lack the last change."""
+        return (await self.deployment()).metadata.generation
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Operator]:

@@ -65,8 +65,8 @@ async def test_access_url_while_a_source_is_missing(
         assert access_url(await demo.deploy(envFrom=[{"secretRef": {"name": "it"}}])) != ""
         async with operator.one_more_reconcile():
             await demo.put(SECRET, "it", **{content: "https://coder.example.com"})
-        assert bool(access_url(demo.deployments.of("demo")[-1])) == injected
-        assert demo.generation == generation
+        assert bool(access_url((await demo.deployment()).manifest)) == injected
+        assert await demo.generation() == generation
 
 
 async def test_access_url_of_one_source_counts_while_another_is_missing(demo: RecordedPlane) -> None:
