@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from coder_k8s.api import TEMPLATE, CoderTemplate
 from coder_k8s.cli import main

@@ -34,6 +34,7 @@ class SilentServer(Thread):
 
     def run(self) -> None:
         with (
+            suppress(OSError),  # the client may be gone before the end of the handshake
             self._listener,
             self._listener.accept()[0] as accepted,
             self._context.wrap_socket(accepted, server_side=True) as connection,
