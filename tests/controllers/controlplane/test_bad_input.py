@@ -129,7 +129,6 @@ ONE_PER_CHILD = ("empty-image", "bad-annotation", "bad-account-label", "bad-ingr
 SOME_CASES = [case for case in CASES if case.name.removesuffix("-by-a-change") in ONE_PER_CHILD or not case.bad]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cases", slice_of([SOME_CASES, CASES], 0), ids=["some", "all"])
 async def test_rejected_by_the_server(
     admin: Administrator, operator_kubeconfig: Path, namespace: str, cases: list[Case]
