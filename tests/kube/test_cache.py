@@ -49,6 +49,8 @@ async def test_a_watch_event_that_arrives_before_the_response_has_the_writer(
 async def test_a_change_by_another_client_during_a_write_has_no_writer(
     cache: Cache[Object], changes: list[Change[Object]]
 ) -> None:
+    """It begins with what was written: the other client may have removed the label of the owner."""
+
     async def request() -> Object:
         cache.update("", obj("a", 5))
         cache.update("", obj("a", 6))
@@ -56,12 +58,31 @@ async def test_a_change_by_another_client_during_a_write_has_no_writer(
         return obj("a", 5)
 
     await cache.write(Key("ns", "a"), "me", request())
-    assert [
-        (change.key.name, change.new and change.new.metadata.resource_version, change.writer) for change in changes
-    ] == [
-        ("b", "7", ""),
-        ("a", "6", ""),
+    assert [(change.key.name, version(change.old), version(change.new), change.writer) for change in changes] == [
+        ("b", "", "7", ""),
+        ("a", "", "5", "me"),
+        ("a", "5", "6", ""),
     ]
+
+
+async def test_a_deletion_by_another_client_during_a_write_has_no_writer(
+    cache: Cache[Object], changes: list[Change[Object]]
+) -> None:
+    async def request() -> Object:
+        cache.update("", obj("a", 5))
+        cache.delete("", obj("a", 6))
+        return obj("a", 5)
+
+    await cache.write(Key("ns", "a"), "me", request())
+    assert [(version(change.old), version(change.new), change.writer) for change in changes] == [
+        ("", "5", "me"),
+        ("5", "", ""),
+    ]
+    assert versions(cache) == {}
+
+
+def version(found: Object | None) -> str:
+    return found.metadata.resource_version if found else ""
 
 
 async def test_a_deferred_change_is_notified_also_when_the_write_fails(

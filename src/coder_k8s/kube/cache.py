@@ -104,14 +104,13 @@ class Cache(Generic[T]):
     async def write(self, key: Key, writer: str, request: Awaitable[T]) -> T:
         """Send a write and put its result into the cache before this returns."""
         self._in_flight[key] = None
-        version = ""
+        written: T | None = None
         try:
-            new = await request
-            version = new.metadata.resource_version
-            self.record_write(new, writer)
+            written = await request
+            self.record_write(written, writer)
         finally:
-            self._notify_deferred(key, version, writer)
-        return new
+            self._notify_deferred(key, written, writer)
+        return written
 
     def record_write(self, new: T, writer: str) -> None:
         """Put the response to a write into the cache, unless the watch has delivered it or a later state."""
@@ -161,26 +160,35 @@ class Cache(Generic[T]):
         if old is not None and not force and not newer(new.metadata.resource_version, old.metadata.resource_version):
             return
         self._objects[key] = new
-        self._notify(Change(key, old, new, writer, from_list))
+        self._handle_change(Change(key, old, new, writer, from_list))
 
     def _remove(self, key: Key, *, from_list: bool = False) -> None:
-        self._notify(Change(key, self._objects.pop(key), None, "", from_list))
+        self._handle_change(Change(key, self._objects.pop(key), None, "", from_list))
 
-    def _notify(self, change: Change[T]) -> None:
+    def _handle_change(self, change: Change[T]) -> None:
         for index in self._indexes.values():
             index._update(change.key, change.old, change.new)  # noqa: SLF001 - one mechanism in two classes
         if change.key in self._in_flight:
             deferred = self._in_flight[change.key]
             self._in_flight[change.key] = msgspec.structs.replace(change, old=deferred.old) if deferred else change
             return
+        self._notify(change)
+
+    def _notify(self, change: Change[T]) -> None:
         for listener in self._listeners:
             listener(change)
 
-    def _notify_deferred(self, key: Key, version: str, writer: str) -> None:
-        """Notify listeners of a change during a write. It has a writer if the write made the last version."""
+    def _notify_deferred(self, key: Key, written: T | None, writer: str) -> None:
+        """Notify listeners of the changes during a write: up to what it has written, which has a writer, and after it.
+
+        They need the written state, too: only that may show whom the object belongs to.
+        """
         deferred = self._in_flight.pop(key, None)
         if deferred is None:
             return
-        by_writer = deferred.new is not None and deferred.new.metadata.resource_version == version
-        for listener in self._listeners:
-            listener(msgspec.structs.replace(deferred, writer=writer if by_writer else ""))
+        if written is None:
+            self._notify(msgspec.structs.replace(deferred, writer=""))
+            return
+        self._notify(msgspec.structs.replace(deferred, new=written, writer=writer))
+        if deferred.new is None or deferred.new.metadata.resource_version != written.metadata.resource_version:
+            self._notify(msgspec.structs.replace(deferred, old=written, writer=""))
