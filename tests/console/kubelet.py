@@ -12,6 +12,7 @@ from coder_k8s.dev.certificates import Authority
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube.objects import Kind, Unstructured
 from tests.console.manifests import made, put
+from tests.support.tls_servers import stop
 
 NODE = Kind("", "v1", "Node", "nodes", Unstructured, namespaced=False)
 
@@ -44,4 +45,4 @@ async def node(cluster: ClusterAccess, name: str, folder: Path, logs: dict[str, 
         yield
     finally:
         cluster.request("DELETE", f"/api/v1/nodes/{name}")
-        await runner.cleanup()
+        await stop(runner)

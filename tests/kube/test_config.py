@@ -20,6 +20,7 @@ from coder_k8s.kube.config import Config, ConfigError, in_cluster, load
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from tests.kube import kubeconfigs
+from tests.support.tls_servers import stop
 
 SECRET = "s3cr3t-t0k3n"
 IN_CLUSTER = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
@@ -272,7 +273,7 @@ async def serving(handler: Handler, context: ssl.SSLContext | None = None) -> As
     try:
         yield f"{'https' if context else 'http'}://{host}:{port}"
     finally:
-        await runner.cleanup()
+        await stop(runner)
 
 
 async def get_root(config: Config) -> bytes:
