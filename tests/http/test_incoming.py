@@ -13,6 +13,7 @@ from coder_k8s.http.incoming import MAX_HEAD, Incoming
 BODY = b'{"kind":"Status"}' * 20
 GZIPPED = gzip.compress(BODY, mtime=0)
 SIZED = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nRetry-After: 7\r\n\r\n"
+GZIP = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nRetry-After: 7\r\n\r\n"
 
 
@@ -96,6 +97,8 @@ def test_bytes_after_the_response_end_the_connection() -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", InvalidResponse),
         (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 20\r\n\r\n" + GZIPPED[:20], InvalidResponse),
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * MAX_HEAD, InvalidResponse),
+        (GZIP % (2 * len(GZIPPED)) + GZIPPED + GZIPPED, InvalidResponse),
+        (GZIP % (len(GZIPPED) + 1) + GZIPPED + b"x", InvalidResponse),
         (SIZED % 2001 + b"x" * 2001, TooLarge),
         (CHUNKED + chunked(b"x" * 2001), TooLarge),
     ],
@@ -104,6 +107,22 @@ def test_invalid_responses(response: bytes, error: type[HttpError]) -> None:
     incoming = received(response, limit=2000)
     assert type(incoming.error) is error
     assert not incoming.complete
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [b"2\r\n{}\r\n0\r\nX: " + b"x" * 1000, b"2\r\n{}\r\n0\r\n" + b"X: x\r\n" * 300, b"2;" + b"x" * 1000],
+    ids=["a trailer", "trailers", "a chunk extension"],
+)
+def test_what_is_not_the_body_is_limited(endless: bytes) -> None:
+    incoming = received(CHUNKED, endless, *[endless[-600:]] * (MAX_HEAD // 600 + 1), eof=False)
+    assert isinstance(incoming.error, InvalidResponse)
+
+
+def test_trailers_are_ignored() -> None:
+    incoming = received(CHUNKED + b"2\r\n{}\r\n0\r\nRetry-After: 9\r\nX: y\r\n\r\n")
+    assert incoming.complete
+    assert incoming.headers == {"transfer-encoding": "chunked", "retry-after": "7"}
 
 
 def test_a_small_body_that_decompresses_to_a_large_one() -> None:

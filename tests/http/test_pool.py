@@ -5,6 +5,7 @@ import gc
 import socket
 import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -146,6 +147,59 @@ async def test_a_cancelled_waiter_passes_its_turn_on() -> None:
         assert second.cancelled()
 
 
+async def test_the_limit_applies_after_the_server_closed_connections() -> None:
+    most = 0
+
+    async def close_later(_: bytes, writer: asyncio.StreamWriter) -> None:
+        nonlocal most
+        most = max(most, len(server.open))
+        await asyncio.sleep(0.01)
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")
+
+    async with Scripted(close_later) as server, Pool(connect_timeout=5, connections=2) as pool:
+        for number in (3, 4, 5, 6):
+            await asyncio.gather(*(pool.exchange(route(server), GET, SECONDS) for _ in range(number)))
+            await eventually(lambda: not server.open)
+    assert most == 2
+
+
+async def test_a_request_that_waits_is_sent_before_later_ones() -> None:
+    async with Scripted(reply()) as server, Pool(connect_timeout=5, connections=1) as pool:
+        finished = 0
+
+        async def repeat() -> None:
+            nonlocal finished
+            while True:
+                await pool.exchange(route(server), GET, SECONDS)
+                finished += 1
+
+        repeating = asyncio.create_task(repeat())
+        await eventually(lambda: finished)
+        before = finished
+        await pool.exchange(route(server), GET, SECONDS)
+        assert finished - before <= 2
+        repeating.cancel()
+
+
+async def test_a_connection_is_not_used_again_while_a_request_is_being_sent(pool: Pool) -> None:
+    class Early(Scripted):
+        """Does not read the body of a request."""
+
+        async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self.connections += 1
+            self.open.add(writer)
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reply(status="401 Unauthorized")(head, writer)
+            with suppress(ConnectionError):
+                await asyncio.shield(writer.wait_closed())
+
+    async with Early(hang) as server:
+        upload = Request("POST", "/files", {}, b"x" * 30_000_000)
+        assert (await pool.exchange(route(server), upload, SECONDS)).status == 401
+        assert (await pool.exchange(route(server), GET, SECONDS)).status == 401
+        assert server.connections == 2
+
+
 async def test_a_stream(pool: Pool) -> None:
     start = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     async with Scripted(raw(start, b"3\r\none\r\n", b"3\r\ntwo\r\n0\r\n\r\n"), reply()) as server:
@@ -201,6 +255,25 @@ async def test_a_slow_reader_stops_a_fast_server(pool: Pool) -> None:
         async for part in connection.parts(SECONDS):
             size += len(part)
         assert size == 200_000_000
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("through_proxy", [False, True])
+async def test_a_stream_that_does_not_begin(pool: Pool, scheme: str, through_proxy: bool) -> None:
+    async with Scripted(hang) as server:
+        direct = Origin(scheme, "127.0.0.1", server.port)
+        proxy = Proxy(Origin("http", "127.0.0.1", server.port)) if through_proxy else None
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(SECONDS), pool.stream(Route(direct, proxy=proxy), GET, 0.2):
+                pytest.fail("the server does not respond")
+        await eventually(lambda: not pool.open_connections and not server.open)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64 + ".example", ".example"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_host_name_that_is_not_valid(pool: Pool, scheme: str, host: str) -> None:
+    with pytest.raises(CannotConnect, match="the host name is not valid"):
+        await pool.exchange(Route(Origin(scheme, host, 80)), GET, SECONDS)
 
 
 async def test_nothing_listens(pool: Pool) -> None:
@@ -334,6 +407,15 @@ async def test_a_proxy_forwards_requests_without_tls(pool: Pool) -> None:
         await pool.exchange(Route(Origin("http", "coder.example", 8080), None, None, through), GET, SECONDS)
     assert proxy.heads[0].startswith(b"GET http://coder.example:8080/x HTTP/1.1\r\nHost: coder.example:8080\r\n")
     assert b"Proxy-Authorization: Basic secret\r\n" in proxy.heads[0]
+
+
+async def test_a_header_that_is_not_ascii(pool: Pool) -> None:
+    async with Scripted(reply()) as server:
+        with pytest.raises(InvalidURL, match="not ASCII") as raised:
+            await pool.exchange(route(server), Request("GET", "/", {"Token": "our-token", "X": "€"}), SECONDS)
+    assert "our-token" not in repr(raised.value)
+    assert raised.value.__context__ is None
+    assert not server.heads
 
 
 async def test_errors_keep_no_request() -> None:

@@ -1,7 +1,8 @@
 """The server of health and metrics, with requests as bytes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -13,14 +14,20 @@ def answer(request: Received) -> Reply:
     return Reply(f"{request.query} {request.headers.get('accept')}".encode())
 
 
-@pytest.fixture
-async def address() -> AsyncIterator[tuple[str, int]]:
+@asynccontextmanager
+async def serving(path: str, handler: Callable[[Received], Reply]) -> AsyncIterator[tuple[str, int]]:
     connections: set[ServerConnection] = set()
-    server = await serve("127.0.0.1", 0, {"/a": answer}, connections)
+    server = await serve("127.0.0.1", 0, {path: handler}, connections)
     yield server.sockets[0].getsockname()
     server.close()
     for connection in connections:
         connection.transport.abort()
+
+
+@pytest.fixture
+async def address() -> AsyncIterator[tuple[str, int]]:
+    async with serving("/a", answer) as address:
+        yield address
 
 
 async def responses(address: tuple[str, int], *parts: bytes) -> bytes:
@@ -78,6 +85,70 @@ async def test_requests_in_pieces_and_in_a_row(address: tuple[str, int]) -> None
 )
 async def test_invalid_requests(address: tuple[str, int], data: bytes, status: bytes) -> None:
     assert (await responses(address, data)).startswith(b"HTTP/1.1 " + status)
+
+
+async def test_a_client_that_sends_many_requests_at_once(address: tuple[str, int]) -> None:
+    many = servers.MAX_PIPELINED
+    received = await responses(address, b"GET /a HTTP/1.1\r\n\r\n" * (many + 100))
+    assert received.count(b"200 OK") == many
+    assert received.count(b"keep-alive") == many - 1, "the last response says that the connection ends"
+    assert b"431" not in received
+
+
+async def test_a_client_that_does_not_read_is_not_read_either() -> None:
+    handled = 0
+
+    def large(_: Received) -> Reply:
+        nonlocal handled
+        handled += 1
+        return Reply(b"x" * 1_000_000)
+
+    async with serving("/", large) as address:
+        reader, writer = await asyncio.open_connection(*address)
+        for _ in range(100):
+            writer.write(b"GET / HTTP/1.1\r\n\r\n")
+            await asyncio.sleep(0.001)  # so that they do not arrive at once
+        before = handled
+        async with asyncio.timeout(30):
+            while handled == before:
+                await reader.read(1 << 20)
+        writer.transport.abort()
+    assert 0 < before <= 2 * servers.MAX_PIPELINED
+
+
+async def test_an_upgrade_is_ignored(address: tuple[str, int]) -> None:
+    upgrade = b"GET /a HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n\r\nPRI * HTTP/2.0\r\n\r\n"
+    received = await responses(address, upgrade)
+    assert received.startswith(b"HTTP/1.1 200 OK")
+    assert received.count(b"HTTP/1.1") == received.count(b"Connection: close") == 1
+
+
+async def test_a_handler_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: Received) -> Reply:
+        raise RuntimeError("defect")
+
+    async with serving("/", fail) as address:
+        received = await responses(address, b"GET / HTTP/1.1\r\n" + CLOSE)
+    assert received.startswith(b"HTTP/1.1 500 Internal Server Error")
+    assert "cannot respond to a request for /" in caplog.text
+    assert "RuntimeError: defect" in caplog.text
+
+
+async def test_idle_connections_do_not_keep_others_out(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servers, "MAX_CONNECTIONS", 3)
+    opened = [await asyncio.open_connection(*address) for _ in range(3)]
+    reader, writer = opened[0]
+    writer.write(b"GET /a HTTP/1.1\r\n\r\n")
+    assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    assert (await responses(address, b"GET /a HTTP/1.1\r\n" + CLOSE)).startswith(b"HTTP/1.1 200")
+    with pytest.raises(ConnectionError):
+        raise ConnectionError(await opened[1][0].read())  # it was idle for the longest time
+    writer.write(b"GET /b HTTP/1.1\r\n\r\n")
+    await reader.readuntil(b"404 Not Found")
+    for _, each in opened:
+        each.close()
 
 
 async def test_an_incomplete_request_is_closed(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,10 @@ class LeaseServer:
         spec: dict[str, Any] = self.lease["spec"]
         return spec
 
+    def restore(self) -> None:
+        """Continue with lower resourceVersions, as after a restore of etcd."""
+        self._version = 10
+
     async def edit(self, lease: dict[str, Any] | None) -> None:
         """Change the Lease as another client would."""
         self._version += 1

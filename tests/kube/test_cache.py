@@ -179,6 +179,37 @@ async def test_several_changes_during_a_write_become_one_notification(
     assert changes == [Change(Key("ns", "a"), before, obj("a", 4), "me")]
 
 
+async def test_a_written_object_that_a_list_no_longer_has_is_notified(
+    cache: Cache[Object], changes: list[Change[Object]]
+) -> None:
+    """Another client deletes it right after it was created, and only a list shows that."""
+
+    async def request() -> Object:
+        cache.replace("", [], "12")
+        return obj("a", 11)
+
+    await cache.write(Key("ns", "a"), "me", request())
+    assert versions(cache) == {}
+    assert changes == [Change(Key("ns", "a"), obj("a", 11), None)]
+
+
+async def test_a_second_write_does_not_discard_a_deferred_change(
+    cache: Cache[Object], changes: list[Change[Object]]
+) -> None:
+    async def fail() -> Object:
+        raise TimeoutError
+
+    async def request() -> Object:
+        cache.update("", obj("a", 5))
+        with pytest.raises(TimeoutError):
+            await cache.write(Key("ns", "a"), "other", fail())
+        raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        await cache.write(Key("ns", "a"), "me", request())
+    assert changes == [Change(Key("ns", "a"), None, obj("a", 5))]
+
+
 def test_each_scope_has_its_last_sync_version() -> None:
     cache = Cache[Object]()
     assert cache.last_sync_version("ns") == ""
@@ -206,6 +237,10 @@ def test_clear_removes_the_objects_and_the_last_sync_version(
     assert changes == [Change(Key("ns", "a"), obj("a", 5), None, from_list=True)]
     cache.replace("", [obj("a", 2)], "3")
     assert versions(cache) == {"a": "2"}, "lower versions are accepted"
+    cache.clear("")
+    cache.record_write(obj("a", 7), "me")
+    cache.clear("")
+    assert versions(cache) == {}, "also what was written since the last time"
 
 
 def test_the_same_index_is_shared(cache: Cache[Object]) -> None:

@@ -168,7 +168,10 @@ async def test_expiration_depends_on_observation_not_on_the_renew_time(
     assert server.spec["leaseTransitions"] == 4
 
 
-async def test_a_renewed_lease_is_not_acquired(server: LeaseServer, candidate: Candidate, clock: Clock) -> None:
+@pytest.mark.parametrize("restored", [False, True])
+async def test_a_renewed_lease_is_not_acquired(
+    server: LeaseServer, candidate: Candidate, clock: Clock, restored: bool
+) -> None:
     reads = asyncio.Semaphore(0)
     server.before_response = lambda request: reads.release() if "lease" in request.match_info.values() else None
     await server.edit(lease_with(BOB))
@@ -176,6 +179,8 @@ async def test_a_renewed_lease_is_not_acquired(server: LeaseServer, candidate: C
     acquiring = asyncio.create_task(candidate().acquire(stopping))
     for second in range(5):
         await reads.acquire()
+        if restored and second == 1:
+            server.restore()
         await server.edit(lease_with(msgspec.structs.replace(BOB, renew_time=f"2001-01-01T00:00:0{second}.000000Z")))
         await reads.acquire()
         await reads.acquire()  # the second one started after the edit

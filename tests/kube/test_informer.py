@@ -167,6 +167,20 @@ async def test_an_object_that_no_longer_matches_the_selector_is_removed(
         await eventually(lambda: informer.get(one.key) is None)
 
 
+async def test_an_own_write_that_does_not_match_the_selector_is_not_cached(
+    client: Client, informer_of: MakeInformer, namespace: str
+) -> None:
+    informer = informer_of(CONFIG_MAP, namespace, labels="app=x")
+    one = await client.create(CONFIG_MAP, config_map(namespace, "one"))
+    async with synced(informer):
+        changes = record_changes(informer)
+        written = await informer.write(one.key, "me", client.merge(CONFIG_MAP, one.key, {"data": {"a": "b"}}))
+        assert informer.get(one.key) is None
+        assert [(change.old, change.new, change.writer) for change in changes] == [(written, None, "")]
+        await informer.write(one.key, "me", client.merge(CONFIG_MAP, one.key, {"metadata": {"labels": {"app": "x"}}}))
+        assert informer.get(one.key) is not None
+
+
 async def test_secrets_are_watched_without_their_data(
     client: Client, proxy: Proxy, informer_of: MakeInformer, namespace: str
 ) -> None:

@@ -59,11 +59,11 @@ async def connect(route: Route, connect_to: Mapping[Endpoint, Endpoint], seconds
             opened = await _open_socket(host, port)
     except TimeoutError:
         raise CannotConnect(first.host, first.port, f"no response within {seconds:g} s") from None
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise CannotConnect(first.host, first.port, _reason(error)) from None
     try:
         return await _establish(route, first, opened)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise CannotConnect(route.origin.host, route.origin.port, _reason(error)) from None
 
 
@@ -176,8 +176,10 @@ def _alternating(found: Sequence[AddressInfo]) -> list[AddressInfo]:
     return [*mixed, *first[len(other) :], *other[len(first) :]]
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: OSError | ValueError) -> str:
     """Describe an error without the address, which the message has already."""
+    if isinstance(error, ValueError) and not isinstance(error, ssl.SSLError):
+        return "the host name is not valid"  # it has an empty label, or one with more than 63 characters
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{UNTRUSTED}: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

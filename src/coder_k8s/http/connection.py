@@ -36,10 +36,11 @@ class Connection(asyncio.Protocol):
 
     @property
     def reusable(self) -> bool:
-        """Whether the last response is complete, and the connection can send another request."""
-        incoming = self._incoming
+        """Whether the last request was sent, its response is complete, and the connection can send another request."""
+        incoming, transport = self._incoming, self.transport
         finished = incoming is None or (incoming.complete and incoming.keep_alive)
-        return finished and not self.closed.done() and not self.transport.is_closing()
+        open_ = not self.closed.done() and not transport.is_closing()
+        return finished and open_ and not transport.get_write_buffer_size()
 
     def send(self, head: bytes, body: bytes | None, incoming_limit: int | None = None, *, tunnel: bool = False) -> None:
         """Send a request; `tunnel` for CONNECT."""

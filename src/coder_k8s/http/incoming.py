@@ -8,7 +8,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from .errors import Disconnected, HttpError, InvalidResponse, TooLarge
 
 MAX_HEAD = 64 * 1024
-"""Bytes of the status line and all headers."""
+"""Bytes of the status line and all headers; also what else may arrive between two parts of the body."""
 
 
 class Incoming:
@@ -21,7 +21,7 @@ class Incoming:
         self._headers_only = headers_only
         self._parser = HttpResponseParser(self)
         self._decoder: Decoder | None = None
-        self._head = 0
+        self._framing = 0
         self._size = 0
         self.status = 0
         self.reason = ""
@@ -40,15 +40,14 @@ class Incoming:
         if self.complete:  # nothing was requested
             self.keep_alive = False
             return
-        if not self.headers_complete:
-            self._head += len(data)
+        self._framing += len(data)
         try:
             self._parser.feed_data(data)
         except HttpError as error:
             self.fail(error)
         except (HttpParserError, HttpParserUpgrade) as error:
             self.fail(error.__context__ if isinstance(error.__context__, HttpError) else InvalidResponse("not HTTP"))
-        if not self.headers_complete and self._head > MAX_HEAD:
+        if self._framing > MAX_HEAD and not self.complete:
             self.fail(InvalidResponse("the headers are too large"))
 
     def feed_eof(self) -> None:
@@ -84,6 +83,8 @@ class Incoming:
         self.reason += status.decode("latin-1")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self.headers_complete:
+            return  # a trailer
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
@@ -95,6 +96,7 @@ class Incoming:
             return
         self.status = status
         self.headers_complete = True
+        self._framing = 0
         if self._headers_only:
             self._finish(keep_alive=True)
             return
@@ -105,6 +107,7 @@ class Incoming:
     def on_body(self, data: bytes) -> None:
         if self.complete:
             return
+        self._framing = 0
         if self._decoder is not None:
             data = self._decoder.decode(data, None if self._limit is None else self._limit - self._size + 1)
         self._size += len(data)
@@ -141,10 +144,15 @@ class Decoder:
         if self._gzip is None:
             return data
         self._started = True
+        if self._gzip.eof:
+            raise InvalidResponse("there is data after the compressed body")
         try:
-            return self._gzip.decompress(data, max(limit, 1) if limit is not None else 0)
+            decoded = self._gzip.decompress(data, max(limit, 1) if limit is not None else 0)
         except zlib.error:
             raise InvalidResponse("the compressed body is invalid") from None
+        if self._gzip.unused_data:
+            raise InvalidResponse("there is data after the compressed body")
+        return decoded
 
     @property
     def complete(self) -> bool:

@@ -84,10 +84,15 @@ class Pool:
 
     @asynccontextmanager
     async def stream(self, route: Route, request: Request, seconds: float) -> AsyncGenerator[tuple[int, Connection]]:
-        """Send a request and wait for the headers. Yields the status, and the connection to read the body from."""
-        connection = await self._acquire(route)
+        """Send a request and wait for the headers, for `seconds` at most.
+
+        Yields the status, and the connection to read the body from.
+        """
+        deadline = asyncio.get_running_loop().time() + seconds
+        async with asyncio.timeout_at(deadline):
+            connection = await self._acquire(route)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout_at(deadline):
                 self._send(connection, route, request, None)
                 status = (await connection.head()).status
             yield status, connection
@@ -112,9 +117,10 @@ class Pool:
     async def _acquire(self, route: Route) -> Connection:
         """Return a connection for one request, which `_release` ends."""
         line = self._lines[route]
-        while self._limit is not None and line.used >= self._limit:
-            await self._wait(line)
-        line.used += 1
+        if self._limit is not None and line.used >= self._limit:
+            await self._wait(route, line)
+        else:
+            line.used += 1
         try:
             return self._take_idle(line) or await self._connect(route)
         except BaseException:
@@ -131,12 +137,18 @@ class Pool:
         self._leave(route, line)
 
     def _leave(self, route: Route, line: Line) -> None:
+        """Pass the turn to the request that waits for the longest time; another one could take it otherwise."""
+        while line.waiting:
+            waiter = line.waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
         line.used -= 1
-        self._wake(line)
-        if not line.used and not line.idle and not line.waiting:
+        if not line.used and not line.idle:
             self._lines.pop(route, None)
 
-    async def _wait(self, line: Line) -> None:
+    async def _wait(self, route: Route, line: Line) -> None:
+        """Wait for the turn of another request."""
         waiter = asyncio.get_running_loop().create_future()
         line.waiting.append(waiter)
         try:
@@ -145,15 +157,8 @@ class Pool:
             with suppress(ValueError):
                 line.waiting.remove(waiter)
             if waiter.done() and not waiter.cancelled():
-                self._wake(line)
+                self._leave(route, line)
             raise
-
-    def _wake(self, line: Line) -> None:
-        while line.waiting:
-            waiter = line.waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
 
     async def _connect(self, route: Route) -> Connection:
         connection = await connect(route, self._connect_to, self._connect_timeout)
@@ -203,4 +208,6 @@ def _head(route: Route, request: Request) -> bytes:
     head = "\r\n".join(lines)
     if not head.count("\r") == head.count("\n") == len(lines) - 1:
         raise InvalidURL("a header contains a line break")
-    return (head + "\r\n\r\n").encode("latin-1")
+    if not head.isascii():
+        raise InvalidURL("a header contains characters that are not ASCII")
+    return (head + "\r\n\r\n").encode("ascii")

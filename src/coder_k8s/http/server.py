@@ -1,18 +1,26 @@
 """A small HTTP server for a few GET routes."""
 
 import asyncio
+import itertools
+import logging
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import cast
+from typing import NamedTuple, cast
 from urllib.parse import parse_qs
 
 import msgspec
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+log = logging.getLogger(__name__)
+
 MAX_HEAD = 16 * 1024
 """Bytes of a request; its body counts too, because no route reads one."""
 IDLE = 75.0
 """Seconds without a complete request after which a connection is closed."""
+MAX_PIPELINED = 8
+"""Requests that a client may send at once. More of them close the connection: each takes time of the event loop."""
+MAX_CONNECTIONS = 100
+"""Open connections; another one closes the one that is idle for the longest time."""
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -36,8 +44,19 @@ Routes = Mapping[str, Callable[[Received], Reply]]
 """The handler of each path."""
 
 
+_uses = itertools.count()
+
+
+class Parsed(NamedTuple):
+    """A request that waits for its response."""
+
+    method: bytes
+    request: Received
+    keep_alive: bool
+
+
 class ServerConnection(asyncio.Protocol):
-    """Answers the requests of one connection, in order."""
+    """Answers the requests of one connection, in order. It reads no more of them while responses are not received."""
 
     def __init__(self, routes: Routes, connections: set["ServerConnection"]) -> None:
         self._routes = routes
@@ -47,10 +66,17 @@ class ServerConnection(asyncio.Protocol):
         self._received = 0
         self._url = b""
         self._headers: dict[str, str] = {}
+        self._parsed: list[Parsed] = []
+        self._too_many = False
         self.transport: asyncio.Transport
+        self.last_used = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
+        if len(self._connections) >= MAX_CONNECTIONS:
+            idle = min(self._connections, key=lambda each: each.last_used)
+            self._connections.discard(idle)
+            idle.transport.abort()
         self._connections.add(self)
         self._restart_timer()
 
@@ -59,14 +85,35 @@ class ServerConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
 
+    def pause_writing(self) -> None:
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
     def data_received(self, data: bytes) -> None:
         self._received += len(data)
+        upgrade, error = False, None
         try:
             self._parser.feed_data(data)
-        except (HttpParserError, HttpParserUpgrade):
-            self._respond(_error(400), keep_alive=False)
-        if self._received > MAX_HEAD:
-            self._respond(_error(431), keep_alive=False)
+        except HttpParserUpgrade:  # it is ignored, but what follows may be another protocol
+            upgrade = True
+        except HttpParserError:
+            error = _error(400)
+        if error is None and self._received > MAX_HEAD:
+            error = _error(431)
+        self._answer(last=upgrade)
+        if error is not None:
+            self._respond(error, keep_alive=False)
+
+    def _answer(self, *, last: bool) -> None:
+        """Respond to the requests that are complete; `last` if the connection ends with them."""
+        parsed, self._parsed = self._parsed, []
+        last = last or self._too_many
+        for number, (method, request, keep_alive) in enumerate(parsed, start=1):
+            kept = keep_alive and not (last and number == len(parsed))
+            self._respond(self._handle(method, request), kept, content=method != b"HEAD")
 
     # Callbacks of the parser.
 
@@ -77,18 +124,27 @@ class ServerConnection(asyncio.Protocol):
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_message_complete(self) -> None:
-        method = self._parser.get_method()
-        path, _, query = self._url.decode("latin-1").partition("?")
-        request = Received(path, parse_qs(query, keep_blank_values=True), self._headers)
+        url, headers = self._url, self._headers
         self._url, self._headers, self._received = b"", {}, 0
+        if len(self._parsed) == MAX_PIPELINED:
+            self._too_many = True
+            return
+        path, _, query = url.decode("latin-1").partition("?")
+        request = Received(path, parse_qs(query, keep_blank_values=True), headers)
+        self._parsed.append(Parsed(self._parser.get_method(), request, self._parser.should_keep_alive()))
         self._restart_timer()
-        self._respond(self._handle(method, request), self._parser.should_keep_alive(), content=method != b"HEAD")
 
     def _handle(self, method: bytes, request: Received) -> Reply:
         handler = self._routes.get(request.path)
         if handler is None:
             return _error(404)
-        return handler(request) if method in (b"GET", b"HEAD") else _error(405)
+        if method not in (b"GET", b"HEAD"):
+            return _error(405)
+        try:
+            return handler(request)
+        except Exception:
+            log.exception("cannot respond to a request for %s", request.path)
+            return _error(500)
 
     def _respond(self, reply: Reply, keep_alive: bool, *, content: bool = True) -> None:
         if self.transport.is_closing():
@@ -109,6 +165,7 @@ class ServerConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(IDLE, self.transport.abort)
+        self.last_used = next(_uses)
 
 
 async def serve(host: str | None, port: int, routes: Routes, connections: set[ServerConnection]) -> asyncio.Server:

@@ -68,8 +68,8 @@ class Applier:
                 return created
         if not (owned(live) if owned else live.is_controlled_by(owner)):
             raise OwnedByOther(kind, live)
-        if live.deleting or self._is_applied(kind, live, desired, owner.key):
-            return live
+        if (live.deleting and cache.get(key)) or self._is_applied(kind, live, desired, owner.key):
+            return live  # one that is being deleted without its labels is applied: the cache must see its deletion
         if managed_fields.needs_upgrade(live.metadata, self._client.field_manager):
             await self._upgrade_managed_fields(kind, live)
         desired["metadata"]["uid"] = live.metadata.uid  # raises `Conflict` if the object was replaced

@@ -103,7 +103,7 @@ class Cache(Generic[T]):
 
     async def write(self, key: Key, writer: str, request: Awaitable[T]) -> T:
         """Send a write and put its result into the cache before this returns."""
-        self._in_flight[key] = None
+        self._in_flight.setdefault(key, None)
         written: T | None = None
         try:
             written = await request
@@ -149,7 +149,9 @@ class Cache(Generic[T]):
 
     def clear(self, scope: str) -> None:
         """Remove all objects and the last sync version of a scope, because the kind is no longer served."""
-        self.replace(scope, (), "")
+        for key in [key for key in self._objects if scope in ("", key.namespace)]:
+            self._remove(key, from_list=True)
+        self._versions[scope] = ""
 
     def _scope(self, key: Key) -> str:
         return key.namespace if key.namespace in self._versions else ""
@@ -185,6 +187,8 @@ class Cache(Generic[T]):
         """
         deferred = self._in_flight.pop(key, None)
         if deferred is None:
+            if written is not None and key not in self._objects:
+                self._notify(Change(key, written, None))  # it was deleted since, or the watch does not select it
             return
         if written is None:
             self._notify(msgspec.structs.replace(deferred, writer=""))

@@ -21,7 +21,7 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.lease import LEASE, Lease, LeaseSpec, can_acquire, claim, release
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Key, ObjectMeta, newer
+from coder_k8s.kube.objects import Key, ObjectMeta
 from coder_k8s.kube.rules import Rule
 from coder_k8s.kube.wait import wait_any
 
@@ -226,7 +226,7 @@ class Election:
         return lease
 
     def _observe(self, lease: Lease) -> None:
-        if self._observed and not newer(lease.metadata.resource_version, self._observed.metadata.resource_version):
+        if self._observed and lease.metadata.resource_version == self._observed.metadata.resource_version:
             return
         if self._observed is None or lease.spec != self._observed.spec:
             self._observed_at = self._clock()

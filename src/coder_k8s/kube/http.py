@@ -142,7 +142,7 @@ class Http:
                 return connection
             response = await connection.read(asyncio.get_running_loop().time() + seconds)
         except CONNECTION_ERRORS as error:
-            raise self._unreachable(request, error) from None
+            raise self._unreachable(request, error, seconds) from None
         self._check(request, response)
         raise AssertionError("unreachable: the status is an error")
 
@@ -174,9 +174,9 @@ class Http:
         if response.status >= 300:
             raise errors.from_response(response.status, response.body, response.headers.get("retry-after"))
 
-    def _unreachable(self, request: _Request, error: Exception) -> errors.Unreachable:
+    def _unreachable(self, request: _Request, error: Exception, seconds: float = TIMEOUT) -> errors.Unreachable:
         self._counter("<error>", request.method).inc()
-        return errors.Unreachable(f"{request.method} {request.path}: {describe(error)}")
+        return errors.Unreachable(f"{request.method} {request.path}: {describe(error, seconds)}")
 
 
 @lru_cache(maxsize=64)
@@ -185,8 +185,8 @@ def _encoded(query: tuple[tuple[str, str], ...]) -> str:
     return urlencode(query)
 
 
-def describe(error: Exception) -> str:
-    """Describe a connection error."""
-    return (
-        f"no response within {TIMEOUT:g} s" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
-    )
+def describe(error: Exception, seconds: float = TIMEOUT) -> str:
+    """Describe a connection error, after a timeout of `seconds`."""
+    if isinstance(error, TimeoutError):
+        return f"no response within {seconds:g} s"
+    return str(error) or type(error).__name__

@@ -64,9 +64,10 @@ class Informer(Cache[T]):
         self.synced = asyncio.Event()
         self._errors: dict[str, str] = {}
         self._client = client
-        self._namespaces = tuple(namespaces) if kind.namespaced else ("",)
+        self._namespaces = tuple(dict.fromkeys(namespaces)) if kind.namespaced else ("",)
         self._optional = optional
         self.labels = labels
+        self._selected = dict(label.split("=") for label in labels.split(",") if label)
         self._options = options
         self._backoff = options.backoff or Backoff(0.1, 5.0, options.jitter)
         self._clock = options.clock
@@ -75,6 +76,14 @@ class Informer(Cache[T]):
         self._undecodable = metrics.undecodable.labels(str(kind))
         metrics.cached_objects.labels(str(kind)).set_function(self.__len__)
         metrics.watch_age.labels(str(kind)).set_function(self.idle_seconds)
+
+    def record_write(self, new: T, writer: str) -> None:
+        """Put the response to a write into the cache, unless the object lacks a label that the watch selects.
+
+        No event would change it in the cache, or remove it.
+        """
+        if self._selected.items() <= new.metadata.labels.items():
+            super().record_write(new, writer)
 
     @property
     def error(self) -> str:

@@ -34,6 +34,8 @@ class Server:
             self._server = await serve(*self.address, self._routes, self._connections)
         except OSError as error:
             raise CannotServe(f"cannot serve {self.name} on {self.address}: {error.strerror}") from error
+        except UnicodeError as error:
+            raise CannotServe(f"cannot serve {self.name} on {self.address}: the host name is not valid") from error
         host, port = self._server.sockets[0].getsockname()[:2]
         self.address = Address(host, port)
         log.info("serving %s", self.name, extra={"address": str(self.address)})

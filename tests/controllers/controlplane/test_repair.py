@@ -130,6 +130,22 @@ async def test_changed_children_are_restored(
         await change_and_delete(setting, HARM)
 
 
+async def test_child_that_is_being_deleted_is_created_again_even_without_its_labels(
+    cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
+) -> None:
+    """The operator watches objects with its label only, so it would not see the end of the deletion."""
+    off = {"disabled": True}  # no periodic check of coderd
+    async with steady_plane(cluster, operator_kubeconfig, namespace, operatorAccess=off) as setting:
+        await setting.complete([INGRESS])
+        held = await setting.edit(INGRESS, {"metadata": {"finalizers": ["example.com/load-balancer"]}})
+        await setting.observer.client.delete(INGRESS, held, unchanged=False)
+        await setting.edit(INGRESS, NOT_MANAGED)
+        managed = {"app.kubernetes.io/managed-by": "coder-k8s"}
+        await eventually(lambda: managed.items() <= setting.get(INGRESS).metadata.labels.items())
+        await setting.edit(INGRESS, {"metadata": {"finalizers": []}})
+        await eventually(lambda: setting.observer.has(INGRESS, namespace, NAME) and not setting.get(INGRESS).deleting)
+
+
 async def test_restored_child_has_an_event(
     cluster: ClusterAccess, crds: None, operator_kubeconfig: Path, namespace: str
 ) -> None:

@@ -27,6 +27,26 @@ def image(spec: Manifest) -> str:
     return str(spec["template"]["spec"]["containers"][0]["image"])
 
 
+async def test_deployment_that_another_client_unlabels_and_deletes_is_created_again(site: UpdateSite) -> None:
+    demo = site.demo
+    async with demo.operator() as operator:
+        await site.deploy(operator)
+        site.pods.verdict = "exec /bin/sh: exec format error"
+        await demo.change(image=NEW)
+        await site.settle(operator)
+        assert (await site.update()).step == Step.REFUSED
+        await demo.client.merge(DEPLOYMENT, demo.key, {"metadata": {"labels": {"app.kubernetes.io/managed-by": None}}})
+        await site.settle(operator)
+        await demo.change(replicas=3)  # which the operator writes while the update is refused
+        await site.settle(operator)
+        before = await demo.client.get(DEPLOYMENT, demo.key)
+        assert before.manifest["spec"]["replicas"] == 3
+        await demo.client.delete(DEPLOYMENT, before, unchanged=False)
+        await demo.change(imagePullSecrets=[{"name": "x"}])
+        await site.settle(operator)
+        assert (await demo.client.get(DEPLOYMENT, demo.key)).metadata.uid != before.metadata.uid
+
+
 async def test_evicted_pod_does_not_block_the_update(site: UpdateSite) -> None:
     """Kubernetes keeps such a pod, and counts it no more."""
     async with site.demo.operator() as operator:
