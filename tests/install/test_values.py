@@ -42,7 +42,7 @@ def test_values_of_the_pod(helm: Helm) -> None:
             "podAnnotations": {"example.com/a": "true"},
             "serviceAccount": {"annotations": {"example.com/role": "operator"}},
             "extraArgs": ["--workers=3"],
-            "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com"}],
+            "extraEnv": [{"name": "SSL_CERT_FILE", "value": "/ca/ca.crt"}],
         },
     )
     spec = pod(found)["spec"]
@@ -59,7 +59,7 @@ def test_values_of_the_pod(helm: Helm) -> None:
     assert container(found)["image"] == "registry.example.com/coder-k8s:1.2.3"
     assert container(found)["imagePullPolicy"] == "Always"
     assert container(found)["resources"] == {"requests": {"cpu": 1, "memory": "128Mi"}}
-    assert container(found)["env"][1:] == [{"name": "HTTPS_PROXY", "value": "http://proxy.example.com"}]
+    assert container(found)["env"][1:] == [{"name": "SSL_CERT_FILE", "value": "/ca/ca.crt"}]
     assert container(found)["args"] == [
         "controller",
         "--log-format=console",

@@ -178,7 +178,7 @@ async def test_a_renewed_lease_is_not_acquired(
     stopping = asyncio.Event()
     acquiring = asyncio.create_task(candidate().acquire(stopping))
     for second in range(5):
-        await reads.acquire()
+        await asyncio.wait_for(reads.acquire(), 10)
         if restored and second == 1:
             server.restore()
         await server.edit(lease_with(msgspec.structs.replace(BOB, renew_time=f"2001-01-01T00:00:0{second}.000000Z")))

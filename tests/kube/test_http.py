@@ -1,5 +1,6 @@
 """Every response, valid or not, becomes a result or a typed error."""
 
+import asyncio
 import time
 import traceback
 from collections.abc import AsyncIterator, Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from msgspec.structs import replace
 
 from coder_k8s.dev.processes import free_port
@@ -63,6 +65,12 @@ def requests(metrics: Metrics, code: str, method: str = "GET") -> float:
 async def connected(api: Api, metrics: Metrics, fence: Callable[[], None] | None = None) -> AsyncIterator[Client]:
     async with api, Http(api.config, "test", metrics) as http:
         yield Client(http, "test", fence)
+
+
+async def silent(_: web.Request) -> web.Response:
+    """Sends no headers."""
+    await asyncio.Event().wait()
+    raise AssertionError
 
 
 async def watched(client: Client, idle_timeout: float = 5) -> list[WatchEvent]:
@@ -308,6 +316,7 @@ async def test_events_are_split_at_newlines(metrics: Metrics) -> None:
         (watch(event("ADDED", config_map("a"))[:30], ending="cut"), errors.StreamInterrupted, "GET /api"),
         (watch(event("ADDED", config_map("a"))[:30], ending="end"), errors.Unreachable, "middle of an event"),
         (watch(ending="hang"), errors.Unreachable, "GET /api"),
+        (silent, errors.Unreachable, "no response within 0.2 s"),
         (refuse(410, "Expired", "too old"), errors.Gone, "too old"),
         (refuse(429, after=3), errors.Throttled, "HTTP 429"),
     ],

@@ -109,6 +109,12 @@ async def test_metrics(session: aiohttp.ClientSession, accept: str) -> None:
             assert sample.value == age, "computed on each scrape"
 
 
+async def test_a_host_name_that_is_not_valid() -> None:
+    with pytest.raises(CannotServe, match=r"^cannot serve health on a\.\.b:80: the host name is not valid$"):
+        async with health_server(Address("a..b", 80), {}, {}):
+            pass
+
+
 async def test_a_port_in_use() -> None:
     async with health_server(FREE_PORT, {}, {}) as first:
         with pytest.raises(CannotServe, match=rf"^cannot serve health on {first.address}: .*in use"):
