@@ -18,7 +18,8 @@ ratio of this operator to the other one; `build/bench` has the figures. A number
 twice; if the ratios differ, the machine is too busy."""
 
 CHANGES = """\
-Results of 2026-11-16 and earlier are of a version with aiohttp. Three versions in turn, each four times on a new \
+The sections Converge, Restart and Start-up are of 2026-11-18, the other ones of 2026-11-16 and of a version with \
+aiohttp. Three versions in turn, each four times on a new \
 cluster, with 300 control planes, on a machine without other load:
 
 | version | CPU ms each, median | lowest | highest | RSS MB, idle | RSS MB |
