@@ -191,7 +191,7 @@ async def test_a_connection_is_not_used_again_while_a_request_is_being_sent(pool
             head = await reader.readuntil(b"\r\n\r\n")
             await reply(status="401 Unauthorized")(head, writer)
             with suppress(ConnectionError):
-                await asyncio.shield(writer.wait_closed())
+                await writer.wait_closed()
 
     async with Early(hang) as server:
         upload = Request("POST", "/files", {}, b"x" * 30_000_000)

@@ -45,6 +45,7 @@ Routes = Mapping[str, Callable[[Received], Reply]]
 
 
 _uses = itertools.count()
+"""Orders connections by their last request."""
 
 
 class Parsed(NamedTuple):
