@@ -9,7 +9,7 @@ import pytest
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.labels import DIGEST
-from coder_k8s.controllers.repairs import AppliedChildren, restored
+from coder_k8s.controllers.repairs import restored
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import Applier
@@ -17,7 +17,7 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.kinds import ROLE, SERVICE_ACCOUNT
+from coder_k8s.kube.kinds import SERVICE_ACCOUNT
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Manifest, Unstructured
 from tests.support.api import Api, reply
@@ -60,25 +60,6 @@ def child(digest: str, **spec: object) -> Unstructured:
 def test_restored_fields(before: Unstructured, live: Unstructured, expected: list[str]) -> None:
     desired = {"metadata": {"name": "demo", "labels": {"tier": "web"}}, "spec": {"replicas": 1, "image": "a"}}
     assert restored(before, live, desired) == expected
-
-
-def with_uid(name: str, uid: str) -> Unstructured:
-    return Unstructured.decode(msgspec.json.encode({"metadata": {"namespace": "coder", "name": name, "uid": uid}}))
-
-
-def test_a_child_that_is_created_again_is_recognized() -> None:
-    """Not one of another owner, nor one that the operator itself deleted."""
-    applied, owner = AppliedChildren(), with_uid("demo", "1")
-    first, second = with_uid("demo", "a"), with_uid("demo", "b")
-    assert not applied.record(SERVICE_ACCOUNT, owner, first)
-    assert not applied.record(SERVICE_ACCOUNT, owner, first)
-    assert not applied.record(ROLE, owner, second)
-    assert applied.record(SERVICE_ACCOUNT, owner, second)
-    assert not applied.record(SERVICE_ACCOUNT, with_uid("demo", "2"), first)
-    applied.remove(SERVICE_ACCOUNT, first.key)
-    assert not applied.record(SERVICE_ACCOUNT, with_uid("demo", "2"), second)
-    applied.forget(owner.key)
-    assert not applied.record(ROLE, owner, first)
 
 
 async def make_owner(client: Client, namespace: str, name: str) -> CoderControlPlane:

@@ -225,12 +225,27 @@ async def test_pause_and_resume_have_one_event_each(harness: Harness) -> None:
     ]
 
 
-async def test_conditions_of_a_new_object_are_logged(harness: Harness) -> None:
-    """Also those that are Unknown: the event of a pause is not logged itself."""
+async def test_pausing_a_new_object_is_logged(harness: Harness) -> None:
+    """By its condition, although it is Unknown: the event of a pause is not logged itself."""
     with log_lines() as lines:
         await harness.writer.pause(await harness.create())
-    found = {line["condition"]: (line["status"], line["reason"]) for line in lines if "condition" in line}
-    assert found == {"Ready": ("Unknown", "Paused"), "Reconciling": ("False", "Paused"), "Stalled": ("False", "Paused")}
+    assert [line["msg"].partition(":")[0] for line in lines] == ["Ready is Unknown", "Reconciling is False"]
+    assert {line["reason"] for line in lines} == {"Paused"}
+
+
+async def test_conditions_are_logged_once_per_cause(harness: Harness) -> None:
+    """A new condition that is Unknown says nothing; one that becomes Unknown is a change."""
+    unknown = (None, reasons.PENDING, "Waiting for a ready pod")
+    with log_lines() as lines:
+        for status, reason, message in (unknown, (True, reasons.ALL_CHECKS_PASSED, "Coder reports no problem"), unknown):
+            report = working()
+            report.add("Healthy", status, reason, message, satisfied=True)
+            await harness.write(await harness.create() if not lines else await harness.get(), report)
+    assert [line["msg"] for line in lines] == [
+        "Ready is False, Reconciling is True, Available is False: 0 of 1 pods are ready",
+        "Healthy is True: Coder reports no problem",
+        "Healthy is Unknown: Waiting for a ready pod",
+    ]
 
 
 async def test_status_of_a_newer_generation_is_kept(harness: Harness) -> None:

@@ -235,7 +235,7 @@ async def test_a_value_that_the_server_changes_is_not_applied_again(
     await scope.update_cache(SERVICE)
     assert (await scope.apply(SERVICE, desired)).manifest["spec"]["externalIPs"] == ["192.0.2.1"]
     before = scope.requests()
-    scope.applier.forget(scope.owner.key)
+    scope.applier.applied.forget(scope.owner.key)
     caplog.clear()
     caplog.set_level(logging.INFO, "coder_k8s.kube.apply")
     await scope.apply(SERVICE, desired)

@@ -15,7 +15,7 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured, key_of
 
-from .repairs import AppliedChildren, restored
+from .repairs import restored
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Children:
         self._caches = caches
         self._owners = owners
         self._recorder = recorder
-        self._applied = AppliedChildren()
+        self._applied = applier.applied
 
     def get(self, kind: Kind[Unstructured], key: Key) -> Unstructured | None:
         return self._caches[kind].get(key)
@@ -71,13 +71,13 @@ class Children:
         owned: Callable[[Unstructured], bool] | None = None,
     ) -> Unstructured:
         """Apply the desired manifest and return the live child; `owned` replaces the check of its owner."""
-        before = self.get(kind, key_of(desired))
+        key = key_of(desired)
+        before, known = self.get(kind, key), self._applied.uid(kind, owner, key)
         live = await self._applier.apply(kind, self._caches[kind], desired, owner, owned)
-        again = self._applied.record(kind, owner, live)
         note = ""
         if before is not None and (fields := restored(before, live, desired)):
             note = f"Restored {kind.name} {live.metadata.name}: another client changed {', '.join(fields)}"
-        elif before is None and again:
+        elif before is None and known not in ("", live.metadata.uid):
             note = f"Created {kind.name} {live.metadata.name} again: another client deleted it"
         if note:
             self._recorder.record(self._owners, owner, events.CHILD_RESTORED, note)
@@ -89,7 +89,6 @@ class Children:
 
     def forget(self, owner: Key) -> None:
         """Drop what is held in memory about the children of a deleted object."""
-        self._applier.forget(owner)
         self._applied.forget(owner)
 
     async def dry_run(self, kind: Kind[Unstructured], desired: Manifest) -> Unstructured | None:

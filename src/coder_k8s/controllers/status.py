@@ -14,7 +14,7 @@ from coder_k8s.api.shared import Status
 from coder_k8s.kube import errors
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
-from coder_k8s.kube.conditions import Finding, find, merge
+from coder_k8s.kube.conditions import Condition, Finding, find, merge
 from coder_k8s.kube.events import EventReason, Recorder
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Kind, Manifest
@@ -234,18 +234,22 @@ class StatusWriter(Generic[T]):
     def _announce(self, seen: T, before: Status, after: Status) -> None:
         """Log each condition whose status or reason changed, and record the events of the object.
 
-        There is one when it becomes Ready or Stalled, is paused or is resumed.
+        Conditions with the same reason and message are in one line: `Ready`, for example, repeats the cause. A new one
+        that is Unknown is not a change. There is an event when the object becomes Ready or Stalled, is paused or is
+        resumed.
         """
         self._announce_pause(seen, _is_paused(before), _is_paused(after))
+        lines: dict[tuple[str, str], list[str]] = {}
         for new in after.conditions:
             old = find(before.conditions, new.type)
-            if old is not None and (old.status, old.reason) == (new.status, new.reason):
+            if (old.status, old.reason) == (new.status, new.reason) if old else _says_nothing(new):
                 continue
-            fields = {"condition": new.type, "status": new.status, "reason": new.reason}
-            log.info("%s is %s: %s", new.type, new.status, new.message or new.reason, extra=fields)
+            lines.setdefault((new.reason, new.message), []).append(f"{new.type} is {new.status}")
             if new.type in (READY, STALLED) and new.status == "True":
                 event = events.READY if new.type == READY else EventReason(new.reason, "Warning")
                 self._recorder.record(self._kind, seen, event, new.message, logged=True)
+        for (reason, message), changes in lines.items():
+            log.info("%s: %s", ", ".join(changes), message or reason, extra={"reason": reason})
 
     def _announce_pause(self, seen: T, before: bool, after: bool) -> None:
         if after and not before:
@@ -258,6 +262,11 @@ class StatusWriter(Generic[T]):
 def _is_paused(status: Status) -> bool:
     ready = find(status.conditions, READY)
     return ready is not None and ready.reason == reasons.PAUSED
+
+
+def _says_nothing(new: Condition) -> bool:
+    """Whether a condition that the object did not have before need not be logged."""
+    return new.type != READY and (new.status == "Unknown" or (new.type == STALLED and new.status == "False"))
 
 
 def _is_concluded(seen: CoderObject) -> bool:

@@ -6,11 +6,14 @@ from typing import cast
 
 import msgspec
 
-from .errors import Disconnected, IdleTimeout, ResponseTimeout
+from .errors import Disconnected, HttpError, IdleTimeout, ResponseTimeout
 from .incoming import Incoming
 
 HIGH_WATER = 1 << 20
 """Bytes of a streaming response that are buffered before the connection is no longer read."""
+
+CLOCK_RESOLUTION = 0.001
+"""Seconds by which a timer of an event loop may be early."""
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -28,6 +31,8 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._incoming: Incoming | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._deadline: tuple[float, HttpError] | None = None
+        self._timer: tuple[float, asyncio.TimerHandle] | None = None
         self._paused = False
         self._made = False
         self.transport: asyncio.Transport
@@ -60,27 +65,27 @@ class Connection(asyncio.Protocol):
     async def read(self, deadline: float) -> Response:
         """Wait for the complete response until the deadline, a time of the event loop."""
         incoming = self._current()
-        timer = self._loop.call_at(deadline, incoming.fail, ResponseTimeout("no response in time"))
-        try:
-            while not incoming.complete:
-                self._resume()  # the whole body is wanted, however large it is
-                await self._changed(incoming)
-        finally:
-            timer.cancel()
+        if not incoming.complete:
+            self._set_deadline(deadline, ResponseTimeout("no response in time"))
+        while not incoming.complete:
+            self._resume()  # the whole body is wanted, however large it is
+            await self._changed(incoming)
         return Response(incoming.status, incoming.headers, incoming.take())
 
     async def parts(self, idle_timeout: float) -> AsyncIterator[bytes]:
         """Yield the parts of the body as they arrive."""
-        incoming = self._current()
+        incoming, idle = self._current(), IdleTimeout(f"no data for {idle_timeout:g} s")
         while True:
             if incoming.chunks:
                 data = incoming.take()
                 self._resume()
+                self._deadline = None
                 yield data
             elif incoming.complete:
                 return
             else:
-                await self._changed(incoming, idle_timeout)
+                self._set_deadline(self._loop.time() + idle_timeout, idle)
+                await self._changed(incoming)
 
     def abort(self) -> None:
         """Close the connection at once, if it was made; a TLS shutdown would wait for the server."""
@@ -91,22 +96,45 @@ class Connection(asyncio.Protocol):
         assert self._incoming is not None  # noqa: S101 - after `send`
         return self._incoming
 
-    async def _changed(self, incoming: Incoming, seconds: float | None = None) -> None:
+    async def _changed(self, incoming: Incoming) -> None:
         """Wait for the next part of the response; raise its error."""
         if incoming.error is None:
             self._waiter = waiter = self._loop.create_future()
-            timer = self._loop.call_later(seconds, self._expire, incoming, seconds) if seconds is not None else None
             try:
                 await waiter
             finally:
                 self._waiter = None
-                if timer is not None:
-                    timer.cancel()
         if incoming.error is not None:
             raise incoming.error
 
-    def _expire(self, incoming: Incoming, seconds: float) -> None:
-        incoming.fail(IdleTimeout(f"no data for {seconds:g} s"))
+    def _set_deadline(self, deadline: float, error: HttpError) -> None:
+        """Let the response fail at the deadline.
+
+        The timer of an earlier request stays, if it ends before: a timer for each would take longer than to read most
+        responses.
+        """
+        self._deadline = (deadline, error)
+        if self._timer is None or self._timer[0] > deadline:
+            self._start_timer(deadline)
+
+    def _start_timer(self, time: float) -> None:
+        self._stop_timer()
+        self._timer = (time, self._loop.call_at(time, self._expire))
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer[1].cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        self._timer = None
+        if self._deadline is None or self._incoming is None or self._incoming.complete:
+            return
+        time, error = self._deadline
+        if self._loop.time() < time - CLOCK_RESOLUTION:
+            self._start_timer(time)
+        else:
+            self._incoming.fail(error)
 
     def _resume(self) -> None:
         if self._paused and not self.transport.is_closing():
@@ -140,6 +168,7 @@ class Connection(asyncio.Protocol):
             self._incoming.feed_eof()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._stop_timer()
         incoming = self._incoming
         if incoming is not None and error is not None and not incoming.complete:
             incoming.fail(Disconnected(str(error) or type(error).__name__))

@@ -2,17 +2,18 @@
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from coder_k8s.kube import errors, managed_fields
+from coder_k8s.kube.applied import AppliedChildren
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.comparison import contains
-from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured, key_of
+from coder_k8s.kube.objects import Kind, Manifest, Object, Unstructured, key_of
 
 log = logging.getLogger(__name__)
 
@@ -33,16 +34,16 @@ class Applier:
 
     Every child has a label with the digest of its manifest. (An annotation would start a new generation of an adopted
     Deployment, which looks like a rollout.) If the live object contains the manifest and the digest, no field was
-    changed and none was removed from the desired state, so nothing is written. A missing object is created, because
-    a server-side apply is more expensive. Any other object is applied.
+    changed and none was removed from the desired state, so nothing is written. Nor is it as long as the live object is
+    what the server stored for the same manifest: a repeat has no effect, also if a webhook changes what is written.
+    A missing object is created, because a server-side apply is more expensive. Any other object is applied.
     """
 
     def __init__(self, client: Client, writer: str, label: str) -> None:
         self._client = client
         self._writer = writer
         self._label = label
-        self._changed_by_server: dict[Key, dict[tuple[Kind[Unstructured], Key], tuple[str, str]]] = {}
-        """By owner and child: digest and resourceVersion of an applied manifest that the server stored differently."""
+        self.applied = AppliedChildren()
 
     async def apply(
         self,
@@ -56,27 +57,27 @@ class Applier:
 
         Raise `OwnedByOther` if `owned` rejects the live object. By default its controller must be the owner.
         """
-        key, desired = key_of(desired), self._add_digest(desired)
+        key, digest = key_of(desired), _digest(desired)
+        desired = self._add_label(desired, digest)
         live = cache.get(key)
         if live is None:
             try:
-                created = await self._write(kind, cache, desired, owner.key, self._client.create(kind, desired))
+                created = await cache.write(key, self._writer, self._client.create(kind, desired))
             except errors.AlreadyExists:
                 live = await self._client.get(kind, key)  # the cache does not have it yet
             else:
                 log.info("Created %s %s", kind.name, key, extra={"reason": "Created"})
+                self.applied.record(kind, owner, created, digest)
                 return created
         if not (owned(live) if owned else live.is_controlled_by(owner)):
             raise OwnedByOther(kind, live)
-        if (live.deleting and cache.get(key)) or self._is_applied(kind, live, desired, owner.key):
-            return live  # one that is being deleted without its labels is applied: the cache must see its deletion
-        if managed_fields.needs_upgrade(live.metadata, self._client.field_manager):
-            await self._upgrade_managed_fields(kind, live)
-        desired["metadata"]["uid"] = live.metadata.uid  # raises `Conflict` if the object was replaced
-        changed = await self._write(kind, cache, desired, owner.key, self._client.apply(kind, desired))
-        if changed.metadata.resource_version != live.metadata.resource_version:
-            log.info("Changed %s %s", kind.name, key, extra={"reason": "Changed"})
-        return changed
+        if live.deleting and cache.get(key):  # without its labels it is applied: the cache must see its deletion
+            self.applied.record(kind, owner, live)
+            return live
+        if not self.applied.is_recorded(kind, live, digest) and not contains(live.manifest, desired):
+            live = await self._change(kind, cache, live, desired)
+        self.applied.record(kind, owner, live, digest)
+        return live
 
     async def merge(
         self, kind: Kind[Unstructured], cache: Cache[Unstructured], live: Unstructured, patch: Manifest
@@ -92,37 +93,20 @@ class Applier:
         log.info("Changed %s %s", kind.name, live.key, extra={"reason": "Changed"})
         return changed
 
-    def forget(self, owner: Key) -> None:
-        """Remove the state of the children of a deleted object."""
-        self._changed_by_server.pop(owner, None)
-
-    def _is_applied(self, kind: Kind[Unstructured], live: Unstructured, desired: Manifest, owner: Key) -> bool:
-        """Return whether the live object contains the manifest, or is what the server stored for the same manifest."""
-        written = (desired["metadata"]["labels"][self._label], live.metadata.resource_version)
-        stored = self._changed_by_server.get(owner, {}).get((kind, live.key))
-        return stored == written or contains(live.manifest, desired)
-
-    async def _write(
-        self,
-        kind: Kind[Unstructured],
-        cache: Cache[Unstructured],
-        desired: Manifest,
-        owner: Key,
-        request: Awaitable[Unstructured],
+    async def _change(
+        self, kind: Kind[Unstructured], cache: Cache[Unstructured], live: Unstructured, desired: Manifest
     ) -> Unstructured:
-        """Send a write. Record it if a webhook or the server changed the object, because a repeat has no effect."""
-        live = await cache.write(key_of(desired), self._writer, request)
-        changed = self._changed_by_server.get(owner, {})
-        changed.pop((kind, live.key), None)
-        if not contains(live.manifest, desired):
-            changed[kind, live.key] = (desired["metadata"]["labels"][self._label], live.metadata.resource_version)
-            self._changed_by_server[owner] = changed
-        return live
+        if managed_fields.needs_upgrade(live.metadata, self._client.field_manager):
+            await self._upgrade_managed_fields(kind, live)
+        desired["metadata"]["uid"] = live.metadata.uid  # raises `Conflict` if the object was replaced
+        changed = await cache.write(live.key, self._writer, self._client.apply(kind, desired))
+        if changed.metadata.resource_version != live.metadata.resource_version:
+            log.info("Changed %s %s", kind.name, live.key, extra={"reason": "Changed"})
+        return changed
 
-    def _add_digest(self, desired: Manifest) -> Manifest:
+    def _add_label(self, desired: Manifest, digest: str) -> Manifest:
         metadata = desired["metadata"]
-        labels = {**metadata.get("labels", {}), self._label: _digest(desired)}
-        return {**desired, "metadata": {**metadata, "labels": labels}}
+        return {**desired, "metadata": {**metadata, "labels": {**metadata.get("labels", {}), self._label: digest}}}
 
     async def _upgrade_managed_fields(self, kind: Kind[Unstructured], live: Unstructured) -> None:
         manager = self._client.field_manager

@@ -191,11 +191,10 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, cache_hash=True):
 
     def path(self, key: Key, subresource: str = "") -> str:
         """Return the path of an object, or of the collection if the name is empty."""
-        parts = ["/apis" if self.group else "/api", self.api_version]
-        if key.namespace and self.namespaced:
-            parts += ["namespaces", _segment(key.namespace)]
-        parts += [part for part in (self.plural, _segment(key.name), subresource) if part]
-        return "/".join(parts)
+        path = _collection(self, key.namespace)
+        if key.name:
+            path += f"/{_segment(key.name)}"
+        return f"{path}/{subresource}" if subresource else path
 
     def reference(self, owner: Object) -> OwnerReference:
         """Return a controller owner reference to an object of this kind."""
@@ -252,6 +251,15 @@ def timestamp(time: datetime) -> str:
 def micro_timestamp(time: datetime) -> str:
     """Format a `metav1.MicroTime`: the API server requires exactly six decimal digits."""
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+@lru_cache(maxsize=1024)
+def _collection(kind: Kind[Any], namespace: str) -> str:
+    """Return the path of the objects of a kind, of one namespace or of all."""
+    path = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.api_version}"
+    if namespace and kind.namespaced:
+        path += f"/namespaces/{_segment(namespace)}"
+    return f"{path}/{kind.plural}"
 
 
 def _segment(name: str) -> str:
