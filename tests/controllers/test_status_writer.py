@@ -236,11 +236,13 @@ async def test_pausing_a_new_object_is_logged(harness: Harness) -> None:
 async def test_conditions_are_logged_once_per_cause(harness: Harness) -> None:
     """A new condition that is Unknown says nothing; one that becomes Unknown is a change."""
     unknown = (None, reasons.PENDING, "Waiting for a ready pod")
+    known = (True, reasons.ALL_CHECKS_PASSED, "Coder reports no problem")
+    await harness.create()
     with log_lines() as lines:
-        for status, reason, message in (unknown, (True, reasons.ALL_CHECKS_PASSED, "Coder reports no problem"), unknown):
+        for found in (unknown, known, unknown):
             report = working()
-            report.add("Healthy", status, reason, message, satisfied=True)
-            await harness.write(await harness.create() if not lines else await harness.get(), report)
+            report.add("Healthy", *found, satisfied=True)
+            await harness.write(await harness.get(), report)
     assert [line["msg"] for line in lines] == [
         "Ready is False, Reconciling is True, Available is False: 0 of 1 pods are ready",
         "Healthy is True: Coder reports no problem",
