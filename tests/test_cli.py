@@ -128,7 +128,7 @@ def test_version() -> None:
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
-        ("coder_k8s.cli", {"httptools", "msgspec", "uvloop", "yaml"}),
+        ("coder_k8s.cli", {"httptools", "msgspec", "uvloop", "yaml", "coder_k8s.console", "coder_k8s.dev"}),
         ("coder_k8s.app", {"aiohttp", "asyncpg", "yaml"}),
     ],
 )
@@ -221,7 +221,7 @@ def kubeconfig(folder: Path, url: str) -> Path:
 
 
 def commands() -> list[tuple[str, ...]]:
-    return [(), *((name,) for name in main.commands)]
+    return [(), *((name,) for name in main.list_commands(click.Context(main)))]
 
 
 @pytest.mark.parametrize("path", commands(), ids=" ".join)

@@ -18,11 +18,10 @@ from coder_k8s.controllers import controlplane, provisioner, template, workspace
 from coder_k8s.controllers.labels import OPERATOR_VERSION
 from coder_k8s.controllers.object_metrics import ObjectMetrics
 from coder_k8s.controllers.runtime import Runtime
-from coder_k8s.kube import errors
 from coder_k8s.kube.addresses import parse_address
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import Config, ConfigError, load
-from coder_k8s.kube.discovery import NotReachable, missing_kinds, wait_for_server
+from coder_k8s.kube.discovery import NotReachable, wait_for_server
 from coder_k8s.kube.election import Election, ElectionOptions, LeadershipLost
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.http import Http
@@ -68,7 +67,6 @@ async def run(settings: Settings, config: Config, identity: str) -> None:
     async with Http(config, user_agent, metrics) as http, Connections(routes) as coderd:
         await cancel_on_stop(stopping, wait_for_server(http, config.server, stopping, STARTUP_TIMEOUT))
         log.info("starting", extra={"server": config.server, "identity": identity})
-        await cancel_on_stop(stopping, log_missing_kinds(http))
         await build_manager(settings, http, coderd, metrics, identity).run(stopping)
     log.info("stopped")
 
@@ -150,17 +148,6 @@ def stop_on_signals(stopping: asyncio.Event) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop, number)
-
-
-async def log_missing_kinds(http: Http) -> None:
-    """Log an error for kinds that are not installed; the informers wait for them."""
-    try:
-        absent = await missing_kinds(http, [resource.kind for resource in RESOURCES])
-    except errors.KubeError as error:
-        log.warning("cannot check which kinds are installed: %s", error)
-        return
-    if absent:
-        log.error("not installed: %s; run `kubectl apply -k config/crd`", ", ".join(kind.name for kind in absent))
 
 
 def log_failures(failures: ExceptionGroup[Exception]) -> None:

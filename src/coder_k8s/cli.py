@@ -10,8 +10,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 import click
 
 from coder_k8s import __version__
-from coder_k8s.console import commands
-from coder_k8s.dev.command import dev
 from coder_k8s.parameters import Duration, NameList
 from coder_k8s.settings import ENV_PREFIX, Flag, InvalidSettings, Names, Seconds, Settings, flag_of
 
@@ -19,6 +17,27 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 NO_FILES = 4
 """The completion directive of kubectl (cobra) that disables file name completion."""
+
+
+class Program(click.Group):
+    """The commands. Those for users are imported when one of them, or a list of all, is needed: not by the operator."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.commands:
+            self.load()
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        self.load()
+        return super().list_commands(ctx)
+
+    def load(self) -> None:
+        """Import all commands."""
+        from coder_k8s.console import commands
+        from coder_k8s.dev.command import dev
+
+        for command in (dev, *commands.ALL):
+            self.add_command(command)
 
 
 def flags_of(settings: type[Settings]) -> Callable[[F], F]:
@@ -61,7 +80,7 @@ def _type(of: Any) -> click.ParamType[Any] | type:
     return known.get(of, str)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="coder-k8s", message="%(prog)s %(version)s")
 def main() -> None:
     """Run Coder on Kubernetes: control planes, external provisioners and workspace proxies.
@@ -103,10 +122,6 @@ def controller(**flags: Any) -> None:
         sys.exit(app.main(settings))
     except app.STARTUP_ERRORS as error:
         raise click.ClickException(str(error)) from None
-
-
-for command in (dev, *commands.ALL):
-    main.add_command(command)
 
 
 @main.command()

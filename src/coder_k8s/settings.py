@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from coder_k8s.kube.addresses import parse_address
 
@@ -19,8 +19,7 @@ SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/
 NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-@dataclasses.dataclass(frozen=True)
-class Flag:
+class Flag(NamedTuple):
     """Help text and metavar of a flag."""
 
     help: str

@@ -192,10 +192,9 @@ async def test_roles_in_the_watched_namespaces_are_sufficient(
 async def test_the_operator_waits_for_missing_crds(launch: Start, fresh_cluster: Cluster, tmp_path: Path) -> None:
     kubeconfig = write_operator_kubeconfig(fresh_cluster, tmp_path / "kubeconfig")
     operator = launch(kubeconfig, "--leader-election-namespace=coder-system")
-    line = await eventually(lambda: operator.log_entry("not installed"))
-    assert line["level"] == "error"
-    assert "CoderControlPlane, CoderProvisioner, CoderWorkspaceProxy" in line["msg"]
-    assert "kubectl apply -k config/crd" in line["msg"]
+    for kind in ("codercontrolplanes", "coderprovisioners", "coderworkspaceproxies", "codertemplates"):
+        line = await eventually(partial(operator.log_entry, f"the API server does not serve {kind}.coder.com"))
+        assert "install its CustomResourceDefinition" in line["msg"]
     assert (await operator.get("health", "/healthz"))[0] == 200
 
     async def cause_is_named() -> bool:

@@ -6,7 +6,6 @@ that, so the first status write has them, and they always agree with each other.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -39,21 +38,21 @@ class Outcome(NamedTuple):
     """Whether user action is required."""
 
 
-@dataclass
 class Report:
     """Collects conditions, in the order of the steps."""
 
-    before: Sequence[Condition] = ()
-    """The conditions that the object has so far."""
-    findings: list[Finding] = field(default_factory=list)
-    requeue: float | None = None
-    """Seconds until the next reconcile; `None` if only a change causes one."""
-    retain_conditions: bool = False
-    """Whether conditions that this reconcile does not report stay as they are."""
-    scaled_to_zero: bool = False
-    """Whether no pods are wanted: conditions that need pods keep their status, and `Ready` has its own reason."""
-    _open: list[Finding] = field(default_factory=list)
-    _culprits: list[Finding] = field(default_factory=list)
+    def __init__(self, before: Sequence[Condition] = ()) -> None:
+        self.before = before
+        """The conditions that the object has so far."""
+        self.findings: list[Finding] = []
+        self.requeue: float | None = None
+        """Seconds until the next reconcile; `None` if only a change causes one."""
+        self.retain_conditions = False
+        """Whether conditions that this reconcile does not report stay as they are."""
+        self.scaled_to_zero = False
+        """Whether no pods are wanted: conditions that need pods keep their status, and `Ready` has its own reason."""
+        self._open: list[Finding] = []
+        self._culprits: list[Finding] = []
 
     @property
     def fields(self) -> Mapping[str, Any]:

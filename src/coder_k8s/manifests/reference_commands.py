@@ -33,6 +33,7 @@ def commands_page() -> str:
 def _program() -> click.Group:
     # The layer above: imported dynamically, because only the generators need it.
     program: click.Group = import_module("coder_k8s.cli").main
+    program.list_commands(click.Context(program))  # imports them
     return program
 
 
