@@ -24,7 +24,7 @@ def wire_name(name: str) -> str:
     return first + "".join(ACRONYMS.get(word, word.capitalize()) for word in rest)
 
 
-class Part(msgspec.Struct, rename=wire_name, omit_defaults=True, frozen=True, kw_only=True):
+class Part(msgspec.Struct, rename=wire_name, omit_defaults=True, frozen=True, kw_only=True, gc=False):
     """A nested object; an empty string, list or map means that the field is not set."""
 
     checks: ClassVar[tuple[Check, ...]] = ()
@@ -215,7 +215,7 @@ ConditionEntry = Annotated[
 ]
 
 
-class Status(msgspec.Struct, rename=wire_name, omit_defaults=True, kw_only=True):
+class Status(msgspec.Struct, rename=wire_name, omit_defaults=True, kw_only=True, gc=False):
     """Status fields that all kinds share."""
 
     observed_generation: Int64 = 0

@@ -15,6 +15,7 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured, key_of
 
+from .labels import DIGEST
 from .repairs import restored
 
 log = logging.getLogger(__name__)
@@ -162,5 +163,8 @@ def _owner(child: Unstructured) -> Iterable[str]:
 
 
 def _labels_and_namespace(child: Unstructured) -> Iterable[Hashable]:
-    """With many objects, most labels are common, and so is the name of the owner if each has its own namespace."""
-    return (*child.metadata.labels.items(), child.metadata.namespace)
+    """With many objects, most labels are common, and so is the name of the owner if each has its own namespace.
+
+    No child is searched by the digest of its manifest, which all of them have.
+    """
+    return (*(label for label in child.metadata.labels.items() if label[0] != DIGEST), child.metadata.namespace)

@@ -25,7 +25,7 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class OwnerReference(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, kw_only=True):
+class OwnerReference(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, kw_only=True, gc=False):
     """A `metav1.OwnerReference`."""
 
     api_version: str
@@ -44,7 +44,7 @@ class ManagedFields(msgspec.Struct, rename="camel", frozen=True, gc=False):
     subresource: str = ""
 
 
-class ObjectMeta(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+class ObjectMeta(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, gc=False):
     """The fields of `metav1.ObjectMeta` that the operator reads."""
 
     name: str = ""
@@ -61,7 +61,7 @@ class ObjectMeta(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=Tru
     managed_fields: tuple[ManagedFields, ...] = ()
 
 
-class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, gc=False):
     """An object with its metadata; types of kinds add `spec` and `status`."""
 
     metadata: ObjectMeta
