@@ -108,8 +108,10 @@ class Report:
 
     def conclude(self) -> list[Finding]:
         """All conditions, the summary first, with messages in the style of Kubernetes."""
-        findings = [*self._summary(), *self.findings]
-        return [finding._replace(message=sentence(finding.message)) for finding in findings]
+        return [
+            Finding(type_, status, reason, sentence(message))
+            for type_, status, reason, message in (*self._summary(), *self.findings)
+        ]
 
     def _summary(self) -> list[Finding]:
         if self._culprits:

@@ -37,7 +37,7 @@ class Incoming:
 
     def feed(self, data: bytes) -> None:
         """Read bytes of the connection; errors are kept in `error`."""
-        if self.complete or self.error is not None:  # nothing was requested, or the connection will be closed
+        if self._ended():  # nothing was requested, or the connection will be closed
             self.keep_alive = False
             return
         self._framing += len(data)
@@ -49,12 +49,15 @@ class Incoming:
             self.fail(error.__context__ if isinstance(error.__context__, HttpError) else InvalidResponse("not HTTP"))
         if self._framing > MAX_HEAD and not self.complete:
             self.fail(InvalidResponse("the headers are too large"))
-        if self.complete or self.error is not None:
+        if self._ended():
             del self._parser  # it refers to this object, which would be left to the garbage collector
+
+    def _ended(self) -> bool:
+        return self.complete or self.error is not None
 
     def feed_eof(self) -> None:
         """The connection ended: an error, unless this is how the body ends."""
-        if self.complete or self.error is not None:
+        if self._ended():
             return
         if self.headers_complete and not {"content-length", "transfer-encoding"} & self.headers.keys():
             self._finish(keep_alive=False)

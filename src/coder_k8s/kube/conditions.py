@@ -51,6 +51,7 @@ def merge(
     The transition time of a condition changes only with its status. Conditions without a finding stay, because another
     controller may own them; those with a type in `drop` are removed. The order stays, new conditions are appended.
     """
+    now = now.astimezone(UTC).replace(microsecond=0)
     merged = {condition.type: condition for condition in existing}
     for finding in findings:
         merged[finding.type] = _update(merged.get(finding.type), finding, generation, now)
@@ -65,8 +66,6 @@ def _update(old: Condition | None, finding: Finding, generation: int, now: datet
         status=status,
         reason=str(finding.reason),  # msgspec encodes no subclass of str
         message=finding.message,
-        last_transition_time=old.last_transition_time
-        if old and unchanged
-        else now.astimezone(UTC).replace(microsecond=0),
+        last_transition_time=old.last_transition_time if old and unchanged else now,
         observed_generation=generation,
     )
