@@ -139,3 +139,16 @@ def test_times_are_read_and_written_as_kubernetes_does() -> None:
 )
 def test_length_of_a_duration(duration: str, length: float) -> None:
     assert seconds(duration) == pytest.approx(length)
+
+
+def test_conditions_share_their_values() -> None:
+    """Most objects have the same conditions, and most conditions of an object have the same time."""
+    common = {"status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z", "message": "Waiting for a ready pod"}
+    conditions = [{**common, "type": kind, "reason": "Some"} for kind in ("Ready", "Healthy")]
+    manifest = {**minimal(CONTROL_PLANE), "status": {"conditions": conditions}}
+    one, other = (decode(manifest).status.conditions for _ in range(2))
+    assert one == other
+    assert one[0].type is other[0].type
+    assert one[0].reason is other[1].reason
+    assert one[0].message is other[1].message
+    assert one[0].last_transition_time is one[1].last_transition_time

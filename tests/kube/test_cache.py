@@ -2,7 +2,7 @@
 
 import pytest
 
-from coder_k8s.kube.cache import Cache, Change
+from coder_k8s.kube.cache import FEW, Cache, Change
 from coder_k8s.kube.objects import Key, Object
 
 from .objects import obj, versions
@@ -274,3 +274,16 @@ def test_an_index_is_updated_with_the_objects(cache: Cache[Object]) -> None:
     assert by_color["blue"] == {Key("ns", "a"), Key("ns", "b")}
     cache.delete("", obj("a", 5))
     assert by_color["blue"] == {Key("ns", "b")}
+
+
+def test_a_value_of_many_objects(cache: Cache[Object]) -> None:
+    """More than a tuple holds, and fewer again."""
+    by_color = cache.index(lambda item: item.metadata.labels.values())
+    names = [f"a{number}" for number in range(3 * FEW)]
+    for version, name in enumerate(names, start=2):
+        cache.update("", obj(name, version, color="red"))
+        assert by_color["red"] == {Key("ns", each) for each in names[: version - 1]}
+    for left in range(len(names) - 1, -1, -1):
+        cache.delete("", obj(names[left], 100 - left))
+        assert by_color["red"] == {Key("ns", each) for each in names[:left]}
+    assert by_color.with_all(["red"]) == set()

@@ -54,3 +54,11 @@ def test_a_partial_object_keeps_little_metadata() -> None:
     assert not any((one.uid, one.annotations, one.labels, one.owner_references, one.managed_fields))
     assert one.labels is other.labels
     assert one.owner_references is other.owner_references
+
+
+def test_empty_metadata_is_shared() -> None:
+    raw = msgspec.json.encode({"metadata": {"name": "one"}, "data": {}})
+    one, other = Object.decode(raw).metadata, Unstructured.decode(raw).metadata
+    for field in ("labels", "annotations", "owner_references", "finalizers"):
+        assert not getattr(one, field)
+        assert getattr(one, field) is getattr(other, field)

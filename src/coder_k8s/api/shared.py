@@ -1,11 +1,11 @@
 """Types that all kinds share."""
 
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 
-from coder_k8s.kube.conditions import Condition
+from coder_k8s.kube.conditions import Condition, share
 from coder_k8s.kube.objects import Object
 
 from .markers import Check, Column, Core, Schema
@@ -246,6 +246,12 @@ class CoderObject(Object, kw_only=True):
     """Desired state."""
     status: Status = msgspec.field(default_factory=Status)
     """Observed state, set by the operator."""
+
+    @classmethod
+    def decode(cls, data: bytes | msgspec.Raw) -> Self:
+        decoded = super().decode(data)
+        share(decoded.status.conditions)
+        return decoded
 
 
 def pod_columns(*own: Column) -> tuple[Column, ...]:

@@ -37,33 +37,50 @@ class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
 
 Listener = Callable[[Change[T]], None]
 Values = Callable[[T], Iterable[Hashable]]
-_NONE: set[Key] = set()
+FEW = 4
 
 
 class Index(Generic[T]):
-    """Maps a value, such as the name of a Secret, to the objects that contain it."""
+    """Maps a value, such as the name of a Secret, to the objects that contain it.
+
+    Most values have one object, such as the UID of an owner. Up to `FEW` of them are a tuple, a quarter of a set.
+    """
 
     def __init__(self, values: Values[T]) -> None:
         self._values = values
-        self._keys: dict[Hashable, set[Key]] = {}
+        self._keys: dict[Hashable, tuple[Key, ...] | set[Key]] = {}
 
     def __getitem__(self, value: Hashable) -> frozenset[Key]:
         return frozenset(self._keys.get(value, ()))
 
     def with_all(self, values: Iterable[Hashable]) -> set[Key]:
         """Return the objects that contain all of these values. It takes as long as the rarest value has objects."""
-        found = sorted((self._keys.get(value, _NONE) for value in values), key=len)
-        return set.intersection(*found)
+        rarest, *others = sorted((self._keys.get(value, ()) for value in values), key=len)
+        return set(rarest).intersection(*others)
 
     def _update(self, key: Key, old: T | None, new: T | None) -> None:
         before = set(self._values(old)) if old else set()
         after = set(self._values(new)) if new else set()
         for value in before - after:
-            self._keys[value].discard(key)
-            if not self._keys[value]:
-                del self._keys[value]
+            self._remove(value, key)
         for value in after - before:
-            self._keys.setdefault(value, set()).add(key)
+            self._add(value, key)
+
+    def _add(self, value: Hashable, key: Key) -> None:
+        keys = self._keys.get(value, ())
+        if isinstance(keys, set):
+            keys.add(key)
+        else:
+            self._keys[value] = (*keys, key) if len(keys) < FEW else {*keys, key}
+
+    def _remove(self, value: Hashable, key: Key) -> None:
+        keys = self._keys[value]
+        if isinstance(keys, set):
+            keys.discard(key)
+        else:
+            keys = self._keys[value] = tuple(each for each in keys if each != key)
+        if not keys:
+            del self._keys[value]
 
 
 class Cache(Generic[T]):

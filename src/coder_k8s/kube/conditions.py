@@ -1,7 +1,9 @@
 """Status conditions and how they change."""
 
+import sys
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -36,6 +38,17 @@ class Finding(NamedTuple):
 
 def find(conditions: Iterable[Condition], type: str) -> Condition | None:  # noqa: A002 - the name of the API field
     return next((condition for condition in conditions if condition.type == type), None)
+
+
+def share(conditions: Iterable[Condition]) -> None:
+    """Share what many conditions have in common. They take a quarter of the memory of an object otherwise."""
+    times: dict[datetime, datetime] = {}
+    for condition in conditions:
+        set_ = partial(msgspec.structs.force_setattr, condition)
+        set_("type", sys.intern(condition.type))
+        set_("reason", sys.intern(condition.reason))
+        set_("message", sys.intern(condition.message))
+        set_("last_transition_time", times.setdefault(condition.last_transition_time, condition.last_transition_time))
 
 
 def merge(

@@ -97,8 +97,7 @@ _EMPTY_LIST: list[Any] = []
 class PartialObject(Object):
     """An object with the metadata that a watch for existence, owner and changes needs.
 
-    There can be thousands, most of them unrelated to Coder. Objects without labels or owners share empty containers,
-    which would otherwise take half of their memory.
+    There can be thousands, most of them unrelated to Coder.
     """
 
     @classmethod
@@ -109,9 +108,9 @@ class PartialObject(Object):
             name=meta.name,
             namespace=meta.namespace,
             resource_version=meta.resource_version,
-            labels=meta.labels or _EMPTY_DICT,
+            labels=meta.labels,
             annotations=_EMPTY_DICT,
-            owner_references=meta.owner_references or _EMPTY_LIST,
+            owner_references=meta.owner_references,
             finalizers=_EMPTY_LIST,
             deletion_timestamp=meta.deletion_timestamp,
         )
@@ -213,12 +212,13 @@ def key_of(manifest: Mapping[str, Any]) -> Key:
 
 
 def _intern(meta: ObjectMeta) -> None:
-    """Share the values that many objects have in common."""
+    """Share the values that many objects have in common, also empty ones: nothing changes metadata in place."""
     meta.namespace = sys.intern(meta.namespace)
-    if meta.labels:
-        meta.labels = dict(zip(meta.labels, map(sys.intern, meta.labels.values()), strict=True))
-    if meta.owner_references:
-        meta.owner_references = [_shared(owner) for owner in meta.owner_references]
+    labels, owners = meta.labels, meta.owner_references
+    meta.labels = dict(zip(labels, map(sys.intern, labels.values()), strict=True)) if labels else _EMPTY_DICT
+    meta.owner_references = [_shared(owner) for owner in owners] if owners else _EMPTY_LIST
+    meta.annotations = meta.annotations or _EMPTY_DICT
+    meta.finalizers = meta.finalizers or _EMPTY_LIST
     if meta.managed_fields:
         meta.managed_fields = tuple(_shared(entry) for entry in meta.managed_fields)
 
