@@ -11,7 +11,7 @@ import msgspec
 Status = Literal["True", "False", "Unknown"]
 
 
-class Condition(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True):
+class Condition(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, frozen=True, gc=False):
     """A `metav1.Condition`."""
 
     type: str
