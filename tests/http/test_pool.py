@@ -4,6 +4,7 @@ import asyncio
 import gc
 import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from coder_k8s.dev.processes import free_port
 from coder_k8s.http import connecting
 from coder_k8s.http import pool as pools
 from coder_k8s.http.connecting import Endpoint, Proxy, Route
-from coder_k8s.http.connection import HIGH_WATER
+from coder_k8s.http.connection import HIGH_WATER, Connection
 from coder_k8s.http.errors import (
     CannotConnect,
     Disconnected,
@@ -232,6 +233,55 @@ async def test_a_stream_that_does_not_end(pool: Pool, handler: Handler, error: t
         assert await anext(parts) == b"one"
         with pytest.raises(error):
             await anext(parts)
+
+
+@pytest.mark.parametrize("first", ["exchange", "stream"])
+async def test_the_timeout_of_a_request_ends_with_it(pool: Pool, first: str) -> None:
+    """Not the next request on the same connection."""
+    received, passed = asyncio.Event(), asyncio.Event()
+
+    async def in_two_parts(_: bytes, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")
+        await received.wait()
+        writer.write(b"0\r\n\r\n")
+
+    async def late(_: bytes, writer: asyncio.StreamWriter) -> None:
+        await passed.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
+
+    async with Scripted(reply() if first == "exchange" else in_two_parts, late) as server:
+        if first == "exchange":
+            await pool.exchange(route(server), GET, 0.5)
+        else:
+            async with pool.stream(route(server), GET, SECONDS) as (_, connection):
+                async for part in connection.parts(0.5):
+                    assert part == b"one"
+                    received.set()
+        asyncio.get_running_loop().call_later(1.0, passed.set)
+        async with pool.stream(route(server), GET, SECONDS) as (_, connection):
+            assert [part async for part in connection.parts(SECONDS)] == [b"late"]
+        assert server.connections == 1
+
+
+async def test_a_connection_that_is_lost_between_two_parts_is_freed(pool: Pool) -> None:
+    """Nothing waits for its timeout."""
+    lost: list[weakref.ref[Connection]] = []
+
+    async def read() -> None:
+        async with pool.stream(route(server), GET, SECONDS) as (_, connection):
+            lost.append(weakref.ref(connection))
+            parts = connection.parts(SECONDS)
+            await anext(parts)
+            server.disconnect()
+            await asyncio.shield(connection.closed)
+            with pytest.raises(Disconnected):
+                await anext(parts)
+
+    async with Scripted(raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n")) as server:
+        await read()
+        await asyncio.sleep(0)
+        gc.collect()
+        assert lost[0]() is None
 
 
 async def test_a_slow_reader_stops_a_fast_server(pool: Pool) -> None:

@@ -25,6 +25,7 @@ def test_the_uid_of_a_child_shows_that_it_is_created_again() -> None:
     assert applied.uid(SERVICE_ACCOUNT, owner, first.key) == "b"
     assert applied.uid(SERVICE_ACCOUNT, known("demo", "2"), first.key) == "", "another owner of the same name"
     applied.remove(SERVICE_ACCOUNT, first.key)
+    applied.remove(SERVICE_ACCOUNT, first.key)
     assert applied.uid(SERVICE_ACCOUNT, owner, first.key) == ""
     applied.forget(owner.key)
     assert applied.uid(ROLE, owner, first.key) == ""

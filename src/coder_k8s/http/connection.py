@@ -50,6 +50,7 @@ class Connection(asyncio.Protocol):
     def send(self, head: bytes, body: bytes | None, incoming_limit: int | None = None, *, tunnel: bool = False) -> None:
         """Send a request; `tunnel` for CONNECT."""
         self._incoming = Incoming(self._wake, limit=incoming_limit, headers_only=tunnel)
+        self._deadline = None  # of an earlier request
         if self.closed.done():
             self._incoming.feed_eof()
             return
@@ -113,6 +114,8 @@ class Connection(asyncio.Protocol):
         The timer of an earlier request stays, if it ends before: a timer for each would take longer than to read most
         responses.
         """
+        if self.closed.done():
+            return  # the response has ended already
         self._deadline = (deadline, error)
         if self._timer is None or self._timer[0] > deadline:
             self._start_timer(deadline)

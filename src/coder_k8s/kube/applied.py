@@ -9,9 +9,10 @@ Child = tuple[Kind[Any], Key]
 
 
 class _State(NamedTuple):
-    """UIDs of the owner and the child; digest of its manifest, and the resourceVersion that it had with it."""
+    """Key and UID of the owner, UID of the child; digest of its manifest, and the resourceVersion it had with it."""
 
-    owner: str
+    owner: Key
+    owner_uid: str
     uid: str
     digest: str
     resource_version: str
@@ -28,10 +29,10 @@ class AppliedChildren:
         """Record that this is the live state of a child for the manifest with this digest, if any."""
         child = (kind, live.key)
         digest = sys.intern(digest)  # it is also a label of the child
-        state = _State(owner.metadata.uid, live.metadata.uid, digest, live.metadata.resource_version)
+        state = _State(owner.key, owner.metadata.uid, live.metadata.uid, digest, live.metadata.resource_version)
         if self._states.get(child) != state:
             self._states[child] = state
-            self._of_owner.setdefault(owner.key, set()).add(child)
+            self._of_owner.setdefault(state.owner, set()).add(child)
 
     def is_recorded(self, kind: Kind[Any], live: Unstructured, digest: str) -> bool:
         """Return whether the child has not changed since the manifest with this digest was applied."""
@@ -42,11 +43,13 @@ class AppliedChildren:
     def uid(self, kind: Kind[Any], owner: Object, key: Key) -> str:
         """Return the UID of the child that was applied for this owner; empty if there was none."""
         state = self._states.get((kind, key))
-        return state.uid if state is not None and state.owner == owner.metadata.uid else ""
+        return state.uid if state is not None and state.owner_uid == owner.metadata.uid else ""
 
     def remove(self, kind: Kind[Any], key: Key) -> None:
         """Forget a child that the operator itself deletes."""
-        self._states.pop((kind, key), None)
+        child = (kind, key)
+        if (state := self._states.pop(child, None)) is not None:
+            self._of_owner[state.owner].discard(child)
 
     def forget(self, owner: Key) -> None:
         """Forget the children of a deleted object."""

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -47,8 +47,14 @@ def share(conditions: Iterable[Condition]) -> None:
         set_ = partial(msgspec.structs.force_setattr, condition)
         set_("type", sys.intern(condition.type))
         set_("reason", sys.intern(condition.reason))
-        set_("message", sys.intern(condition.message))
+        set_("message", _shared(condition.message))
         set_("last_transition_time", times.setdefault(condition.last_transition_time, condition.last_transition_time))
+
+
+@lru_cache(maxsize=1024)
+def _shared(message: str) -> str:
+    """Return the equal message that was seen before. It is not interned: some versions of Python keep such strings."""
+    return message
 
 
 def merge(
