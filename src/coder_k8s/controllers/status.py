@@ -242,7 +242,7 @@ class StatusWriter(Generic[T]):
         lines: dict[tuple[str, str], list[str]] = {}
         for new in after.conditions:
             old = find(before.conditions, new.type)
-            if (old.status, old.reason) == (new.status, new.reason) if old else _says_nothing(new):
+            if not _is_change(old, new):
                 continue
             lines.setdefault((new.reason, new.message), []).append(f"{new.type} is {new.status}")
             if new.type in (READY, STALLED) and new.status == "True":
@@ -264,9 +264,20 @@ def _is_paused(status: Status) -> bool:
     return ready is not None and ready.reason == reasons.PAUSED
 
 
-def _says_nothing(new: Condition) -> bool:
-    """Whether a condition that the object did not have before need not be logged."""
-    return new.type != READY and (new.status == "Unknown" or (new.type == STALLED and new.status == "False"))
+def _is_change(old: Condition | None, new: Condition) -> bool:
+    """Whether a condition is logged.
+
+    | before                | now                            | logged |
+    |-----------------------|--------------------------------|--------|
+    | same status, reason   | any                            | no     |
+    | other status, reason  | any                            | yes    |
+    | none                  | `Ready`                        | yes    |
+    | none                  | Unknown, or `Stalled` is False | no     |
+    | none                  | any other                      | yes    |
+    """
+    if old is not None:
+        return (old.status, old.reason) != (new.status, new.reason)
+    return new.type == READY or (new.status != "Unknown" and (new.type, new.status) != (STALLED, "False"))
 
 
 def _is_concluded(seen: CoderObject) -> bool:

@@ -111,8 +111,7 @@ class Connection(asyncio.Protocol):
     def _set_deadline(self, deadline: float, error: HttpError) -> None:
         """Let the response fail at the deadline.
 
-        The timer of an earlier request stays, if it ends before: a timer for each would take longer than to read most
-        responses.
+        The timer of an earlier request stays if it ends before, and is started again then: few requests need one.
         """
         if self.closed.done():
             return  # the response has ended already

@@ -41,7 +41,7 @@ def find(conditions: Iterable[Condition], type: str) -> Condition | None:  # noq
 
 
 def share(conditions: Iterable[Condition]) -> None:
-    """Share what many conditions have in common. They take a quarter of the memory of an object otherwise."""
+    """Share what many conditions have in common, to save memory."""
     times: dict[datetime, datetime] = {}
     for condition in conditions:
         set_ = partial(msgspec.structs.force_setattr, condition)
