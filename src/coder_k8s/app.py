@@ -6,7 +6,6 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Coroutine
 from typing import Any
 
 import uvloop
@@ -30,6 +29,7 @@ from coder_k8s.kube.manager import Manager, liveness, readiness
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key
 from coder_k8s.kube.servers import CannotServe, Server, health_server, metrics_server
+from coder_k8s.kube.wait import cancel_on_stop
 from coder_k8s.prometheus import ProcessMetrics
 from coder_k8s.settings import LEASE_NAME, Settings, lease_namespace
 
@@ -69,16 +69,6 @@ async def run(settings: Settings, config: Config, identity: str) -> None:
         log.info("starting", extra={"server": config.server, "identity": identity})
         await build_manager(settings, http, coderd, metrics, identity).run(stopping)
     log.info("stopped")
-
-
-async def cancel_on_stop(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Run the work, and cancel it on shutdown: a request to an API server that hangs can outlast the grace period."""
-    working, stopped = asyncio.create_task(work), asyncio.create_task(stopping.wait())
-    await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if working.done():
-        working.result()
-    working.cancel()
 
 
 def build_manager(settings: Settings, http: Http, coderd: Connections, metrics: Metrics, identity: str) -> Manager:

@@ -1,11 +1,14 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
+from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.controller import Controller
@@ -15,10 +18,11 @@ from coder_k8s.kube.http import Http
 from coder_k8s.kube.informer import Informer, WatchOptions
 from coder_k8s.kube.kinds import CONFIG_MAP
 from coder_k8s.kube.lease import LEASE
-from coder_k8s.kube.manager import Manager, liveness, readiness
+from coder_k8s.kube.manager import LISTS_AT_A_TIME, Manager, liveness, readiness
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Key, Kind, Object
+from coder_k8s.kube.objects import Key, Kind, Object, Unstructured
 from tests.support import eventually
+from tests.support.api import Api, listing, refuse, watch
 
 UNKNOWN = Kind("unknown.example", "v1", "Nothing", "nothings", Object)
 
@@ -164,6 +168,74 @@ async def test_a_process_does_not_lead_before_its_caches_are_synced(start: Start
     await eventually(lambda: "install its CustomResourceDefinition" in check())
     assert not process.election.leading
     assert await process.holder() == ""
+
+
+KINDS = [Kind("example.com", "v1", f"Kind{number}", f"kind{number}s", Unstructured) for number in range(12)]
+
+
+async def unexpected(key: Key) -> None:
+    raise AssertionError(f"reconciled {key}")
+
+
+@asynccontextmanager
+async def running_manager(api: Api) -> AsyncIterator[tuple[list[Informer[Any]], asyncio.Event]]:
+    """Run a manager with an informer for each of the kinds; yield them and the event that stops it."""
+    metrics, stopping = Metrics(), asyncio.Event()
+    async with api, Http(api.config, "test", metrics) as http:
+        client = Client(http, "test")
+        options = WatchOptions(backoff=Backoff(0.02, 0.1))
+        informers = [Informer(client, kind, metrics=metrics, options=options) for kind in KINDS]
+        recorder = Recorder(client, "test", "test", metrics)
+        idle = Controller("idle", unexpected, metrics=metrics, workers=1)
+        manager = Manager(servers=[], informers=informers, election=None, controllers=[idle], recorder=recorder)
+        running = asyncio.create_task(manager.run(stopping))
+        try:
+            yield informers, stopping
+        finally:
+            stopping.set()
+            await asyncio.wait_for(running, 5)
+
+
+async def test_the_lists_at_startup_share_few_connections_and_come_before_the_watches() -> None:
+    connections: list[int] = []
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        if "watch" in request.query:
+            return await watch()(request)
+        connections.append(api.connections)
+        return await listing(5)(request)
+
+    api = Api(respond)
+    async with running_manager(api):
+        await eventually(lambda: len(api.requests) == 2 * len(KINDS))
+        assert ["watch" in seen.query for seen in api.requests] == [False] * len(KINDS) + [True] * len(KINDS)
+        assert max(connections) <= LISTS_AT_A_TIME
+        assert api.connections == len(KINDS)
+
+
+async def test_a_list_that_fails_at_startup_is_repeated_and_does_not_delay_other_watches() -> None:
+    async def respond(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith(KINDS[0].plural) and not working.is_set():
+            return await refuse(403, "Forbidden")(request)
+        return await (watch() if "watch" in request.query else listing(5))(request)
+
+    working = asyncio.Event()
+    async with running_manager(Api(respond)) as (informers, _):
+        await eventually(lambda: all(informer.synced.is_set() for informer in informers[1:]) and informers[0].error)
+        assert "forbidden" in informers[0].error.lower()
+        working.set()
+        await asyncio.wait_for(informers[0].synced.wait(), 10)
+
+
+async def test_a_process_stops_while_a_list_at_startup_hangs() -> None:
+    async def hang(_: web.Request) -> web.StreamResponse:
+        reached.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    reached = asyncio.Event()
+    async with running_manager(Api(hang)):
+        await asyncio.wait_for(reached.wait(), 10)
 
 
 async def test_an_idle_watch_fails_liveness_and_readiness(http: Http, namespace: str) -> None:

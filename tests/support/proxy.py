@@ -168,6 +168,8 @@ class _Link:
         while data := await reader.read(1 << 16):
             await self.flowing.wait()
             await on_data(data)
+            if writer.is_closing():  # reset meanwhile; uvloop would raise
+                break
             writer.write(data)
             await writer.drain()
         raise ConnectionError("the other side has closed the connection")

@@ -72,6 +72,7 @@ class Informer(Cache[T]):
         self._backoff = options.backoff or Backoff(0.1, 5.0, options.jitter)
         self._clock = options.clock
         self._last_activity = dict.fromkeys(self._namespaces, options.clock())
+        self._listed: set[str] = set()
         self._synced_namespaces: set[str] = set()
         self._undecodable = metrics.undecodable.labels(str(kind))
         metrics.cached_objects.labels(str(kind)).set_function(self.__len__)
@@ -94,6 +95,15 @@ class Informer(Cache[T]):
         """Return the seconds since the last activity of the watch that is idle for the longest time."""
         return self._clock() - min(self._last_activity.values())
 
+    async def fill(self, slots: asyncio.Semaphore) -> None:
+        """List each namespace before `run`; informers that share the slots need few connections for their lists."""
+        for namespace in self._namespaces:
+            async with slots:
+                try:
+                    await self._list(namespace)
+                except errors.NotFound:
+                    self._record_missing_kind(namespace)
+
     async def run(self) -> NoReturn:
         async with asyncio.TaskGroup() as group:
             for namespace in self._namespaces:
@@ -101,20 +111,19 @@ class Informer(Cache[T]):
         raise AssertionError("a watch returned")
 
     async def _list_and_watch(self, namespace: str) -> NoReturn:
-        listed, failures = False, 0
+        failures = 0
         while True:
             last_activity, retry_after = self._last_activity[namespace], 0.0
             try:
-                if not listed:
+                if namespace not in self._listed:
                     await self._list(namespace)
-                    listed = True
                 await self._watch(namespace)
             except errors.NotFound:
-                await self._handle_missing_kind(namespace)
-                listed = False
+                self._record_missing_kind(namespace)
+                await asyncio.sleep(self._options.missing_kind_interval)
                 continue
             except errors.Gone:
-                listed = False
+                self._listed.discard(namespace)
                 self._set_error(namespace, "the resourceVersion of the watch is too old")
             except errors.KubeError as error:
                 retry_after = error.after if isinstance(error, errors.Throttled) else 0.0
@@ -131,6 +140,7 @@ class Informer(Cache[T]):
             version = page.resource_version
             self._last_activity[namespace] = self._clock()
         self.replace(namespace, items, version)
+        self._listed.add(namespace)
         self._mark_synced(namespace)
 
     async def _watch(self, namespace: str) -> None:
@@ -174,15 +184,15 @@ class Informer(Cache[T]):
             log.error("cannot decode %s %s: %s", self.kind.name, _decode_metadata(raw).key, error)
             return None
 
-    async def _handle_missing_kind(self, namespace: str) -> None:
+    def _record_missing_kind(self, namespace: str) -> None:
         self.clear(namespace)
+        self._listed.discard(namespace)
         if self._optional:
             self._mark_synced(namespace)
         else:
             error = f"the API server does not serve {self.kind}: install its CustomResourceDefinition"
             self._set_error(namespace, error)
         self._last_activity[namespace] = self._clock()
-        await asyncio.sleep(self._options.missing_kind_interval)
 
     def _mark_synced(self, namespace: str) -> None:
         self._errors.pop(namespace, None)

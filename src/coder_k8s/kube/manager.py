@@ -9,14 +9,18 @@ from typing import Any
 
 import msgspec
 
+from coder_k8s.kube import errors
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.election import Election
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.servers import Check, Server
-from coder_k8s.kube.wait import wait_any
+from coder_k8s.kube.wait import cancel_on_stop, wait_any
 
 log = logging.getLogger(__name__)
+
+LISTS_AT_A_TIME = 5
+"""Lists at startup that run at the same time. Each takes a connection."""
 
 FLUSH_TIMEOUT = 2.0
 """Seconds to write queued events on shutdown."""
@@ -41,12 +45,26 @@ class Manager(msgspec.Struct, frozen=True, kw_only=True):
         async with AsyncExitStack() as serving:
             for server in self.servers:
                 await serving.enter_async_context(server)
+            await cancel_on_stop(stopping, self._fill_caches())
             async with asyncio.TaskGroup() as group:
                 caches = [group.create_task(one.run(), name=f"informer {one.kind}") for one in self.informers]
                 if await self._wait_for_sync(stopping):
                     await self._lead(stopping)
                 for cache in caches:
                     cache.cancel()
+
+    async def _fill_caches(self) -> None:
+        """List all kinds with a few connections: the TLS handshakes of all watches take longer than the lists.
+
+        The first error ends it. The informers then list what is missing, and retry and report errors.
+        """
+        slots = asyncio.Semaphore(LISTS_AT_A_TIME)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for informer in self.informers:
+                    group.create_task(informer.fill(slots))
+        except* errors.KubeError:
+            pass
 
     async def _wait_for_sync(self, stopping: asyncio.Event) -> bool:
         for informer in self.informers:
