@@ -18,6 +18,7 @@ from coder_k8s.controllers.labels import OPERATOR_VERSION
 from coder_k8s.controllers.object_metrics import ObjectMetrics
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.kube.addresses import parse_address
+from coder_k8s.kube.batching import Batching
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import Config, ConfigError, load
 from coder_k8s.kube.discovery import NotReachable, wait_for_server
@@ -64,7 +65,7 @@ async def run(settings: Settings, config: Config, identity: str) -> None:
     metrics.tasks.labels().set_function(lambda: len(asyncio.all_tasks()))
     routes = parse_connect_to(settings.coderd_connect_to)
     user_agent = f"{NAME}/{__version__}"
-    async with Http(config, user_agent, metrics) as http, Connections(routes) as coderd:
+    async with Http(config, user_agent, metrics, Batching().count) as http, Connections(routes) as coderd:
         await cancel_on_stop(stopping, wait_for_server(http, config.server, stopping, STARTUP_TIMEOUT))
         log.info("starting", extra={"server": config.server, "identity": identity})
         await build_manager(settings, http, coderd, metrics, identity).run(stopping)

@@ -52,8 +52,12 @@ class Http:
     the object before it writes again.
     """
 
-    def __init__(self, config: Config, user_agent: str, metrics: Metrics) -> None:
+    def __init__(
+        self, config: Config, user_agent: str, metrics: Metrics, on_message: Callable[[], None] = lambda: None
+    ) -> None:
+        """`on_message` is called for each response, and each part of a streaming response."""
         self._config = config
+        self._on_message = on_message
         self._counter = metrics.requests.labels
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "gzip"}
         self._pool = Pool(connect_timeout=CONNECT_TIMEOUT)
@@ -95,13 +99,18 @@ class Http:
             raise self._unreachable(request, error) from None
 
     async def stream(self, path: str, query: Query, headers: Query, idle_timeout: float) -> AsyncGenerator[bytes, None]:
-        """Yield the chunks of a streaming response; raise if none arrives for `idle_timeout` seconds."""
+        """Yield the chunks of a streaming response; raise if none arrives for `idle_timeout` seconds.
+
+        A watch event for a write is cheap if the response is known: it contains nothing new.
+        """
         request = _Request("GET", path, query, headers)
         async with AsyncExitStack() as stack:
             connection = await self._open(stack, request, idle_timeout)
             started = time.monotonic()
             try:
                 async for part in connection.parts(idle_timeout):
+                    self._on_message()
+                    await asyncio.sleep(0)  # handle the responses to writes that arrived with it first
                     yield part
             except IdleTimeout as error:
                 raise self._unreachable(request, error) from None
@@ -170,6 +179,7 @@ class Http:
 
     def _check(self, request: _Request, response: Response) -> None:
         """Count the response, and raise the error that it is."""
+        self._on_message()
         self._counter(str(response.status), request.method).inc()
         if response.status >= 300:
             raise errors.from_response(response.status, response.body, response.headers.get("retry-after"))

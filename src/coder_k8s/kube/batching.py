@@ -1,0 +1,69 @@
+"""Handles messages of the API server in batches while many of them arrive."""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+
+BATCH = 12
+"""Messages that are enough for one batch."""
+MIN_BATCH = 4
+"""Fewer messages are not worth a pause."""
+MAX_PAUSE = 0.03
+"""Seconds. A reconcile takes a few round trips, and each of them can be this much longer."""
+
+WINDOW = 0.25
+"""Seconds over which the rate is measured. The messages for a single new control plane are not many."""
+SETTLE = 0.001
+"""Seconds in which the work that a message causes is done, and the requests that follow from it are sent."""
+
+
+def pause(rate: float) -> float:
+    """Return for how long to let messages collect, in seconds, at this rate of messages per second.
+
+    | a pause of MAX_PAUSE would collect | pause                        |
+    |------------------------------------|------------------------------|
+    | fewer than MIN_BATCH messages      | none                         |
+    | fewer than BATCH messages          | MAX_PAUSE                    |
+    | more                               | the time for BATCH messages  |
+    """
+    if rate * MAX_PAUSE < MIN_BATCH:
+        return 0.0
+    return min(MAX_PAUSE, BATCH / rate)
+
+
+class Rate:
+    """The number of messages per second. Older messages count less."""
+
+    def __init__(self) -> None:
+        self._recent = 0.0
+        self._last = 0.0
+
+    def count(self, now: float) -> float:
+        """Count a message, and return the rate."""
+        self._recent = 1 + self._recent * math.exp((self._last - now) / WINDOW)
+        self._last = now
+        return self._recent / WINDOW
+
+
+class Batching:
+    """Pauses the event loop while many messages arrive; the sockets keep them meanwhile.
+
+    To wake up for a single message costs about as much CPU time as to handle it (docs/performance.md).
+    """
+
+    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._sleep = sleep
+        self._rate = Rate()
+        self._scheduled = False
+
+    def count(self) -> None:
+        """Count a message that has arrived, and schedule a pause if there are many."""
+        seconds = pause(self._rate.count(time.monotonic()))
+        if seconds and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_later(SETTLE, self._pause, seconds)
+
+    def _pause(self, seconds: float) -> None:
+        self._scheduled = False
+        self._sleep(seconds)

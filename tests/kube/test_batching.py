@@ -1,0 +1,108 @@
+import asyncio
+
+import pytest
+from aiohttp import web
+
+from coder_k8s.kube import errors
+from coder_k8s.kube.batching import BATCH, MAX_PAUSE, MIN_BATCH, Batching, Rate, pause
+from coder_k8s.kube.http import Http
+from coder_k8s.kube.metrics import Metrics
+from tests.support import eventually
+from tests.support.api import Api, refuse, reply
+
+BUSY = MIN_BATCH / MAX_PAUSE
+"""Messages per second from which the event loop pauses."""
+
+
+@pytest.mark.parametrize(
+    ("rate", "seconds"),
+    [
+        (0, 0),
+        (BUSY - 1, 0),
+        (BUSY + 1, MAX_PAUSE),
+        (BATCH / MAX_PAUSE, MAX_PAUSE),
+        (10 * BATCH / MAX_PAUSE, MAX_PAUSE / 10),
+    ],
+)
+def test_the_pause_depends_on_the_rate_of_messages(rate: float, seconds: float) -> None:
+    assert pause(rate) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("rate", [20.0, 200.0, 5000.0])
+def test_the_rate_is_measured(rate: float) -> None:
+    measured = Rate()
+    rates = [measured.count(1000 + number / rate) for number in range(int(rate * 2))]
+    assert rates[-1] == pytest.approx(rate, rel=0.15)
+
+
+def test_the_messages_for_one_control_plane_are_not_many_and_old_ones_do_not_count() -> None:
+    measured = Rate()
+    assert not any(pause(measured.count(1000)) for _ in range(13))
+    assert any(pause(measured.count(1000.1)) for _ in range(100))
+    assert not pause(measured.count(1002))
+
+
+async def test_many_messages_at_once_cause_one_pause() -> None:
+    pauses: list[float] = []
+    batching = Batching(pauses.append)
+    for batch in (1, 2):
+        for _ in range(100):
+            batching.count()
+        await eventually(lambda: len(pauses) == batch)  # noqa: B023 - awaited in the same iteration
+    assert all(0 < seconds <= MAX_PAUSE for seconds in pauses)
+
+
+async def test_responses_and_parts_of_a_watch_are_messages() -> None:
+    messages: list[str] = []
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        if request.path == "/denied":
+            return await refuse(403, "Forbidden")(request)
+        if request.path == "/get":
+            return await reply({})(request)
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for number in (1, 2):
+            await response.write(b"part\n")
+            await eventually(lambda: messages.count("watch") == number)  # noqa: B023 - awaited in the same iteration
+        return response
+
+    async with Api(respond) as api, Http(api.config, "test", Metrics(), lambda: messages.append(now)) as http:
+        now = "get"
+        await http.send("GET", "/get", {}, {})
+        now = "denied"
+        with pytest.raises(errors.Forbidden):
+            await http.send("GET", "/denied", {}, {})
+        now = "watch"
+        assert [part async for part in http.stream("/watch", {}, {}, 30)] == [b"part\n"] * 2
+    assert messages == ["get", "denied", "watch", "watch"]
+
+
+async def test_a_response_is_handled_before_a_watch_event_that_arrived_with_it() -> None:
+    """The event is sent first, and both can be read when the event loop waits for messages the next time."""
+    order: list[str] = []
+    watching: list[web.StreamResponse] = []
+
+    async def respond(request: web.Request) -> web.StreamResponse:
+        if request.path == "/write":
+            await watching[0].write(b"event\n")
+            return web.Response(body=b"{}")
+        response = web.StreamResponse()
+        await response.prepare(request)
+        watching.append(response)
+        await asyncio.Event().wait()
+        return response
+
+    async def follow() -> None:
+        async for part in http.stream("/watch", {}, {}, 30):
+            order.extend(part.decode().split())
+
+    async with Api(respond) as api, Http(api.config, "test", Metrics()) as http:
+        following = asyncio.create_task(follow())
+        await eventually(lambda: watching)
+        for number in range(1, 6):
+            await http.send("POST", "/write", {}, {}, b"{}")
+            order.append("response")
+            await eventually(lambda: order.count("event") == number)  # noqa: B023 - awaited in the same iteration
+        following.cancel()
+    assert order == ["response", "event"] * 5
