@@ -73,7 +73,7 @@ class DigestSteps(Steps[Digest, DigestStatus]):
 
 def build(runtime: Runtime, external: set[Key]) -> Controller:
     context = Context(runtime, DIGEST, (CONFIG_MAP,))
-    controller = controller_of(context, DigestSteps(context, external))
+    controller = controller_of(context, lambda: DigestSteps(context, external))
     secrets = by_reference(context.objects, lambda digest: [Key(digest.key.namespace, digest.spec.secret_ref.name)])
     controller.watch(context.secrets, secrets)
     return controller

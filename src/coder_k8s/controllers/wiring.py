@@ -1,6 +1,7 @@
 """Builds controllers."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, TypeVar
 
 from coder_k8s.api import CONTROL_PLANE, CoderObject
@@ -25,10 +26,17 @@ def base_rules(kind: Kind[Any]) -> tuple[Rule, ...]:
     )
 
 
-def controller_of(context: Context[T], steps: Steps[T, Any]) -> Controller:
-    """The controller of a kind, which watches its objects and their children."""
-    reconciler, runtime = Reconciler(context, steps), context.runtime
-    controller = Controller(context.name, reconciler.reconcile, metrics=runtime.metrics, workers=runtime.workers)
+def controller_of(context: Context[T], load: Callable[[], Steps[T, Any]]) -> Controller:
+    """The controller of a kind, which watches its objects and their children.
+
+    `load` is called for the first object: most clusters have no object of some kinds, and do not need their modules.
+    """
+    reconciler, runtime = cache(lambda: Reconciler(context, load())), context.runtime
+
+    async def reconcile(key: Key) -> float | None:
+        return await reconciler().reconcile(key)
+
+    controller = Controller(context.name, reconcile, metrics=runtime.metrics, workers=runtime.workers)
     controller.watch(context.objects)
     for child in context.owned:
         controller.watch(context.children.cache(child), by_owner(context.kind))

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import NamedTuple, cast
 from urllib.parse import parse_qs
 
@@ -21,6 +20,16 @@ MAX_PIPELINED = 8
 """Requests that a client may send at once. More of them close the connection: each takes time of the event loop."""
 MAX_CONNECTIONS = 100
 """Open connections; another one closes the one that is idle for the longest time."""
+
+PHRASES = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -151,7 +160,7 @@ class ServerConnection(asyncio.Protocol):
         if self.transport.is_closing():
             return
         lines = (
-            f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}",
+            f"HTTP/1.1 {reply.status} {PHRASES[reply.status]}",
             f"Content-Type: {reply.content_type}",
             f"Content-Length: {len(reply.body)}",
             f"Connection: {'keep-alive' if keep_alive else 'close'}",
@@ -176,4 +185,4 @@ async def serve(host: str | None, port: int, routes: Routes, connections: set[Se
 
 
 def _error(status: int) -> Reply:
-    return Reply(f"{HTTPStatus(status).phrase}\n".encode(), status)
+    return Reply(f"{PHRASES[status]}\n".encode(), status)

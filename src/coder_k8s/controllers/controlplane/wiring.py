@@ -94,7 +94,7 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
         deletion,
         Updater(context, fleet, UpdateMetrics(runtime.metrics.registry)),
     )
-    controller = controller_of(context, steps)
+    controller = controller_of(context, lambda: steps)
     rbac.watch(controller)
     _watch_references(controller, context)
     _watch_dependents(controller, context, deletion)

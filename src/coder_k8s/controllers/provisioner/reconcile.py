@@ -36,6 +36,7 @@ from .resolver import KeyResolver
 from .retirement import Retirement
 from .rotation import KEY_READY, Rotation
 from .scaling import Autoscaler, Plan
+from .scaling_metrics import ScalingMetrics
 
 CONTROL_PLANE_READY = ProvisionerCondition.CONTROL_PLANE_READY
 DEPLOYMENT_READY = ProvisionerCondition.DEPLOYMENT_READY
@@ -46,9 +47,15 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
 
     conditions = frozenset(ProvisionerCondition)
 
-    def __init__(self, context: Context[CoderProvisioner], rbac: WorkspaceRBAC[CoderProvisioner]) -> None:
+    def __init__(
+        self,
+        context: Context[CoderProvisioner],
+        rbac: WorkspaceRBAC[CoderProvisioner],
+        metrics: ProvisionerMetrics,
+        scaling_metrics: ScalingMetrics,
+    ) -> None:
         secret = KeySecret(context.children, context.secrets)
-        self._metrics = ProvisionerMetrics(context.runtime.metrics.registry)
+        self._metrics = metrics
         self._context = context
         self._children = context.children
         self._rbac = rbac
@@ -58,7 +65,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         self._rotation = Rotation(context, secret, self._metrics)
         self._retirement = Retirement(context, secret, self._resolver)
         self._queries = context.runtime.queries
-        self._autoscaler = Autoscaler(context)
+        self._autoscaler = Autoscaler(context, scaling_metrics)
         self._draining = Draining(context.children)
         backoff = Backoff(4.0, 120.0, context.runtime.rng.random)  # with jitter 2 seconds to 2 minutes
         self._rate_limits = AnswerCache[Outcome](context.now, backoff)

@@ -72,12 +72,12 @@ class Plan(NamedTuple):
 class Autoscaler:
     """Decides about one provisioner at a time."""
 
-    def __init__(self, context: Context[CoderProvisioner]) -> None:
+    def __init__(self, context: Context[CoderProvisioner], metrics: ScalingMetrics) -> None:
         self._view = OrganizationView(context)
         self._pods = PodProtector(context.children)
         self._recorder = context.recorder
         self._now = context.now
-        self._metrics = ScalingMetrics(context.runtime.metrics.registry)
+        self._metrics = metrics
         self._memories: dict[Key, Memory] = {}
 
     def forget(self, key: Key) -> None:

@@ -1,11 +1,13 @@
 """The controller of CoderProvisioner: its children, watches and permissions."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE, PROVISIONER, CoderProvisioner
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.dependents import planes_of_provisioner
 from coder_k8s.controllers.pods import by_pod
+from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.wiring import base_rules, controller_of, watch_references
 from coder_k8s.controllers.workspace_rbac import WorkspaceRBAC
@@ -23,9 +25,10 @@ from coder_k8s.kube.kinds import (
 from coder_k8s.kube.objects import Key
 from coder_k8s.kube.rules import MANAGE, READ, Rule
 
+from .metrics import ProvisionerMetrics
 from .objects import NAME as COMPONENT
 from .rbac import ROLES
-from .reconcile import ProvisionerSteps
+from .scaling_metrics import ScalingMetrics
 
 CHILDREN = (DEPLOYMENT, SERVICE_ACCOUNT, ROLE, ROLE_BINDING, SECRET, POD_DISRUPTION_BUDGET)
 
@@ -46,7 +49,14 @@ def build(runtime: Runtime, allow_workspace_namespaces: Sequence[str] = ()) -> C
     """The controller of CoderProvisioner."""
     context = Context(runtime, PROVISIONER, CHILDREN, read=(POD,))
     rbac = WorkspaceRBAC(context, ROLES, allow_workspace_namespaces)
-    controller = controller_of(context, ProvisionerSteps(context, rbac))
+    metrics = ProvisionerMetrics(runtime.metrics.registry), ScalingMetrics(runtime.metrics.registry)
+
+    def load() -> Steps[CoderProvisioner, Any]:
+        from .reconcile import ProvisionerSteps
+
+        return ProvisionerSteps(context, rbac, *metrics)
+
+    controller = controller_of(context, load)
     rbac.watch(controller)
     watch_references(controller, context, planes_of_provisioner, _secrets)
     controller.watch(context.children.cache(POD), by_pod(context.objects, COMPONENT))

@@ -43,10 +43,10 @@ class TemplateSteps(Steps[CoderTemplate, TemplateStatus]):
 
     conditions = frozenset(TemplateCondition)
 
-    def __init__(self, context: Context[CoderTemplate]) -> None:
+    def __init__(self, context: Context[CoderTemplate], metrics: TemplateMetrics) -> None:
         self._now = context.now
         self._finalizers = context.finalizers
-        self._metrics = TemplateMetrics(context.runtime.metrics.registry)
+        self._metrics = metrics
         self._sources = SourceReader(context)
         self._resolver = TargetResolver(context)
         self._importer = Importer(context, self._sources, self._metrics)

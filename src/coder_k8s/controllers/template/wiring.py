@@ -1,11 +1,13 @@
 """The controller of CoderTemplate: its watches and permissions."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE
-from coder_k8s.api.template import TEMPLATE
+from coder_k8s.api.template import TEMPLATE, CoderTemplate
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.dependents import planes_of_template
+from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.wiring import base_rules, by_reference, controller_of
 from coder_k8s.kube.controller import Controller
@@ -13,7 +15,7 @@ from coder_k8s.kube.kinds import CONFIG_MAP_METADATA, SECRET, SERVICE
 from coder_k8s.kube.objects import Key, Object
 from coder_k8s.kube.rules import READ, Rule
 
-from .reconcile import TemplateSteps
+from .metrics import TemplateMetrics
 from .references import FLUX, FLUX_KINDS, references
 
 RULES = (
@@ -29,7 +31,14 @@ RULES = (
 def build(runtime: Runtime) -> Controller:
     """The controller of CoderTemplate."""
     context = Context(runtime, TEMPLATE, ())
-    controller = controller_of(context, TemplateSteps(context))
+    metrics = TemplateMetrics(runtime.metrics.registry)
+
+    def load() -> Steps[CoderTemplate, Any]:
+        from .reconcile import TemplateSteps
+
+        return TemplateSteps(context, metrics)
+
+    controller = controller_of(context, load)
     controller.watch(runtime.informer(CONTROL_PLANE), by_reference(context.objects, planes_of_template))
     referrers = context.objects.index(references)
 

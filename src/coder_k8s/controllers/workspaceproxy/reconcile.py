@@ -36,12 +36,12 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
 
     conditions = frozenset(WorkspaceProxyCondition)
 
-    def __init__(self, context: Context[CoderWorkspaceProxy]) -> None:
+    def __init__(self, context: Context[CoderWorkspaceProxy], metrics: ProxyMetrics) -> None:
         self._children = context.children
         self._secrets = context.reader
         self._resolver = TargetResolver(context)
         self._tokens = Tokens(context.children, context.secrets)
-        self._metrics = ProxyMetrics(context.runtime.metrics.registry)
+        self._metrics = metrics
         self._registrar = Registrar(context, self._tokens, self._metrics)
         self._retirement = Retirement(context, self._resolver)
         self.finalize = {FINALIZER: self._deregister}

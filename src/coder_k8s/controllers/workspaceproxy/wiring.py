@@ -1,11 +1,13 @@
 """The controller of CoderWorkspaceProxy: its children, watches and permissions."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from coder_k8s.api import CONTROL_PLANE, WORKSPACE_PROXY, CoderWorkspaceProxy
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.dependents import planes_of_proxy
 from coder_k8s.controllers.pods import by_pod
+from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.runtime import Runtime
 from coder_k8s.controllers.wiring import base_rules, controller_of, watch_references
 from coder_k8s.kube.controller import Controller
@@ -13,9 +15,9 @@ from coder_k8s.kube.kinds import DEPLOYMENT, POD, SECRET, SERVICE
 from coder_k8s.kube.objects import Key
 from coder_k8s.kube.rules import MANAGE, READ, Rule
 
+from .metrics import ProxyMetrics
 from .objects import NAME as COMPONENT
 from .objects import secret_name
-from .reconcile import ProxySteps
 
 CHILDREN = (DEPLOYMENT, SERVICE, SECRET)
 
@@ -32,7 +34,14 @@ RULES = (
 def build(runtime: Runtime) -> Controller:
     """The controller of CoderWorkspaceProxy."""
     context = Context(runtime, WORKSPACE_PROXY, CHILDREN, read=(POD,))
-    controller = controller_of(context, ProxySteps(context))
+    metrics = ProxyMetrics(runtime.metrics.registry)
+
+    def load() -> Steps[CoderWorkspaceProxy, Any]:
+        from .reconcile import ProxySteps
+
+        return ProxySteps(context, metrics)
+
+    controller = controller_of(context, load)
     watch_references(controller, context, planes_of_proxy, _secrets)
     controller.watch(context.children.cache(POD), by_pod(context.objects, COMPONENT))
     return controller
