@@ -65,7 +65,7 @@ async def run(settings: Settings, config: Config, identity: str) -> None:
     metrics.tasks.labels().set_function(lambda: len(asyncio.all_tasks()))
     routes = parse_connect_to(settings.coderd_connect_to)
     user_agent = f"{NAME}/{__version__}"
-    async with Http(config, user_agent, metrics, Batching().count) as http, Connections(routes) as coderd:
+    async with Http(config, user_agent, metrics, Batching()) as http, Connections(routes) as coderd:
         await cancel_on_stop(stopping, wait_for_server(http, config.server, stopping, STARTUP_TIMEOUT))
         log.info("starting", extra={"server": config.server, "identity": identity})
         await build_manager(settings, http, coderd, metrics, identity).run(stopping)

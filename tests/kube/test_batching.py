@@ -4,28 +4,44 @@ import pytest
 from aiohttp import web
 
 from coder_k8s.kube import errors
-from coder_k8s.kube.batching import BATCH, MAX_PAUSE, MIN_BATCH, Batching, Rate, pause
+from coder_k8s.kube.batching import BATCH, MAX_PART, MAX_PAUSE, MIN_BATCH, Batching, Rate, pause
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
 from tests.support.api import Api, refuse, reply
 
 BUSY = MIN_BATCH / MAX_PAUSE
-"""Messages per second from which the event loop pauses."""
+"""Messages per second from which the event loop pauses, if requests take long."""
+SLOW = MAX_PAUSE / MAX_PART
+"""Seconds of a request that do not limit the pause."""
 
 
 @pytest.mark.parametrize(
-    ("rate", "seconds"),
+    ("rate", "latency", "seconds"),
     [
-        (0, 0),
-        (BUSY - 1, 0),
-        (BUSY + 1, MAX_PAUSE),
-        (BATCH / MAX_PAUSE, MAX_PAUSE),
-        (10 * BATCH / MAX_PAUSE, MAX_PAUSE / 10),
+        (0, SLOW, 0),
+        (BUSY - 1, SLOW, 0),
+        (BUSY + 1, SLOW, MAX_PAUSE),
+        (BATCH / MAX_PAUSE, SLOW, MAX_PAUSE),
+        (10 * BATCH / MAX_PAUSE, SLOW, MAX_PAUSE / 10),
+        (BUSY + 1, SLOW / 2, 0),
+        (2 * BUSY + 1, SLOW / 2, MAX_PAUSE / 2),
+        (10 * BATCH / MAX_PAUSE, SLOW / 2, MAX_PAUSE / 10),
+        (5000, 0, 0),
     ],
 )
-def test_the_pause_depends_on_the_rate_of_messages(rate: float, seconds: float) -> None:
-    assert pause(rate) == pytest.approx(seconds)
+def test_the_pause_depends_on_the_rate_of_messages_and_the_latency(rate: float, latency: float, seconds: float) -> None:
+    assert pause(rate, latency) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("round_trip", [0.001, 0.005, 0.02])
+@pytest.mark.parametrize("in_flight", [1, 2, 4, 8, 16, 64])
+def test_pauses_cost_at_most_half_of_the_throughput(in_flight: int, round_trip: float) -> None:
+    """Each pause delays the next requests, and so lowers the rate that the next pause is computed from."""
+    latency = round_trip
+    for _ in range(100):
+        latency = round_trip + pause(in_flight / latency, latency)
+    assert latency <= 2 * round_trip + 1e-6
 
 
 @pytest.mark.parametrize("rate", [20.0, 200.0, 5000.0])
@@ -37,9 +53,9 @@ def test_the_rate_is_measured(rate: float) -> None:
 
 def test_the_messages_for_one_control_plane_are_not_many_and_old_ones_do_not_count() -> None:
     measured = Rate()
-    assert not any(pause(measured.count(1000)) for _ in range(13))
-    assert any(pause(measured.count(1000.1)) for _ in range(100))
-    assert not pause(measured.count(1002))
+    assert not any(pause(measured.count(1000), SLOW) for _ in range(13))
+    assert any(pause(measured.count(1000.1), SLOW) for _ in range(100))
+    assert not pause(measured.count(1002), SLOW)
 
 
 async def test_many_messages_at_once_cause_one_pause() -> None:
@@ -47,13 +63,24 @@ async def test_many_messages_at_once_cause_one_pause() -> None:
     batching = Batching(pauses.append)
     for batch in (1, 2):
         for _ in range(100):
-            batching.count()
+            batching.count(SLOW)
         await eventually(lambda: len(pauses) == batch)  # noqa: B023 - awaited in the same iteration
     assert all(0 < seconds <= MAX_PAUSE for seconds in pauses)
 
 
+class Recorder(Batching):
+    """Records the messages, and whether they have a latency."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def count(self, latency: float | None = None) -> None:
+        self.messages.append("part" if latency is None else "response")
+
+
 async def test_responses_and_parts_of_a_watch_are_messages() -> None:
-    messages: list[str] = []
+    batching = Recorder()
 
     async def respond(request: web.Request) -> web.StreamResponse:
         if request.path == "/denied":
@@ -64,18 +91,15 @@ async def test_responses_and_parts_of_a_watch_are_messages() -> None:
         await response.prepare(request)
         for number in (1, 2):
             await response.write(b"part\n")
-            await eventually(lambda: messages.count("watch") == number)  # noqa: B023 - awaited in the same iteration
+            await eventually(lambda: batching.messages.count("part") == number)  # noqa: B023 - awaited in the same iteration
         return response
 
-    async with Api(respond) as api, Http(api.config, "test", Metrics(), lambda: messages.append(now)) as http:
-        now = "get"
+    async with Api(respond) as api, Http(api.config, "test", Metrics(), batching) as http:
         await http.send("GET", "/get", {}, {})
-        now = "denied"
         with pytest.raises(errors.Forbidden):
             await http.send("GET", "/denied", {}, {})
-        now = "watch"
         assert [part async for part in http.stream("/watch", {}, {}, 30)] == [b"part\n"] * 2
-    assert messages == ["get", "denied", "watch", "watch"]
+    assert batching.messages == ["response", "response", "part", "part"]
 
 
 async def test_a_response_is_handled_before_a_watch_event_that_arrived_with_it() -> None:

@@ -178,7 +178,9 @@ async def unexpected(key: Key) -> None:
 
 
 @asynccontextmanager
-async def running_manager(api: Api) -> AsyncIterator[tuple[list[Informer[Any]], asyncio.Event]]:
+async def running_manager(
+    api: Api, fill_timeout: float = 30
+) -> AsyncIterator[tuple[list[Informer[Any]], asyncio.Event]]:
     """Run a manager with an informer for each of the kinds; yield them and the event that stops it."""
     metrics, stopping = Metrics(), asyncio.Event()
     async with api, Http(api.config, "test", metrics) as http:
@@ -187,10 +189,17 @@ async def running_manager(api: Api) -> AsyncIterator[tuple[list[Informer[Any]], 
         informers = [Informer(client, kind, metrics=metrics, options=options) for kind in KINDS]
         recorder = Recorder(client, "test", "test", metrics)
         idle = Controller("idle", unexpected, metrics=metrics, workers=1)
-        manager = Manager(servers=[], informers=informers, election=None, controllers=[idle], recorder=recorder)
+        manager = Manager(
+            servers=[],
+            informers=informers,
+            election=None,
+            controllers=[idle],
+            recorder=recorder,
+            fill_timeout=fill_timeout,
+        )
         running = asyncio.create_task(manager.run(stopping))
         try:
-            yield informers, stopping
+            yield informers
         finally:
             stopping.set()
             await asyncio.wait_for(running, 5)
@@ -220,11 +229,26 @@ async def test_a_list_that_fails_at_startup_is_repeated_and_does_not_delay_other
         return await (watch() if "watch" in request.query else listing(5))(request)
 
     working = asyncio.Event()
-    async with running_manager(Api(respond)) as (informers, _):
+    async with running_manager(Api(respond)) as informers:
         await eventually(lambda: all(informer.synced.is_set() for informer in informers[1:]) and informers[0].error)
         assert "forbidden" in informers[0].error.lower()
         working.set()
         await asyncio.wait_for(informers[0].synced.wait(), 10)
+
+
+async def test_a_slow_list_at_startup_does_not_delay_the_watches_of_other_kinds() -> None:
+    async def respond(request: web.Request) -> web.StreamResponse:
+        if request.path.endswith(KINDS[0].plural):
+            slow.append(request.path)
+            await asyncio.Event().wait()
+        return await (watch() if "watch" in request.query else listing(5))(request)
+
+    slow: list[str] = []
+    api = Api(respond)
+    async with running_manager(api, fill_timeout=0.1) as informers:
+        await eventually(lambda: sum("watch" in seen.query for seen in api.requests) == len(KINDS) - 1)
+        await eventually(lambda: len(slow) == 2)  # repeated by the informer
+        assert not informers[0].synced.is_set()
 
 
 async def test_a_process_stops_while_a_list_at_startup_hangs() -> None:

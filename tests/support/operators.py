@@ -190,6 +190,7 @@ class Operator:
             work = [group.create_task(controller.run(self._stopping)) for controller in self.controllers]
             self._ready.set()
             await asyncio.wait(work)
+            assert len(self.informers) + 1 == len(background), "an informer that was created later does not run"
             for task in background:
                 task.cancel()
         log.debug("labels of metrics: %s", labels(self._metrics))  # tests/security searches them for secrets

@@ -5,12 +5,14 @@ import math
 import time
 from collections.abc import Callable
 
-BATCH = 12
+BATCH = 8
 """Messages that are enough for one batch."""
 MIN_BATCH = 4
 """Fewer messages are not worth a pause."""
 MAX_PAUSE = 0.03
 """Seconds. A reconcile takes a few round trips, and each of them can be this much longer."""
+MAX_PART = 0.5
+"""The longest pause, relative to the duration of a request. The API server has other requests to process meanwhile."""
 
 WINDOW = 0.25
 """Seconds over which the rate is measured. The messages for a single new control plane are not many."""
@@ -18,18 +20,22 @@ SETTLE = 0.001
 """Seconds in which the work that a message causes is done, and the requests that follow from it are sent."""
 
 
-def pause(rate: float) -> float:
-    """Return for how long to let messages collect, in seconds, at this rate of messages per second.
+def pause(rate: float, latency: float) -> float:
+    """Return for how long to let messages collect, in seconds.
 
-    | a pause of MAX_PAUSE would collect | pause                        |
-    |------------------------------------|------------------------------|
-    | fewer than MIN_BATCH messages      | none                         |
-    | fewer than BATCH messages          | MAX_PAUSE                    |
-    | more                               | the time for BATCH messages  |
+    `rate` is the number of messages per second, `latency` the seconds that a request takes. The longest pause is
+    MAX_PAUSE, and MAX_PART of the latency.
+
+    | the longest pause would collect | pause                       |
+    |---------------------------------|-----------------------------|
+    | fewer than MIN_BATCH messages   | none                        |
+    | fewer than BATCH messages       | the longest                 |
+    | more                            | the time for BATCH messages |
     """
-    if rate * MAX_PAUSE < MIN_BATCH:
+    longest = min(MAX_PAUSE, MAX_PART * latency)
+    if rate * longest < MIN_BATCH:
         return 0.0
-    return min(MAX_PAUSE, BATCH / rate)
+    return min(longest, BATCH / rate)
 
 
 class Rate:
@@ -46,6 +52,16 @@ class Rate:
         return self._recent / WINDOW
 
 
+class Latency:
+    """How long requests take, in seconds. Older requests count less."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def count(self, seconds: float) -> None:
+        self.seconds += (seconds - self.seconds) / BATCH
+
+
 class Batching:
     """Pauses the event loop while many messages arrive; the sockets keep them meanwhile.
 
@@ -55,11 +71,17 @@ class Batching:
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
         self._sleep = sleep
         self._rate = Rate()
+        self._latency = Latency()
         self._scheduled = False
 
-    def count(self) -> None:
-        """Count a message that has arrived, and schedule a pause if there are many."""
-        seconds = pause(self._rate.count(time.monotonic()))
+    def count(self, latency: float | None = None) -> None:
+        """Count a message that has arrived, and schedule a pause if there are many.
+
+        `latency` is how long the request took, in seconds; `None` for a part of a watch.
+        """
+        if latency is not None:
+            self._latency.count(latency)
+        seconds = pause(self._rate.count(time.monotonic()), self._latency.seconds)
         if seconds and not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_later(SETTLE, self._pause, seconds)

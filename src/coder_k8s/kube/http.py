@@ -16,6 +16,7 @@ from coder_k8s.http.errors import HttpError, IdleTimeout
 from coder_k8s.http.pool import Pool, Request
 from coder_k8s.http.urls import Target, parse_url
 from coder_k8s.kube import errors
+from coder_k8s.kube.batching import Batching
 from coder_k8s.kube.config import Config, Credentials
 from coder_k8s.kube.metrics import Metrics
 
@@ -52,12 +53,9 @@ class Http:
     the object before it writes again.
     """
 
-    def __init__(
-        self, config: Config, user_agent: str, metrics: Metrics, on_message: Callable[[], None] = lambda: None
-    ) -> None:
-        """`on_message` is called for each response, and each part of a streaming response."""
+    def __init__(self, config: Config, user_agent: str, metrics: Metrics, batching: Batching | None = None) -> None:
         self._config = config
-        self._on_message = on_message
+        self._on_message = batching.count if batching else _ignore
         self._counter = metrics.requests.labels
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "gzip"}
         self._pool = Pool(connect_timeout=CONNECT_TIMEOUT)
@@ -126,10 +124,12 @@ class Http:
             return await self._exchange(request, await self._config.credentials(renew=True))
 
     async def _exchange(self, request: _Request, credentials: Credentials) -> bytes:
+        started = time.monotonic()
         try:
             response = await self._pool.exchange(*self._addressed(request, credentials), TIMEOUT)
         except CONNECTION_ERRORS as error:
             raise self._unreachable(request, error) from None
+        self._on_message(time.monotonic() - started)
         self._check(request, response)
         return response.body
 
@@ -179,7 +179,6 @@ class Http:
 
     def _check(self, request: _Request, response: Response) -> None:
         """Count the response, and raise the error that it is."""
-        self._on_message()
         self._counter(str(response.status), request.method).inc()
         if response.status >= 300:
             raise errors.from_response(response.status, response.body, response.headers.get("retry-after"))
@@ -187,6 +186,10 @@ class Http:
     def _unreachable(self, request: _Request, error: Exception, seconds: float = TIMEOUT) -> errors.Unreachable:
         self._counter("<error>", request.method).inc()
         return errors.Unreachable(f"{request.method} {request.path}: {describe(error, seconds)}")
+
+
+def _ignore(latency: float | None = None) -> None:
+    """Without batching, messages are not counted."""
 
 
 @lru_cache(maxsize=64)

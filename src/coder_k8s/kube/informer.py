@@ -96,13 +96,18 @@ class Informer(Cache[T]):
         return self._clock() - min(self._last_activity.values())
 
     async def fill(self, slots: asyncio.Semaphore) -> None:
-        """List each namespace before `run`; informers that share the slots need few connections for their lists."""
+        """List each namespace before `run`, which repeats what fails.
+
+        Informers that share the slots need few connections for their lists.
+        """
         for namespace in self._namespaces:
             async with slots:
                 try:
                     await self._list(namespace)
                 except errors.NotFound:
                     self._record_missing_kind(namespace)
+                except errors.KubeError as error:
+                    self._set_error(namespace, str(error))
 
     async def run(self) -> NoReturn:
         async with asyncio.TaskGroup() as group:

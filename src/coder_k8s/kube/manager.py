@@ -3,13 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from coder_k8s.kube import errors
 from coder_k8s.kube.controller import Controller
 from coder_k8s.kube.election import Election
 from coder_k8s.kube.events import Recorder
@@ -39,6 +38,8 @@ class Manager(msgspec.Struct, frozen=True, kw_only=True):
     controllers: Sequence[Controller]
     recorder: Recorder
     grace: float = 25.0
+    fill_timeout: float = 3.0
+    """Seconds. The lists of a cluster with thousands of objects take less."""
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Run until `stopping` is set; raise if a part fails."""
@@ -56,15 +57,13 @@ class Manager(msgspec.Struct, frozen=True, kw_only=True):
     async def _fill_caches(self) -> None:
         """List all kinds with a few connections: the TLS handshakes of all watches take longer than the lists.
 
-        The first error ends it. The informers then list what is missing, and retry and report errors.
+        What takes longer is left to the informers: a slow list must not delay the watches of other kinds.
         """
         slots = asyncio.Semaphore(LISTS_AT_A_TIME)
-        try:
-            async with asyncio.TaskGroup() as group:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.fill_timeout), asyncio.TaskGroup() as group:
                 for informer in self.informers:
                     group.create_task(informer.fill(slots))
-        except* errors.KubeError:
-            pass
 
     async def _wait_for_sync(self, stopping: asyncio.Event) -> bool:
         for informer in self.informers:
