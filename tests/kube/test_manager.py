@@ -178,10 +178,8 @@ async def unexpected(key: Key) -> None:
 
 
 @asynccontextmanager
-async def running_manager(
-    api: Api, fill_timeout: float = 30
-) -> AsyncIterator[tuple[list[Informer[Any]], asyncio.Event]]:
-    """Run a manager with an informer for each of the kinds; yield them and the event that stops it."""
+async def running_manager(api: Api, fill_timeout: float = 30) -> AsyncIterator[list[Informer[Any]]]:
+    """Run a manager with an informer for each of the kinds, then stop it; yield the informers."""
     metrics, stopping = Metrics(), asyncio.Event()
     async with api, Http(api.config, "test", metrics) as http:
         client = Client(http, "test")
