@@ -4,7 +4,7 @@ import pytest
 from aiohttp import web
 
 from coder_k8s.kube import errors
-from coder_k8s.kube.batching import BATCH, MAX_PART, MAX_PAUSE, MIN_BATCH, Batching, Rate, pause
+from coder_k8s.kube.batching import BATCH, MAX_PART, MAX_PAUSE, MIN_BATCH, Batching, Latency, Rate, pause
 from coder_k8s.kube.http import Http
 from coder_k8s.kube.metrics import Metrics
 from tests.support import eventually
@@ -38,10 +38,25 @@ def test_the_pause_depends_on_the_rate_of_messages_and_the_latency(rate: float, 
 @pytest.mark.parametrize("in_flight", [1, 2, 4, 8, 16, 64])
 def test_pauses_cost_at_most_half_of_the_throughput(in_flight: int, round_trip: float) -> None:
     """Each pause delays the next requests, and so lowers the rate that the next pause is computed from."""
-    latency = round_trip
+    duration = round_trip
     for _ in range(100):
-        latency = round_trip + pause(in_flight / latency, latency)
-    assert latency <= 2 * round_trip + 1e-6
+        duration = round_trip + pause(in_flight / duration, round_trip)
+    assert duration <= 2 * round_trip
+
+
+def test_the_latency_does_not_include_pauses() -> None:
+    latency = Latency()
+    for number in range(50):
+        latency.count(1000 + number, 0.01)
+    assert latency.seconds == pytest.approx(0.01)
+    latency.resume(1050)
+    latency.count(1050.01, 0.04)  # sent before the pause
+    assert latency.seconds == pytest.approx(0.01)
+    assert latency.is_current(1049.5)
+    assert not latency.is_current(1050.5)
+    latency.count(1050.5, 0.02)
+    assert latency.seconds > 0.01
+    assert latency.is_current(1050.6)
 
 
 @pytest.mark.parametrize("rate", [20.0, 200.0, 5000.0])
@@ -60,8 +75,10 @@ def test_the_messages_for_one_control_plane_are_not_many_and_old_ones_do_not_cou
 
 async def test_many_messages_at_once_cause_one_pause() -> None:
     pauses: list[float] = []
-    batching = Batching(pauses.append)
+    now = 1000.0
+    batching = Batching(pauses.append, lambda: now)
     for batch in (1, 2):
+        now += 2 * SLOW
         for _ in range(100):
             batching.count(SLOW)
         await eventually(lambda: len(pauses) == batch)  # noqa: B023 - awaited in the same iteration

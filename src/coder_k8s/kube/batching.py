@@ -16,6 +16,8 @@ MAX_PART = 0.5
 
 WINDOW = 0.25
 """Seconds over which the rate is measured. The messages for a single new control plane are not many."""
+MEASURE_INTERVAL = 1.0
+"""Seconds after which there is no pause until a request has been measured without one."""
 SETTLE = 0.001
 """Seconds in which the work that a message causes is done, and the requests that follow from it are sent."""
 
@@ -23,8 +25,8 @@ SETTLE = 0.001
 def pause(rate: float, latency: float) -> float:
     """Return for how long to let messages collect, in seconds.
 
-    `rate` is the number of messages per second, `latency` the seconds that a request takes. The longest pause is
-    MAX_PAUSE, and MAX_PART of the latency.
+    `rate` is the number of messages per second, `latency` the seconds that a request takes without pauses. The longest
+    pause is MAX_PAUSE, and MAX_PART of the latency.
 
     | the longest pause would collect | pause                       |
     |---------------------------------|-----------------------------|
@@ -53,13 +55,25 @@ class Rate:
 
 
 class Latency:
-    """How long requests take, in seconds. Older requests count less."""
+    """How long requests take without pauses, in seconds. Pauses must not depend on delays that they cause."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self._measured = 0.0
+        self._resumed = 0.0
 
-    def count(self, seconds: float) -> None:
-        self.seconds += (seconds - self.seconds) / BATCH
+    def count(self, now: float, seconds: float) -> None:
+        """Count a request, unless there was a pause meanwhile. Older requests count less."""
+        if now - seconds >= self._resumed:
+            self.seconds += (seconds - self.seconds) / MIN_BATCH
+            self._measured = now
+
+    def resume(self, now: float) -> None:
+        """A pause has ended."""
+        self._resumed = now
+
+    def is_current(self, now: float) -> bool:
+        return now - self._measured < MEASURE_INTERVAL
 
 
 class Batching:
@@ -68,8 +82,11 @@ class Batching:
     To wake up for a single message costs about as much CPU time as to handle it (docs/performance.md).
     """
 
-    def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._sleep = sleep
+        self._clock = clock
         self._rate = Rate()
         self._latency = Latency()
         self._scheduled = False
@@ -79,13 +96,15 @@ class Batching:
 
         `latency` is how long the request took, in seconds; `None` for a part of a watch.
         """
+        now = self._clock()
         if latency is not None:
-            self._latency.count(latency)
-        seconds = pause(self._rate.count(time.monotonic()), self._latency.seconds)
-        if seconds and not self._scheduled:
+            self._latency.count(now, latency)
+        seconds = pause(self._rate.count(now), self._latency.seconds)
+        if seconds and not self._scheduled and self._latency.is_current(now):
             self._scheduled = True
             asyncio.get_running_loop().call_later(SETTLE, self._pause, seconds)
 
     def _pause(self, seconds: float) -> None:
         self._scheduled = False
         self._sleep(seconds)
+        self._latency.resume(self._clock())
