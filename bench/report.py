@@ -57,7 +57,8 @@ turn: ready after 0.20 and 0.16 s (medians), 39.1 and 37.6 MB.
 - While many messages arrive from the API server, the event loop pauses until about eight of them can be read, for \
 half of the duration of a request at most, and never for more than 30 ms. A reconcile of a single control plane is not \
 delayed. Without and with this and the previous change, three times each in turn, with 300 control planes: 3.33 and \
-2.63 ms of CPU each, after 4.5 s both. Longer pauses saved no more CPU, and took longer.
+2.63 ms of CPU each, after 4.5 s both. Longer pauses saved no more CPU, and took longer. With `--workers=8` instead \
+of 32, twice each: 3.3 and 2.8 ms, after 4.5 and 6.4 s, because fewer requests are processed during a pause.
 - The version of 2026-11-16 had no health, updates, autoscaling or templates, and aiohttp. It and the current one in \
 turn, with 300 control planes three times each: 3.97 and 2.63 ms of CPU each (API server: 20 and 22 ms), after 4.3 and \
 4.5 s, 60 and 47 MB. With 2,000, once each: 4.07 and 2.49 ms (API server: 21 and 23 ms), after 31 s both, 95 and 81 \
