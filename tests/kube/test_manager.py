@@ -243,7 +243,7 @@ async def test_a_slow_list_at_startup_does_not_delay_the_watches_of_other_kinds(
 
     slow: list[str] = []
     api = Api(respond)
-    async with running_manager(api, fill_timeout=0.1) as informers:
+    async with running_manager(api, fill_timeout=1) as informers:
         await eventually(lambda: sum("watch" in seen.query for seen in api.requests) == len(KINDS) - 1)
         await eventually(lambda: len(slow) == 2)  # repeated by the informer
         assert not informers[0].synced.is_set()

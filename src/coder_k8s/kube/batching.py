@@ -16,6 +16,8 @@ MAX_PART = 0.5
 
 WINDOW = 0.25
 """Seconds over which the rate is measured. The messages for a single new control plane are not many."""
+WEIGHT = 0.25
+"""The weight of the last request in the mean duration of requests."""
 MEASURE_INTERVAL = 1.0
 """Seconds after which there is no pause until a request has been measured without one."""
 SETTLE = 0.001
@@ -65,7 +67,7 @@ class Latency:
     def count(self, now: float, seconds: float) -> None:
         """Count a request, unless there was a pause meanwhile. Older requests count less."""
         if now - seconds >= self._resumed:
-            self.seconds += (seconds - self.seconds) / MIN_BATCH
+            self.seconds += (seconds - self.seconds) * WEIGHT
             self._measured = now
 
     def resume(self, now: float) -> None:
@@ -73,6 +75,7 @@ class Latency:
         self._resumed = now
 
     def is_current(self, now: float) -> bool:
+        """Whether a request has been measured recently."""
         return now - self._measured < MEASURE_INTERVAL
 
 
