@@ -14,8 +14,10 @@ from coder_k8s import logs
 def stream() -> Iterator[io.StringIO]:
     root, ours = logging.getLogger(), logging.getLogger("coder_k8s")
     handlers, levels = root.handlers[:], (root.level, ours.level)
+    factory = logging.getLogRecordFactory()
     ours.setLevel(logging.NOTSET)  # the test session records all logs and searches them for secrets
     yield io.StringIO()
+    logging.setLogRecordFactory(factory)
     root.handlers[:] = handlers
     root.setLevel(levels[0])
     ours.setLevel(levels[1])

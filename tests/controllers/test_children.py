@@ -113,10 +113,14 @@ async def test_a_dry_run_changes_nothing(client: Client, namespace: str) -> None
     with pytest.raises(errors.NotFound):
         await client.get(SERVICE_ACCOUNT, key)
     account = await make_account(client, namespace)
-    await children.dry_run(SERVICE_ACCOUNT, {"metadata": {**key._asdict(), "labels": {"a": "b"}}})
+    await children.dry_run(
+        SERVICE_ACCOUNT, {"metadata": {"namespace": namespace, "name": "demo", "labels": {"a": "b"}}}
+    )
     assert await client.get(SERVICE_ACCOUNT, key) == account
     with pytest.raises(errors.Invalid):
-        await children.dry_run(SERVICE_ACCOUNT, {"metadata": {**key._asdict(), "labels": {"a": "not a value!"}}})
+        await children.dry_run(
+            SERVICE_ACCOUNT, {"metadata": {"namespace": namespace, "name": "demo", "labels": {"a": "not a value!"}}}
+        )
 
 
 @pytest.mark.parametrize(("message", "refused"), [("does not support dry run", False), ("not today", True)])

@@ -85,11 +85,13 @@ async def test_a_fourth_kind(cluster: ClusterAccess, namespace: str) -> None:
     async with Operator(cluster.kubeconfig, [namespace], lambda runtime: build(runtime, external)) as operator:
         runtime = operator.runtime
         client, digests, children = runtime.client, runtime.informer(DIGEST), runtime.informer(CONFIG_MAP)
-        await client.create(DIGEST, {"metadata": key._asdict(), "spec": {"secretRef": {"name": "demo", "key": "text"}}})
+        await client.create(
+            DIGEST, {"metadata": msgspec.structs.asdict(key), "spec": {"secretRef": {"name": "demo", "key": "text"}}}
+        )
         await eventually(
             lambda: [it.reason for seen in digests for it in seen.status.conditions][3:] == ["SecretMissing"]
         )
-        await client.create(SECRET, {"metadata": key._asdict(), "stringData": {"text": "hello"}})
+        await client.create(SECRET, {"metadata": msgspec.structs.asdict(key), "stringData": {"text": "hello"}})
         await eventually(lambda: [it.reason for seen in digests for it in seen.status.conditions][3:] == ["Applied"])
         await client.delete(CONFIG_MAP, first := await client.get(CONFIG_MAP, key))
         await eventually(lambda: (now := children.get(key)) and now.metadata.uid != first.metadata.uid)

@@ -71,7 +71,7 @@ class LicensedPlane:
         ready = conditions.get("Ready")
         where = plane.status.operator_token_secret_ref
         token = await self.site.token(where.name) if where else ""
-        own = token_name(*self.site.key)
+        own = token_name(self.site.key.namespace, self.site.key.name)
         tokens = [each for each, name in await operator_tokens(self.database) if name in (own, f"{own}-2")]
         licenses = [each.jwt for each in self.site.coderd.state.licenses]
         secrets = await self._token_secrets()

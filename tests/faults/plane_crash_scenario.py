@@ -110,7 +110,7 @@ class PlaneCrashScenario(CrashScenario):
     async def _tokens(self, secrets: list[Unstructured]) -> list[bool]:
         """For every token in the database, whether a Secret of the operator holds it."""
         held = {value_of_secret(child, "token").partition("-")[0] for child in secrets}
-        own = token_name(*self.demo.key)
+        own = token_name(self.demo.key.namespace, self.demo.key.name)
         found = await operator_tokens(self._database)
         return [identifier in held for identifier, name in found if name in (own, f"{own}-2")]
 

@@ -106,7 +106,7 @@ async def operator_tokens(database: CoderdDatabase) -> list[tuple[str, str]]:
 async def assert_one_token(demo: PlaneNamespace, database: CoderdDatabase) -> str:
     """Assert that the Secret holds the only token of this control plane in the database, and that coderd accepts it."""
     token = await demo.token()
-    own = token_name(*demo.key)
+    own = token_name(demo.key.namespace, demo.key.name)
     found = [identifier for identifier, name in await operator_tokens(database) if name in (own, f"{own}-2")]
     assert found == [token.partition("-")[0]]
     return token

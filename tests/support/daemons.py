@@ -166,7 +166,7 @@ async def daemons_of_pods(client: Client, boards: Mapping[str, Board], folder: P
     daemons: list[Process] = []
 
     async def start(pod: Unstructured) -> Stop:
-        namespace, name = pod.key
+        namespace, name = pod.metadata.namespace, pod.metadata.name
         if pod.metadata.labels.get("app.kubernetes.io/name") != "coder-provisioner":
             return lambda: None
         secret = await client.get(SECRET, Key(namespace, secret_of(pod.manifest)))

@@ -30,7 +30,7 @@ class Namespace(Generic[T]):
         self.client = client
         self.kubeconfig = kubeconfig
         """The kubeconfig of the operator."""
-        self.namespace, self.name = key
+        self.namespace, self.name = key.namespace, key.name
         self.clock = clock
         self.watched = [key.namespace]
         """The namespaces that the operator watches."""

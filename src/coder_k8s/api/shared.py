@@ -1,6 +1,7 @@
 """Types that all kinds share."""
 
 import re
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
@@ -96,6 +97,7 @@ Duration = Annotated[
 UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+@lru_cache(maxsize=64)
 def seconds(duration: str) -> float:
     """Convert a `Duration` to seconds."""
     return sum(float(number) * UNITS[unit] for number, unit in re.findall(r"([0-9.]+)([a-z]+)", duration))

@@ -19,7 +19,7 @@ from coder_k8s.kube.kinds import (
     SERVICE,
     SERVICE_ACCOUNT,
 )
-from coder_k8s.kube.objects import Kind, Manifest, Unstructured, key_of
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured, key_of
 
 from .container_logs import Logs, skipped
 from .objects import all_kinds, listed
@@ -98,11 +98,11 @@ async def _read_version(session: Session, bundle: Bundle) -> None:
 
 def _about(bundle: Bundle, events: list[Manifest]) -> list[Manifest]:
     """Return the events for objects of the bundle."""
-    known = {(each["kind"], *key_of(each)) for each in bundle.objects}
+    known = {(each["kind"], key_of(each)) for each in bundle.objects}
 
     def regards(event: Manifest) -> bool:
         of = event.get("regarding", {})
-        return (of.get("kind"), of.get("namespace"), of.get("name")) in known
+        return (of.get("kind"), Key(of.get("namespace", ""), of.get("name", ""))) in known
 
     return [event for event in events if regards(event)]
 

@@ -11,7 +11,7 @@ import yaml
 
 from coder_k8s import __version__
 from coder_k8s.controllers.secrets import values
-from coder_k8s.kube.objects import Manifest, key_of
+from coder_k8s.kube.objects import Key, Manifest, key_of
 
 from .bundle import Bundle
 from .redaction import REDACTED, Redaction
@@ -70,11 +70,11 @@ def write(path: Path, content: dict[str, str]) -> None:
 
 def path_of(of: Manifest) -> str:
     """Return the path of an object. The name of a Role may contain any character but `/` and `%`, and be very long."""
-    namespace, name = key_of(of)
-    file = quote(f"{of['kind'].lower()}-{name}", safe="")
+    key = key_of(of)
+    file = quote(f"{of['kind'].lower()}-{key.name}", safe="")
     if len(file) > LONGEST_FILE:
-        file = f"{file[:LONGEST_FILE]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-    return f"objects/{namespace}/{file}.yaml"
+        file = f"{file[:LONGEST_FILE]}-{hashlib.sha256(key.name.encode()).hexdigest()[:8]}"
+    return f"objects/{key.namespace}/{file}.yaml"
 
 
 def _yaml(document: Any) -> str:
@@ -84,7 +84,7 @@ def _yaml(document: Any) -> str:
 
 def _sources(bundle: Bundle) -> list[dict[str, Any]]:
     """Return keys and value sizes of the Secrets and ConfigMaps that objects reference or own."""
-    named = {(key_of(each).namespace, text) for each in bundle.objects for text in _strings(each)}
+    named = {Key(key_of(each).namespace, text) for each in bundle.objects for text in _strings(each)}
     owners = {each["metadata"].get("uid") for each in bundle.objects}
     return [
         {
@@ -95,8 +95,7 @@ def _sources(bundle: Bundle) -> list[dict[str, Any]]:
             "bytes": {name: len(value) for name, value in sorted(values(each).items())},
         }
         for each in bundle.sources
-        if tuple(key_of(each)) in named
-        or any(owner["uid"] in owners for owner in each["metadata"].get("ownerReferences", []))
+        if key_of(each) in named or any(owner["uid"] in owners for owner in each["metadata"].get("ownerReferences", []))
     ]
 
 
@@ -109,7 +108,8 @@ def _secrets(bundle: Bundle) -> set[str]:
 
 def _names(bundle: Bundle) -> set[str]:
     """Return the names and namespaces of objects, which are not redacted even if a secret value is equal."""
-    return {word for each in [*bundle.objects, *bundle.sources] for word in key_of(each) if word}
+    keys = [key_of(each) for each in [*bundle.objects, *bundle.sources]]
+    return {word for key in keys for word in (key.namespace, key.name) if word}
 
 
 def _strings(document: Any) -> set[str]:

@@ -15,7 +15,7 @@ from coder_k8s.api import CONTROL_PLANE, CoderObject, CommonCondition, ControlPl
 from coder_k8s.api.reasons.template import TemplateCondition
 from coder_k8s.controllers.labels import paused
 from coder_k8s.kube.conditions import find
-from coder_k8s.kube.objects import Kind
+from coder_k8s.kube.objects import Key, Kind
 
 from .details import details
 from .objects import Found, Pod, PodCondition, Target
@@ -114,7 +114,7 @@ def build(found: Found, target: Target | None = None, operator: OperatorNode | N
             continue
         node = _node(kind, each, found.pods)
         reference = getattr(each.spec, "control_plane_ref", None)
-        key = each.key._replace(name=reference.name) if reference else None
+        key = Key(each.metadata.namespace, reference.name) if reference else None
         if target is not None and key not in selected and not target.matches(kind, each):
             continue
         if key is None:

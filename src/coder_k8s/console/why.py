@@ -12,6 +12,7 @@ from coder_k8s.coderd.types import Organization, ProvisionerJob
 from coder_k8s.controllers.candidates import Candidate, candidates, rejection
 from coder_k8s.controllers.controlplane.jobs.unserved import FAILS_AFTER, closest, need
 from coder_k8s.controllers.tags import UNTAGGED, covers, is_user_scoped
+from coder_k8s.kube.objects import Key
 
 from .coderd import coderd_of
 from .objects import find
@@ -39,7 +40,7 @@ async def explain(session: Session, name: str, plane_name: str | None, *, use_se
     provisioners = [
         each
         for each in await find(session, PROVISIONER)
-        if (each.metadata.namespace, each.spec.control_plane_ref.name) == plane.key
+        if Key(each.metadata.namespace, each.spec.control_plane_ref.name) == plane.key
     ]
     try:
         organizations = await coderd.organizations()

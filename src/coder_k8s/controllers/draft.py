@@ -18,19 +18,20 @@ def draft(before: S) -> S:
 
 def assigned(status: Status) -> dict[str, Any]:
     """The fields of a draft that were assigned, with their values."""
-    fields: dict[str, Any] = object.__getattribute__(status, "_assigned")
-    return fields
+    return dict(vars(status))
 
 
 class _Draft:
+    """Its attributes are the fields that were assigned; the others are looked up in the status before."""
+
+    __slots__ = ("__dict__", "_before")
+
     def __init__(self, before: Status) -> None:
         object.__setattr__(self, "_before", before)
-        object.__setattr__(self, "_assigned", {})
 
     def __getattr__(self, name: str) -> Any:
-        fields = object.__getattribute__(self, "_assigned")
-        return fields[name] if name in fields else getattr(object.__getattribute__(self, "_before"), name)
+        return getattr(self._before, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        getattr(self, name)  # raises for a field that does not exist
-        object.__getattribute__(self, "_assigned")[name] = value
+        getattr(self._before, name)  # raises for a field that does not exist
+        vars(self)[name] = value

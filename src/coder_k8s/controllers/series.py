@@ -23,9 +23,9 @@ class Series(Generic[S]):
     def of(self, key: Key, *labels: str) -> S:
         """The series of an object with these values of the other labels."""
         self._labels.setdefault(key, set()).add(labels)
-        return self._metric.labels(*key, *labels)
+        return self._metric.labels(key.namespace, key.name, *labels)
 
     def forget(self, key: Key) -> None:
         """Remove all series of an object."""
         for labels in self._labels.pop(key, ()):
-            self._metric.remove(*key, *labels)
+            self._metric.remove(key.namespace, key.name, *labels)

@@ -32,7 +32,7 @@ async def run_node(client: Client, folder: Path, images: Images, port: int) -> A
 
 def commands(folder: Path, port: int) -> list[str]:
     """Return commands to try with a real Coder."""
-    namespace, plane = samples.PLANE
+    namespace, plane = samples.PLANE.namespace, samples.PLANE.name
     return [
         f"kubectl get pods -n {namespace} -o wide",
         f"kubectl delete pod -n {namespace} -l app.kubernetes.io/instance={plane} --wait=false  # each is replaced",

@@ -29,7 +29,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._incoming: Incoming | None = None
+        self._incoming = Incoming(self._wake)
         self._waiter: asyncio.Future[None] | None = None
         self._deadline: tuple[float, HttpError] | None = None
         self._timer: tuple[float, asyncio.TimerHandle] | None = None
@@ -43,13 +43,13 @@ class Connection(asyncio.Protocol):
     def reusable(self) -> bool:
         """Whether the last request was sent, its response is complete, and the connection can send another request."""
         incoming, transport = self._incoming, self.transport
-        finished = incoming is None or (incoming.complete and incoming.keep_alive)
-        open_ = not self.closed.done() and not transport.is_closing()
-        return finished and open_ and not transport.get_write_buffer_size()
+        if not (incoming.complete and incoming.keep_alive):
+            return False
+        return not (self.closed.done() or transport.is_closing() or transport.get_write_buffer_size())
 
     def send(self, head: bytes, body: bytes | None, incoming_limit: int | None = None, *, tunnel: bool = False) -> None:
         """Send a request; `tunnel` for CONNECT."""
-        self._incoming = Incoming(self._wake, limit=incoming_limit, headers_only=tunnel)
+        self._incoming.expect(limit=incoming_limit, headers_only=tunnel)
         self._deadline = None  # of an earlier request
         if self.closed.done():
             self._incoming.feed_eof()
@@ -58,24 +58,24 @@ class Connection(asyncio.Protocol):
 
     async def head(self) -> Incoming:
         """Wait for the headers of the response."""
-        incoming = self._current()
+        incoming = self._incoming
         while not incoming.headers_complete:
-            await self._changed(incoming)
+            await self._changed()
         return incoming
 
     async def read(self, deadline: float) -> Response:
         """Wait for the complete response until the deadline, a time of the event loop."""
-        incoming = self._current()
+        incoming = self._incoming
         if not incoming.complete:
             self._set_deadline(deadline, ResponseTimeout("no response in time"))
         while not incoming.complete:
             self._resume()  # the whole body is wanted, however large it is
-            await self._changed(incoming)
+            await self._changed()
         return Response(incoming.status, incoming.headers, incoming.take())
 
     async def parts(self, idle_timeout: float) -> AsyncIterator[bytes]:
         """Yield the parts of the body as they arrive."""
-        incoming, idle = self._current(), IdleTimeout(f"no data for {idle_timeout:g} s")
+        incoming, idle = self._incoming, IdleTimeout(f"no data for {idle_timeout:g} s")
         while True:
             if incoming.chunks:
                 data = incoming.take()
@@ -86,19 +86,16 @@ class Connection(asyncio.Protocol):
                 return
             else:
                 self._set_deadline(self._loop.time() + idle_timeout, idle)
-                await self._changed(incoming)
+                await self._changed()
 
     def abort(self) -> None:
         """Close the connection at once, if it was made; a TLS shutdown would wait for the server."""
         if self._made:
             self.transport.abort()
 
-    def _current(self) -> Incoming:
-        assert self._incoming is not None  # noqa: S101 - after `send`
-        return self._incoming
-
-    async def _changed(self, incoming: Incoming) -> None:
+    async def _changed(self) -> None:
         """Wait for the next part of the response; raise its error."""
+        incoming = self._incoming
         if incoming.error is None:
             self._waiter = waiter = self._loop.create_future()
             try:
@@ -130,7 +127,7 @@ class Connection(asyncio.Protocol):
 
     def _expire(self) -> None:
         self._timer = None
-        if self._deadline is None or self._incoming is None or self._incoming.complete:
+        if self._deadline is None or self._incoming.complete:
             return
         time, error = self._deadline
         if self._loop.time() < time - CLOCK_RESOLUTION:
@@ -155,9 +152,6 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         incoming = self._incoming
-        if incoming is None:  # the server sends first
-            self.abort()
-            return
         incoming.feed(data)
         if incoming.error is not None or (incoming.complete and not incoming.keep_alive):
             self.abort()
@@ -166,15 +160,12 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def eof_received(self) -> None:
-        if self._incoming is not None:
-            self._incoming.feed_eof()
+        self._incoming.feed_eof()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_timer()
-        incoming = self._incoming
-        if incoming is not None and error is not None and not incoming.complete:
-            incoming.fail(Disconnected(str(error) or type(error).__name__))
-        elif incoming is not None:
-            incoming.feed_eof()
+        if error is not None:
+            self._incoming.fail(Disconnected(str(error) or type(error).__name__))
+        self._incoming.feed_eof()
         if not self.closed.done():
             self.closed.set_result(None)

@@ -12,14 +12,29 @@ MAX_HEAD = 64 * 1024
 
 
 class Incoming:
-    """One response while it arrives. `changed` is called when the headers, a part of the body or the end arrived."""
+    """The responses of one connection, one after the other.
 
-    def __init__(self, changed: Callable[[], None], *, limit: int | None = None, headers_only: bool = False) -> None:
-        """`headers_only`: the response to CONNECT has no body, whatever its headers say."""
+    `changed` is called when the headers, a part of the body or the end of a response arrived.
+    """
+
+    def __init__(self, changed: Callable[[], None]) -> None:
         self._changed = changed
+        self._parser: HttpResponseParser | None = None
+        self._reset(None, headers_only=False)
+        self.complete = self.keep_alive = True  # no response is expected
+
+    def expect(self, *, limit: int | None = None, headers_only: bool = False) -> None:
+        """Read the next response, whose body has at most `limit` bytes.
+
+        `headers_only`: the response to CONNECT has no body, whatever its headers say.
+        """
+        self._reset(limit, headers_only=headers_only)
+        if self._parser is None:  # one is used for all responses: it takes long to make
+            self._parser = HttpResponseParser(self)
+
+    def _reset(self, limit: int | None, *, headers_only: bool) -> None:
         self._limit = limit
         self._headers_only = headers_only
-        self._parser = HttpResponseParser(self)
         self._decoder: Decoder | None = None
         self._framing = 0
         self._size = 0
@@ -37,7 +52,7 @@ class Incoming:
 
     def feed(self, data: bytes) -> None:
         """Read bytes of the connection; errors are kept in `error`."""
-        if self._ended():  # nothing was requested, or the connection will be closed
+        if self._parser is None or self._ended():  # nothing was requested, or the connection will be closed
             self.keep_alive = False
             return
         self._framing += len(data)
@@ -49,8 +64,6 @@ class Incoming:
             self.fail(error.__context__ if isinstance(error.__context__, HttpError) else InvalidResponse("not HTTP"))
         if self._framing > MAX_HEAD and not self.complete:
             self.fail(InvalidResponse("the headers are too large"))
-        if self._ended():
-            del self._parser  # it refers to this object, which would be left to the garbage collector
 
     def _ended(self) -> bool:
         return self.complete or self.error is not None
@@ -93,7 +106,7 @@ class Incoming:
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        if self.complete:
+        if self.complete or self._parser is None:
             return
         status = self._parser.get_status_code()
         if status < 200:  # an interim response; the parser raises HttpParserUpgrade for 101
@@ -103,6 +116,7 @@ class Incoming:
         self.headers_complete = True
         self._framing = 0
         if self._headers_only:
+            self._parser = None  # it would go on to read a body
             self._finish(keep_alive=True)
             return
         if encoding := self.headers.get("content-encoding", "").strip().lower():
@@ -124,7 +138,7 @@ class Incoming:
             self._changed()
 
     def on_message_complete(self) -> None:
-        if self.headers_complete and not self.complete:  # not of an interim response
+        if self.headers_complete and not self.complete and self._parser:  # not of an interim response
             self._finish(keep_alive=self._parser.should_keep_alive())
 
     def _finish(self, *, keep_alive: bool) -> None:

@@ -24,15 +24,20 @@ def redacted(text: str, *, keep_user: bool = True) -> str:
         user = _USER.match(found[0]) if keep_user else None
         return f"{user[1]}:{REDACTED}@" if user else f"{REDACTED}@"
 
-    return _PASSWORD.sub(rf"\1\2{REDACTED}", _USER_INFO.sub(replacement, text))
+    if "@" in text:
+        text = _USER_INFO.sub(replacement, text)
+    return _PASSWORD.sub(rf"\1\2{REDACTED}", text) if "=" in text else text
 
 
 def stable(text: str) -> str:
     """Return the text without local addresses, container IDs, pointers and the time of a back-off."""
     if "->" in text:
         text = _LOCAL_ADDRESS.sub("", text)
-    text = _CONTAINER_ID.sub("[id]", text)
-    return _POINTER.sub("[address]", _BACK_OFF.sub("", text))
+    if len(text) >= 64:
+        text = _CONTAINER_ID.sub("[id]", text)
+    if "0x" in text:
+        text = _POINTER.sub("[address]", text)
+    return _BACK_OFF.sub("", text) if "back-off" in text else text
 
 
 def without_times(text: str) -> str:

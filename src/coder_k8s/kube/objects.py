@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, partial
-from typing import Any, Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -15,7 +15,7 @@ Manifest = dict[str, Any]
 """An object as plain JSON values."""
 
 
-class Key(NamedTuple):
+class Key(msgspec.Struct, frozen=True, order=True, gc=False):
     """Namespace and name of an object; the namespace of a cluster-scoped object is empty."""
 
     namespace: str

@@ -29,7 +29,7 @@ async def test_a_fresh_database_gets_a_system_user_and_a_token(demo: PlaneNamesp
     )
     assert tuple(user) == (USERNAME, "coder-k8s-operator@coder-k8s.invalid", "none", "active", ["owner"], True)
     await assert_one_token(demo, database)
-    assert (await operator_tokens(database))[0][1] == token_name(*demo.key)
+    assert (await operator_tokens(database))[0][1] == token_name(demo.key.namespace, demo.key.name)
     plane = await demo.get()
     assert plane.status.operator_access_ready
     assert plane.status.operator_token_secret_ref is not None
@@ -68,7 +68,7 @@ async def test_a_token_is_replaced_before_it_expires(
         await operator.later(days=336)
         assert await assert_one_token(demo, database) != first
     names = {name for _, name in await operator_tokens(database)}
-    own = token_name(*demo.key)
+    own = token_name(demo.key.namespace, demo.key.name)
     assert names == {f"{own}-2" if kept else own}
 
 

@@ -43,7 +43,8 @@ class Setting(NamedTuple):
         return Key(self.away or self.home, names.get(kind, NAME))
 
     def get(self, kind: Kind[Unstructured]) -> Unstructured:
-        return self.observer.get(kind, *self.key(kind))
+        key = self.key(kind)
+        return self.observer.get(kind, key.namespace, key.name)
 
     async def complete(self, kinds: Iterable[Kind[Unstructured]]) -> None:
         await eventually(lambda: all(self.get(kind) for kind in kinds))

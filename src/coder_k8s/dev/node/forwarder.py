@@ -11,7 +11,7 @@ from coder_k8s.kube.client import Client
 from coder_k8s.kube.informer import Informer
 from coder_k8s.kube.kinds import SERVICE
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Kind, Manifest, Unstructured
+from coder_k8s.kube.objects import Key, Kind, Manifest, Unstructured
 
 from .local import ServicePort, loopback
 
@@ -112,7 +112,7 @@ class Forwarders:
 
 def _service_of(endpoint_slice: Unstructured) -> Iterable[object]:
     if name := endpoint_slice.metadata.labels.get(SERVICE_LABEL):
-        yield endpoint_slice.key._replace(name=name)
+        yield Key(endpoint_slice.metadata.namespace, name)
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
