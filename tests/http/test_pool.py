@@ -27,13 +27,13 @@ from coder_k8s.http.errors import (
     ResponseTimeout,
     TooLarge,
 )
-from coder_k8s.http.pool import Pool, Request
+from coder_k8s.http.pool import Pool, Request, encode_headers
 from coder_k8s.http.urls import Origin, parse_url
 from tests.support import eventually
 
 from .scripted import Handler, Scripted, hang, raw, reply
 
-GET = Request("GET", "/x", {"Accept": "text/plain"})
+GET = Request("GET", "/x", b"Accept: text/plain\r\n")
 SECONDS = 20.0
 
 
@@ -50,7 +50,7 @@ def route(server: Scripted, host: str = "127.0.0.1") -> Route:
 async def test_a_connection_is_used_again(pool: Pool) -> None:
     async with Scripted(reply(b"first", "X-Some: One"), reply(b"second", status="404 Not Found")) as server:
         first = await pool.exchange(route(server), GET, SECONDS)
-        second = await pool.exchange(route(server), Request("PUT", "/y?a=b", {}, b"body"), SECONDS)
+        second = await pool.exchange(route(server), Request("PUT", "/y?a=b", b"", b"body"), SECONDS)
     assert (first.status, first.body, first.headers["x-some"]) == (200, b"first", "One")
     assert (second.status, second.body) == (404, b"second")
     assert server.connections == 1
@@ -90,7 +90,7 @@ async def test_no_request_is_sent_twice(pool: Pool) -> None:
     async with Scripted(reply(), raw(close=True), reply()) as server:
         await pool.exchange(route(server), GET, SECONDS)
         with pytest.raises(Disconnected, match="without a response"):
-            await pool.exchange(route(server), Request("DELETE", "/x", {}), SECONDS)
+            await pool.exchange(route(server), Request("DELETE", "/x", b""), SECONDS)
         assert len(server.heads) == 2
 
 
@@ -109,7 +109,7 @@ async def test_the_check_runs_before_the_request_is_written(pool: Pool) -> None:
 async def test_a_header_cannot_contain_another_one(pool: Pool, value: str) -> None:
     async with Scripted(reply()) as server:
         with pytest.raises(InvalidURL, match="line break"):
-            await pool.exchange(route(server), Request("GET", "/", {"Authorization": value}), SECONDS)
+            await pool.exchange(route(server), Request("GET", "/", encode_headers({"Authorization": value})), SECONDS)
         assert server.heads == []
 
 
@@ -195,7 +195,7 @@ async def test_a_connection_is_not_used_again_while_a_request_is_being_sent(pool
                 await writer.wait_closed()
 
     async with Early(hang) as server:
-        upload = Request("POST", "/files", {}, b"x" * 30_000_000)
+        upload = Request("POST", "/files", b"", b"x" * 30_000_000)
         assert (await pool.exchange(route(server), upload, SECONDS)).status == 401
         assert (await pool.exchange(route(server), GET, SECONDS)).status == 401
         assert server.connections == 2
@@ -462,7 +462,8 @@ async def test_a_proxy_forwards_requests_without_tls(pool: Pool) -> None:
 async def test_a_header_that_is_not_ascii(pool: Pool) -> None:
     async with Scripted(reply()) as server:
         with pytest.raises(InvalidURL, match="not ASCII") as raised:
-            await pool.exchange(route(server), Request("GET", "/", {"Token": "our-token", "X": "€"}), SECONDS)
+            headers = encode_headers({"Token": "our-token", "X": "€"})
+            await pool.exchange(route(server), Request("GET", "/", headers), SECONDS)
     assert "our-token" not in repr(raised.value)
     assert raised.value.__context__ is None
     assert not server.heads
@@ -471,7 +472,7 @@ async def test_a_header_that_is_not_ascii(pool: Pool) -> None:
 async def test_errors_keep_no_request() -> None:
     """An error that is kept does not keep the headers of its request, which contain a token."""
     async with Scripted(raw(close=True)) as server, Pool(connect_timeout=5) as pool:
-        request = Request("GET", "/", {"Authorization": "Bearer our-token"})
+        request = Request("GET", "/", encode_headers({"Authorization": "Bearer our-token"}))
         try:
             await pool.exchange(route(server), request, SECONDS)
         except Disconnected as error:

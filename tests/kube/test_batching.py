@@ -44,13 +44,10 @@ def test_pauses_cost_at_most_half_of_the_throughput(in_flight: int, round_trip: 
     assert duration <= 2 * round_trip
 
 
-def test_the_latency_does_not_include_pauses() -> None:
+def test_the_latency_follows_the_requests() -> None:
     latency = Latency()
     for number in range(50):
         latency.count(1000 + number, 0.01)
-    assert latency.seconds == pytest.approx(0.01)
-    latency.resume(1050)
-    latency.count(1050.01, 0.04)  # sent before the pause
     assert latency.seconds == pytest.approx(0.01)
     assert latency.is_current(1049.5)
     assert not latency.is_current(1050.5)
@@ -80,9 +77,27 @@ async def test_many_messages_at_once_cause_one_pause() -> None:
     for batch in (1, 2):
         now += 2 * SLOW
         for _ in range(100):
-            batching.count(SLOW)
+            batching.count(now - SLOW)
         await eventually(lambda: len(pauses) == batch)  # noqa: B023 - awaited in the same iteration
     assert all(0 < seconds <= MAX_PAUSE for seconds in pauses)
+
+
+async def test_the_latency_does_not_include_pauses() -> None:
+    pauses: list[float] = []
+    now = 1000.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        pauses.append(seconds)
+        now += 10 * SLOW
+
+    batching = Batching(sleep, lambda: now)
+    sent = now - SLOW / 4
+    for batch in (1, 2):
+        for _ in range(200):
+            batching.count(sent)  # the second time before the pause
+        await eventually(lambda: len(pauses) == batch)  # noqa: B023 - awaited in the same iteration
+    assert pauses == [pytest.approx(MAX_PAUSE / 4)] * 2
 
 
 class Recorder(Batching):
@@ -92,8 +107,8 @@ class Recorder(Batching):
         super().__init__()
         self.messages: list[str] = []
 
-    def count(self, latency: float | None = None) -> None:
-        self.messages.append("part" if latency is None else "response")
+    def count(self, sent: float | None = None) -> None:
+        self.messages.append("part" if sent is None else "response")
 
 
 async def test_responses_and_parts_of_a_watch_are_messages() -> None:

@@ -12,7 +12,7 @@ from coder_k8s.http.connecting import Endpoint as Endpoint
 from coder_k8s.http.connecting import Route
 from coder_k8s.http.connection import Response as Response
 from coder_k8s.http.errors import CannotConnect, HttpError
-from coder_k8s.http.pool import Pool, Request
+from coder_k8s.http.pool import Pool, Request, encode_headers
 from coder_k8s.http.urls import parse_url
 
 HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "coder-k8s"}
@@ -64,7 +64,10 @@ class Connections:
             if authorization:
                 sent["Authorization"] = authorization
             return await self._pool.exchange(
-                Route(origin), Request(method, path, sent, body), self._limits.total, self._limits.body
+                Route(origin),
+                Request(method, path, encode_headers(sent), body),
+                self._limits.total,
+                self._limits.body,
             )
         except TimeoutError:
             reason = f"no response within {self._limits.total:g} s"

@@ -18,11 +18,12 @@ CLOSE_TIMEOUT = 2.0
 
 
 class Request(NamedTuple):
-    """What is sent, except for the headers `Host` and `Content-Length`."""
+    """What is sent."""
 
     method: str
     path: str
-    headers: Mapping[str, str]
+    headers: bytes
+    """As `encode_headers` returns them, without `Host` and `Content-Length`."""
     body: bytes | None = None
     check: Callable[[], None] | None = None
     """Called right before the request is written; what it raises prevents the request."""
@@ -193,21 +194,26 @@ class Pool:
             self._sweeper = loop.call_later(IDLE / 3, self._sweep)
 
 
+def encode_headers(headers: Mapping[str, str]) -> bytes:
+    """Return the lines of headers. Many requests have the same ones, so that they need not be encoded for each."""
+    return b"".join([_encode_line(f"{name}: {value}") for name, value in headers.items()])
+
+
 def _head(route: Route, request: Request) -> bytes:
     """The request line and the headers."""
-    origin, path = route.origin, request.path
-    forwarded = route.proxy is not None and not route.tunnels
-    if forwarded:
+    origin, path, more = route.origin, request.path, b""
+    if route.proxy is not None and not route.tunnels:  # it forwards the request
         path = f"{origin.scheme}://{origin.authority}{path}"
-    lines = [f"{request.method} {path} HTTP/1.1", f"Host: {origin.authority}"]
-    lines += [f"{name}: {value}" for name, value in request.headers.items()]
-    if forwarded and route.proxy is not None:
-        lines += [f"{name}: {value}" for name, value in route.proxy.headers]
-    if request.body is not None:
-        lines.append(f"Content-Length: {len(request.body)}")
-    head = "\r\n".join(lines)
-    if not head.count("\r") == head.count("\n") == len(lines) - 1:
+        more = encode_headers(dict(route.proxy.headers))
+    line = _encode_line(f"{request.method} {path} HTTP/1.1")
+    host = _encode_line(f"Host: {origin.authority}")
+    size = b"Content-Length: %d\r\n" % len(request.body) if request.body is not None else b""
+    return b"".join((line, host, request.headers, more, size, b"\r\n"))
+
+
+def _encode_line(line: str) -> bytes:
+    if "\r" in line or "\n" in line:
         raise InvalidURL("a header contains a line break")
-    if not head.isascii():
+    if not line.isascii():
         raise InvalidURL("a header contains characters that are not ASCII")
-    return (head + "\r\n\r\n").encode("ascii")
+    return line.encode("ascii") + b"\r\n"

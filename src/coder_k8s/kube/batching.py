@@ -49,9 +49,9 @@ class Rate:
         self._recent = 0.0
         self._last = 0.0
 
-    def count(self, now: float) -> float:
-        """Count a message, and return the rate."""
-        self._recent = 1 + self._recent * math.exp((self._last - now) / WINDOW)
+    def count(self, now: float, messages: int = 1) -> float:
+        """Count messages, and return the rate."""
+        self._recent = messages + self._recent * math.exp((self._last - now) / WINDOW)
         self._last = now
         return self._recent / WINDOW
 
@@ -61,18 +61,14 @@ class Latency:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.resumed = 0.0
+        """When the last pause ended. Requests that were sent earlier are not counted."""
         self._measured = 0.0
-        self._resumed = 0.0
 
     def count(self, now: float, seconds: float) -> None:
-        """Count a request, unless there was a pause meanwhile. Older requests count less."""
-        if now - seconds >= self._resumed:
-            self.seconds += (seconds - self.seconds) * WEIGHT
-            self._measured = now
-
-    def resume(self, now: float) -> None:
-        """A pause has ended."""
-        self._resumed = now
+        """Count a request. Older requests count less."""
+        self.seconds += (seconds - self.seconds) * WEIGHT
+        self._measured = now
 
     def is_current(self, now: float) -> bool:
         """Whether a request has been measured recently."""
@@ -92,22 +88,31 @@ class Batching:
         self._clock = clock
         self._rate = Rate()
         self._latency = Latency()
+        self._messages = 0
+        """How many have arrived since the rate was computed."""
         self._scheduled = False
 
-    def count(self, latency: float | None = None) -> None:
+    def count(self, sent: float | None = None) -> None:
         """Count a message that has arrived, and schedule a pause if there are many.
 
-        `latency` is how long the request took, in seconds; `None` for a part of a watch.
+        `sent` is the time of the request; `None` for a part of a watch.
         """
+        self._messages += 1
+        if sent is not None and sent >= self._latency.resumed:
+            now = self._clock()
+            self._latency.count(now, now - sent)
+        if self._messages >= MIN_BATCH and not self._scheduled:
+            self._schedule()
+
+    def _schedule(self) -> None:
         now = self._clock()
-        if latency is not None:
-            self._latency.count(now, latency)
-        seconds = pause(self._rate.count(now), self._latency.seconds)
-        if seconds and not self._scheduled and self._latency.is_current(now):
+        seconds = pause(self._rate.count(now, self._messages), self._latency.seconds)
+        self._messages = 0
+        if seconds and self._latency.is_current(now):
             self._scheduled = True
             asyncio.get_running_loop().call_later(SETTLE, self._pause, seconds)
 
     def _pause(self, seconds: float) -> None:
         self._scheduled = False
         self._sleep(seconds)
-        self._latency.resume(self._clock())
+        self._latency.resumed = self._clock()

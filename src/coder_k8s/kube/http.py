@@ -13,11 +13,12 @@ import msgspec
 from coder_k8s.http.connecting import Proxy, Route
 from coder_k8s.http.connection import Connection, Response
 from coder_k8s.http.errors import HttpError, IdleTimeout
-from coder_k8s.http.pool import Pool, Request
+from coder_k8s.http.pool import Pool, Request, encode_headers
 from coder_k8s.http.urls import Target, parse_url
 from coder_k8s.kube import errors
 from coder_k8s.kube.batching import Batching
-from coder_k8s.kube.config import Config, Credentials
+from coder_k8s.kube.config import Config
+from coder_k8s.kube.credentials import Confidential, Credentials
 from coder_k8s.kube.metrics import Metrics
 
 CONNECT_TIMEOUT = 4.0
@@ -45,6 +46,15 @@ class _Request(msgspec.Struct, frozen=True):
     fence: Fence | None = None
 
 
+class _Access(Confidential, frozen=True):
+    """What all requests with the same credentials have in common."""
+
+    credentials: Credentials
+    route: Route
+    headers: dict[tuple[tuple[str, str], ...], bytes] = {}
+    """The encoded headers, by those that a kind of request adds; there are few."""
+
+
 class Http:
     """Sends requests to one API server.
 
@@ -58,6 +68,7 @@ class Http:
         self._on_message = batching.count if batching else _ignore
         self._counter = metrics.requests.labels
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "gzip"}
+        self._access: _Access | None = None
         self._pool = Pool(connect_timeout=CONNECT_TIMEOUT)
 
     async def __aenter__(self) -> Self:
@@ -129,7 +140,7 @@ class Http:
             response = await self._pool.exchange(*self._addressed(request, credentials), TIMEOUT)
         except CONNECTION_ERRORS as error:
             raise self._unreachable(request, error) from None
-        self._on_message(time.monotonic() - started)
+        self._on_message(started)
         self._check(request, response)
         return response.body
 
@@ -157,15 +168,18 @@ class Http:
 
     def _addressed(self, request: _Request, credentials: Credentials) -> tuple[Route, Request]:
         """How to reach the server, and what to send."""
-        server = self._server
-        path = server.path.rstrip("/") + request.path
+        if self._access is None or self._access.credentials is not credentials:
+            route = Route(self._server.origin, credentials.ssl, self._config.server_name, self._proxy)
+            self._access = _Access(credentials, route)
+        access, path = self._access, self._server.path.rstrip("/") + request.path
         if request.query:
             path += "?" + _encoded(tuple(request.query.items()))
-        headers = {**self._headers, **request.headers}
-        if credentials.authorization:
-            headers["Authorization"] = credentials.authorization
-        route = Route(server.origin, credentials.ssl, self._config.server_name, self._proxy)
-        return route, Request(request.method, path, headers, request.body, request.fence)
+        key = tuple(request.headers.items())
+        if (headers := access.headers.get(key)) is None:
+            authorization = {"Authorization": credentials.authorization} if credentials.authorization else {}
+            headers = encode_headers({**self._headers, **request.headers, **authorization})
+            access.headers[key] = headers
+        return access.route, Request(request.method, path, headers, request.body, request.fence)
 
     @cached_property
     def _server(self) -> Target:
@@ -188,7 +202,7 @@ class Http:
         return errors.Unreachable(f"{request.method} {request.path}: {describe(error, seconds)}")
 
 
-def _ignore(latency: float | None = None) -> None:
+def _ignore(sent: float | None = None) -> None:
     """Without batching, messages are not counted."""
 
 
