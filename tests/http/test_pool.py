@@ -106,10 +106,16 @@ async def test_the_check_runs_before_the_request_is_written(pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("value", ["a\r\nX: b", "a\nb", "a\rb"])
-async def test_a_header_cannot_contain_another_one(pool: Pool, value: str) -> None:
+def test_a_header_cannot_contain_another_one(value: str) -> None:
+    with pytest.raises(InvalidURL, match="line break"):
+        encode_headers({"Authorization": value})
+
+
+@pytest.mark.parametrize("path", ["/a\r\nX: b", "/ä"])
+async def test_a_path_contains_no_header(pool: Pool, path: str) -> None:
     async with Scripted(reply()) as server:
-        with pytest.raises(InvalidURL, match="line break"):
-            await pool.exchange(route(server), Request("GET", "/", encode_headers({"Authorization": value})), SECONDS)
+        with pytest.raises(InvalidURL):
+            await pool.exchange(route(server), Request("GET", path, b""), SECONDS)
         assert server.heads == []
 
 
@@ -459,14 +465,12 @@ async def test_a_proxy_forwards_requests_without_tls(pool: Pool) -> None:
     assert b"Proxy-Authorization: Basic secret\r\n" in proxy.heads[0]
 
 
-async def test_a_header_that_is_not_ascii(pool: Pool) -> None:
-    async with Scripted(reply()) as server:
-        with pytest.raises(InvalidURL, match="not ASCII") as raised:
-            headers = encode_headers({"Token": "our-token", "X": "€"})
-            await pool.exchange(route(server), Request("GET", "/", headers), SECONDS)
-    assert "our-token" not in repr(raised.value)
+@pytest.mark.parametrize("headers", [{"Token": "our-token", "X": "€"}, {"Token": "our-tokén"}])
+def test_a_header_that_is_not_ascii(headers: dict[str, str]) -> None:
+    with pytest.raises(InvalidURL, match="not ASCII") as raised:
+        encode_headers(headers)
+    assert "our-tok" not in repr(raised.value)
     assert raised.value.__context__ is None
-    assert not server.heads
 
 
 async def test_errors_keep_no_request() -> None:

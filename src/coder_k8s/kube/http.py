@@ -51,7 +51,7 @@ class _Access(Confidential, frozen=True):
 
     credentials: Credentials
     route: Route
-    headers: dict[tuple[tuple[str, str], ...], bytes] = {}
+    headers: dict[tuple[tuple[str, str], ...], bytes] = msgspec.field(default_factory=dict)
     """The encoded headers, by those that a kind of request adds; there are few."""
 
 
