@@ -11,6 +11,7 @@ import msgspec
 
 from coder_k8s.kube import log_context
 
+_STANDARD = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {"message", "asctime", "taskName"}
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
 
@@ -93,4 +94,5 @@ def _date_and_time(seconds: int) -> str:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    return log_context.fields() | vars(record)
+    own = {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    return log_context.fields() | own

@@ -23,7 +23,7 @@ def chunked(body: bytes, size: int = 50) -> bytes:
 
 
 def received(*parts: bytes, limit: int | None = None, eof: bool = True) -> Incoming:
-    incoming = Incoming(lambda: None)
+    incoming = Incoming()
     incoming.expect(limit=limit)
     for part in parts:
         incoming.feed(part)

@@ -1,5 +1,7 @@
 """Names derived from other names. They never change."""
 
+from functools import lru_cache
+
 HASH_LENGTH = 8
 LABEL_LIMIT = 63
 NAME_LIMIT = 253
@@ -13,11 +15,13 @@ def fnv1a32(data: bytes) -> str:
     return f"{value:08x}"
 
 
+@lru_cache(maxsize=1024)
 def hashed(*parts: str) -> str:
     """A short hash of several strings; their order and boundaries count."""
     return fnv1a32("\0".join(parts).encode())
 
 
+@lru_cache(maxsize=1024)
 def derived(name: str, *, prefix: str = "", suffix: str = "", limit: int = LABEL_LIMIT) -> str:
     """A name with a prefix or suffix. A result over the limit has the name cut, followed by its hash.
 

@@ -24,7 +24,7 @@ class ObjectMetrics:
         ready_replicas: list[Sample] = []
         for informer in self._informers:
             for each in informer:
-                labels = (informer.kind.name, *each.key)
+                labels = (informer.kind.name, each.metadata.namespace, each.metadata.name)
                 condition = find(each.status.conditions, "Ready")
                 status, reason = (condition.status == "True", condition.reason) if condition else (False, "")
                 ready.append(Sample((*labels, reason), status))

@@ -29,7 +29,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._incoming = Incoming(self._wake)
+        self._incoming = Incoming()
         self._waiter: asyncio.Future[None] | None = None
         self._deadline: tuple[float, HttpError] | None = None
         self._timer: tuple[float, asyncio.TimerHandle] | None = None
@@ -85,7 +85,8 @@ class Connection(asyncio.Protocol):
             elif incoming.complete:
                 return
             else:
-                self._set_deadline(self._loop.time() + idle_timeout, idle)
+                if self._deadline is None:
+                    self._set_deadline(self._loop.time() + idle_timeout, idle)
                 await self._changed()
 
     def abort(self) -> None:
@@ -134,6 +135,7 @@ class Connection(asyncio.Protocol):
             self._start_timer(time)
         else:
             self._incoming.fail(error)
+            self._wake()
 
     def _resume(self) -> None:
         if self._paused and not self.transport.is_closing():
@@ -153,6 +155,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         incoming = self._incoming
         incoming.feed(data)
+        self._wake()
         if incoming.error is not None or (incoming.complete and not incoming.keep_alive):
             self.abort()
         elif incoming.buffered > HIGH_WATER and not incoming.complete:
@@ -161,11 +164,13 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         self._incoming.feed_eof()
+        self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._stop_timer()
         if error is not None:
             self._incoming.fail(Disconnected(str(error) or type(error).__name__))
         self._incoming.feed_eof()
+        self._wake()
         if not self.closed.done():
             self.closed.set_result(None)

@@ -1,7 +1,6 @@
 """Reads one response from the bytes of a connection."""
 
 import zlib
-from collections.abc import Callable
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -9,16 +8,14 @@ from .errors import Disconnected, HttpError, InvalidResponse, TooLarge
 
 MAX_HEAD = 64 * 1024
 """Bytes of the status line and all headers; also what else may arrive between two parts of the body."""
+KEPT = frozenset((b"content-encoding", b"content-length", b"transfer-encoding", b"retry-after"))
+"""The headers of a response that are read; the others are not kept."""
 
 
 class Incoming:
-    """The responses of one connection, one after the other.
+    """The responses of one connection, one after the other."""
 
-    `changed` is called when the headers, a part of the body or the end of a response arrived.
-    """
-
-    def __init__(self, changed: Callable[[], None]) -> None:
-        self._changed = changed
+    def __init__(self) -> None:
         self._parser: HttpResponseParser | None = None
         self._reset(None, headers_only=False)
         self.complete = self.keep_alive = True  # no response is expected
@@ -82,7 +79,6 @@ class Incoming:
     def fail(self, error: HttpError) -> None:
         if self.error is None and not self.complete:
             self.error = error
-            self._changed()
 
     def take(self) -> bytes:
         """Return the part of the body that has arrived since the last call."""
@@ -103,7 +99,8 @@ class Incoming:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.headers_complete:
             return  # a trailer
-        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if (name := name.lower()) in KEPT:
+            self.headers[name.decode()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         if self.complete or self._parser is None:
@@ -121,7 +118,6 @@ class Incoming:
             return
         if encoding := self.headers.get("content-encoding", "").strip().lower():
             self._decoder = Decoder(encoding)
-        self._changed()
 
     def on_body(self, data: bytes) -> None:
         if self.complete:
@@ -135,7 +131,6 @@ class Incoming:
         if data:
             self.chunks.append(data)
             self.buffered += len(data)
-            self._changed()
 
     def on_message_complete(self) -> None:
         if self.headers_complete and not self.complete and self._parser:  # not of an interim response
@@ -146,7 +141,6 @@ class Incoming:
             self.fail(InvalidResponse("the compressed body is incomplete"))
             return
         self.complete, self.keep_alive = True, keep_alive
-        self._changed()
 
 
 class Decoder:

@@ -55,16 +55,20 @@ class Index(Generic[T]):
 
     def with_all(self, values: Iterable[Hashable]) -> set[Key]:
         """Return the objects that contain all of these values. It takes as long as the rarest value has objects."""
-        rarest, *others = sorted((self._keys.get(value, ()) for value in values), key=len)
-        return set(rarest).intersection(*others)
+        rarest, *others = sorted([self._keys.get(value, ()) for value in values], key=len)
+        return set(rarest).intersection(*others) if rarest else set()
 
     def _update(self, key: Key, old: T | None, new: T | None) -> None:
-        before = set(self._values(old)) if old else set()
-        after = set(self._values(new)) if new else set()
-        for value in before - after:
-            self._remove(value, key)
-        for value in after - before:
-            self._add(value, key)
+        before = set(self._values(old)) if old else ()
+        after = set(self._values(new)) if new else ()
+        if before == after:
+            return
+        for value in before:
+            if value not in after:
+                self._remove(value, key)
+        for value in after:
+            if value not in before:
+                self._add(value, key)
 
     def _add(self, value: Hashable, key: Key) -> None:
         keys = self._keys.get(value, ())

@@ -83,7 +83,10 @@ class Object(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, g
     @property
     def controller(self) -> OwnerReference | None:
         """The owner reference with `controller: true`."""
-        return next((owner for owner in self.metadata.owner_references if owner.controller), None)
+        for owner in self.metadata.owner_references:
+            if owner.controller:
+                return owner
+        return None
 
     def is_controlled_by(self, owner: "Object") -> bool:
         controller = self.controller

@@ -64,7 +64,8 @@ class Deletion:
 
     def is_needed(self, plane: CoderControlPlane) -> bool:
         """Whether there is something to clean up."""
-        dependents = self._provisioners[plane.key] or self._proxies[plane.key] or self._templates[plane.key]
+        key = plane.key
+        dependents = self._provisioners[key] or self._proxies[key] or self._templates[key]
         return bool(dependents) or self._revocation.has_token(plane)
 
     def is_affected(self, plane: CoderControlPlane) -> bool:
