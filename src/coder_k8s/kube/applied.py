@@ -1,14 +1,16 @@
 """What a process remembers of the children that it has applied."""
 
 import sys
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from coder_k8s.kube.objects import Key, Kind, Object, Unstructured
 
 Child = tuple[Kind[Any], Key]
 
 
-class _State(NamedTuple):
+class _State(msgspec.Struct, frozen=True, gc=False):
     """Key and UID of the owner, UID of the child; digest of its manifest, and the resourceVersion it had with it."""
 
     owner: Key
@@ -27,12 +29,12 @@ class AppliedChildren:
 
     def record(self, kind: Kind[Any], owner: Object, live: Unstructured, digest: str = "") -> None:
         """Record that this is the live state of a child for the manifest with this digest, if any."""
-        child = (kind, live.key)
+        child, owner_key = (kind, live.key), owner.key
         digest = sys.intern(digest)  # it is also a label of the child
-        state = _State(owner.key, owner.metadata.uid, live.metadata.uid, digest, live.metadata.resource_version)
+        state = _State(owner_key, owner.metadata.uid, live.metadata.uid, digest, live.metadata.resource_version)
         if self._states.get(child) != state:
             self._states[child] = state
-            self._of_owner.setdefault(state.owner, set()).add(child)
+            self._of_owner.setdefault(owner_key, set()).add(child)
 
     def is_recorded(self, kind: Kind[Any], live: Unstructured, digest: str) -> bool:
         """Return whether the child has not changed since the manifest with this digest was applied."""

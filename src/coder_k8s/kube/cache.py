@@ -38,6 +38,7 @@ class Change(msgspec.Struct, Generic[T], frozen=True, gc=False):
 Listener = Callable[[Change[T]], None]
 Values = Callable[[T], Iterable[Hashable]]
 FEW = 4
+_NONE: frozenset[Key] = frozenset()
 
 
 class Index(Generic[T]):
@@ -51,7 +52,8 @@ class Index(Generic[T]):
         self._keys: dict[Hashable, tuple[Key, ...] | set[Key]] = {}
 
     def __getitem__(self, value: Hashable) -> frozenset[Key]:
-        return frozenset(self._keys.get(value, ()))
+        found = self._keys.get(value)
+        return frozenset(found) if found else _NONE
 
     def with_all(self, values: Iterable[Hashable]) -> set[Key]:
         """Return the objects that contain all of these values. It takes as long as the rarest value has objects."""
@@ -135,8 +137,9 @@ class Cache(Generic[T]):
 
     def record_write(self, new: T, writer: str) -> None:
         """Put the response to a write into the cache, unless the watch has delivered it or a later state."""
-        if newer(new.metadata.resource_version, self.last_sync_version(self._scope(new.key))):
-            self._put(new, writer=writer)
+        key = new.key
+        if newer(new.metadata.resource_version, self.last_sync_version(self._scope(key))):
+            self._put(key, new, writer=writer)
 
     def replace(self, scope: str, items: Iterable[T], resource_version: str) -> None:
         """Replace all objects of a scope by a complete list at a resourceVersion."""
@@ -147,13 +150,13 @@ class Cache(Generic[T]):
             version = known.metadata.resource_version
             if scope in ("", key.namespace) and key not in found and (restored or not newer(version, resource_version)):
                 self._remove(key, from_list=True)
-        for item in found.values():
-            self._put(item, from_list=True, force=restored)
+        for key, item in found.items():
+            self._put(key, item, from_list=True, force=restored)
 
     def update(self, scope: str, new: T) -> None:
         """Handle an ADDED or MODIFIED event."""
         self.bookmark(scope, new.metadata.resource_version)
-        self._put(new)
+        self._put(new.key, new)
 
     def delete(self, scope: str, last: Object) -> None:
         """Handle a DELETED event; the object has the resourceVersion of its deletion."""
@@ -177,8 +180,7 @@ class Cache(Generic[T]):
     def _scope(self, key: Key) -> str:
         return key.namespace if key.namespace in self._versions else ""
 
-    def _put(self, new: T, *, writer: str = "", from_list: bool = False, force: bool = False) -> None:
-        key = new.key
+    def _put(self, key: Key, new: T, *, writer: str = "", from_list: bool = False, force: bool = False) -> None:
         old = self._objects.get(key)
         if old is not None and not force and not newer(new.metadata.resource_version, old.metadata.resource_version):
             return

@@ -3,10 +3,11 @@
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import force_setattr as _set
 
 Status = Literal["True", "False", "Unknown"]
 
@@ -37,18 +38,21 @@ class Finding(NamedTuple):
 
 
 def find(conditions: Iterable[Condition], type: str) -> Condition | None:  # noqa: A002 - the name of the API field
-    return next((condition for condition in conditions if condition.type == type), None)
+    for condition in conditions:
+        if condition.type == type:
+            return condition
+    return None
 
 
 def share(conditions: Iterable[Condition]) -> None:
     """Share what many conditions have in common, to save memory."""
     times: dict[datetime, datetime] = {}
     for condition in conditions:
-        set_ = partial(msgspec.structs.force_setattr, condition)
-        set_("type", sys.intern(condition.type))
-        set_("reason", sys.intern(condition.reason))
-        set_("message", _shared(condition.message))
-        set_("last_transition_time", times.setdefault(condition.last_transition_time, condition.last_transition_time))
+        time = condition.last_transition_time
+        _set(condition, "type", sys.intern(condition.type))
+        _set(condition, "reason", sys.intern(condition.reason))
+        _set(condition, "message", _shared(condition.message))
+        _set(condition, "last_transition_time", times.setdefault(time, time))
 
 
 @lru_cache(maxsize=1024)

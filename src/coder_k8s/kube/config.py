@@ -35,6 +35,11 @@ class Config(Confidential, frozen=True):
     proxy_headers: Mapping[str, str] = {}
     server_name: str | None = None
 
+    @property
+    def current_credentials(self) -> Credentials | None:
+        """The credentials of the last request, unless they have expired."""
+        return self.credential_cache.current
+
     async def credentials(self, *, renew: bool = False) -> Credentials:
         """Return the current credentials; pass `renew` after the API server has rejected them."""
         return await self.credential_cache.credentials(renew=renew)

@@ -118,10 +118,15 @@ class CredentialCache:
         self._context: ssl.SSLContext | None = None
         self._context_content: tuple[bytes | None, ...] = ()
 
+    @property
+    def current(self) -> Credentials | None:
+        """The cached credentials, unless they have expired."""
+        return self._cached if isinstance(self._cached, Credentials) and self._clock() < self._expires else None
+
     async def credentials(self, *, renew: bool = False) -> Credentials:
         cached = self._cached
-        if isinstance(cached, Credentials) and not renew and self._clock() < self._expires:
-            return cached
+        if not renew and (current := self.current) is not None:
+            return current
         async with self._lock:
             if self._cached is None or self._cached is cached:
                 self._cached = await self._refresh()

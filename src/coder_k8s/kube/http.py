@@ -130,7 +130,8 @@ class Http:
     async def _attempt(self, request: _Request) -> bytes:
         """Send the request, a second time if the server rejects the credentials."""
         try:
-            return await self._exchange(request, await self._config.credentials())
+            credentials = self._config.current_credentials or await self._config.credentials()
+            return await self._exchange(request, credentials)
         except errors.Unauthorized:
             return await self._exchange(request, await self._config.credentials(renew=True))
 
