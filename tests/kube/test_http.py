@@ -312,7 +312,7 @@ async def test_events_are_split_at_newlines(metrics: Metrics) -> None:
         (watch(event("ERROR", status(410, "Expired", "too old"))), errors.Gone, "too old"),
         (watch(event("ERROR", status(500, "InternalError", "oh"))), errors.ServerError, "oh"),
         (watch(event("ERROR", status(429, after=3))), errors.Throttled, "HTTP 429"),
-        (watch(event("ERROR", "what")), errors.ServerError, "not a Kubernetes Status"),
+        (watch(event("ERROR", "what")), errors.ServerError, "not a valid Kubernetes response"),
         (watch(event("ADDED", config_map("a"))[:30], ending="cut"), errors.StreamInterrupted, "GET /api"),
         (watch(event("ADDED", config_map("a"))[:30], ending="end"), errors.Unreachable, "middle of an event"),
         (watch(ending="hang"), errors.Unreachable, "GET /api"),

@@ -26,10 +26,39 @@ class Page(msgspec.Struct):
     resource_version: str
 
 
-class WatchEvent(msgspec.Struct, gc=False):
-    """A watch event with an undecoded object."""
+EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
 
-    type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
+
+class WatchEvent(msgspec.Struct, gc=False):
+    """A watch event. Its object is not decoded: most often, its key and resourceVersion are known already."""
+
+    type: EventType
+    key: Key
+    resource_version: str
+    line: bytes
+
+    @property
+    def object(self) -> msgspec.Raw:
+        """The undecoded object."""
+        return deep_json.decode(_OBJECT.decode, self.line).object
+
+
+class _Version(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class _Versioned(msgspec.Struct, gc=False):
+    metadata: _Version = _Version()
+
+
+class _VersionedEvent(msgspec.Struct, gc=False):
+    type: EventType
+    object: _Versioned
+
+
+class _EventObject(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
@@ -44,7 +73,8 @@ class _List(msgspec.Struct):
 
 
 _LIST = msgspec.json.Decoder(_List)
-_EVENT = msgspec.json.Decoder(WatchEvent)
+_EVENT = msgspec.json.Decoder(_VersionedEvent)
+_OBJECT = msgspec.json.Decoder(_EventObject)
 
 
 class Client:
@@ -215,9 +245,11 @@ def _parse(body: bytes) -> Any:
 
 def _event(line: bytes) -> WatchEvent:
     try:
-        event = deep_json.decode(_EVENT.decode, line)
+        decoded = deep_json.decode(_EVENT.decode, line)
     except ValueError as error:
         raise errors.invalid_response(error) from error
+    metadata = decoded.object.metadata
+    event = WatchEvent(decoded.type, Key(metadata.namespace, metadata.name), metadata.resource_version, line)
     if event.type == "ERROR":
         raise errors.from_response(500, event.object)
     return event

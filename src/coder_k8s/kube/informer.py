@@ -15,7 +15,7 @@ from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client, WatchEvent
 from coder_k8s.kube.metrics import Metrics
-from coder_k8s.kube.objects import Kind, Object, decode_version
+from coder_k8s.kube.objects import Kind, Object
 
 T = TypeVar("T", bound=Object)
 
@@ -170,15 +170,14 @@ class Informer(Cache[T]):
 
     def _handle_event(self, namespace: str, event: WatchEvent) -> None:
         if event.type in ("ADDED", "MODIFIED"):
-            key, version = decode_version(event.object)
-            if (known := self.get(key)) is not None and known.metadata.resource_version == version:
+            known, version = self.get(event.key), event.resource_version
+            if known is not None and known.metadata.resource_version == version:
                 return self.bookmark(namespace, version)  # most often an own write, whose response was faster
             if (new := self._decode(event.object)) is not None:
                 return self.update(namespace, new)
-        partial = _decode_metadata(event.object)  # bookmarks and undecodable objects have nothing else
         if event.type == "DELETED":
-            return self.delete(namespace, partial)
-        return self.bookmark(namespace, partial.metadata.resource_version)
+            return self.delete(namespace, _decode_metadata(event.object))
+        return self.bookmark(namespace, event.resource_version)  # also for an object that cannot be decoded
 
     def _decode(self, raw: msgspec.Raw) -> T | None:
         """Decode an object, or return None. The cache then keeps its last valid state, so that it is not deleted."""
