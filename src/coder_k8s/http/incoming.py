@@ -1,6 +1,7 @@
 """Reads one response from the bytes of a connection."""
 
 import zlib
+from functools import lru_cache
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -8,8 +9,6 @@ from .errors import Disconnected, HttpError, InvalidResponse, TooLarge
 
 MAX_HEAD = 64 * 1024
 """Bytes of the status line and all headers; also what else may arrive between two parts of the body."""
-KEPT = frozenset((b"content-encoding", b"content-length", b"transfer-encoding", b"retry-after"))
-"""The headers of a response that are read; the others are not kept."""
 
 
 class Incoming:
@@ -99,8 +98,7 @@ class Incoming:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.headers_complete:
             return  # a trailer
-        if (name := name.lower()) in KEPT:
-            self.headers[name.decode()] = value.decode("latin-1")
+        self.headers[_key(name)] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         if self.complete or self._parser is None:
@@ -141,6 +139,12 @@ class Incoming:
             self.fail(InvalidResponse("the compressed body is incomplete"))
             return
         self.complete, self.keep_alive = True, keep_alive
+
+
+@lru_cache(maxsize=256)
+def _key(name: bytes) -> str:
+    """Return the key of a header; most responses have the same few."""
+    return name.decode("latin-1").lower()
 
 
 class Decoder:
