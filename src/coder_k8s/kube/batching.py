@@ -90,6 +90,8 @@ class Batching:
         self._latency = Latency()
         self._messages = 0
         """How many have arrived since the rate was computed."""
+        self._busy = False
+        """Whether there was a pause then: the rate is computed again with the first message that follows."""
         self._scheduled = False
 
     def count(self, sent: float | None = None) -> None:
@@ -101,15 +103,15 @@ class Batching:
         if sent is not None and sent >= self._latency.resumed:
             now = self._clock()
             self._latency.count(now, now - sent)
-        if self._messages >= MIN_BATCH and not self._scheduled:
+        if not self._scheduled and (self._busy or self._messages >= MIN_BATCH):
             self._schedule()
 
     def _schedule(self) -> None:
         now = self._clock()
         seconds = pause(self._rate.count(now, self._messages), self._latency.seconds)
         self._messages = 0
-        if seconds and self._latency.is_current(now):
-            self._scheduled = True
+        self._busy = self._scheduled = bool(seconds) and self._latency.is_current(now)
+        if self._scheduled:
             asyncio.get_running_loop().call_later(SETTLE, self._pause, seconds)
 
     def _pause(self, seconds: float) -> None:
