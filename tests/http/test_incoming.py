@@ -53,6 +53,40 @@ def test_any_split_is_the_same_response(response: bytes, data: st.DataObject) ->
     assert incoming.error is None
 
 
+KEPT = [name for name in RESPONSES if name != "until the end"]
+
+
+@given(names=st.lists(st.sampled_from(KEPT), min_size=2, max_size=4), data=st.data())
+def test_the_responses_of_a_connection_are_independent(names: list[str], data: st.DataObject) -> None:
+    incoming = Incoming()
+    for name in names:
+        response = RESPONSES[name]
+        cut = data.draw(st.integers(0, len(response)))
+        incoming.expect()
+        for part in filter(None, (response[:cut], response[cut:])):
+            incoming.feed(part)
+        fresh = received(response, eof=False)
+        assert (incoming.complete, incoming.keep_alive, incoming.error) == (True, True, None)
+        assert (incoming.status, incoming.headers, incoming.take()) == (200, fresh.headers, BODY)
+
+
+def test_the_response_after_a_tunnel_is_read_from_its_start() -> None:
+    incoming = Incoming()
+    incoming.expect(headers_only=True)
+    incoming.feed(b"HTTP/1.1 200 Connection established\r\n\r\n")
+    assert (incoming.complete, incoming.reason) == (True, "Connection established")
+    incoming.expect()
+    incoming.feed(RESPONSES["sized"])
+    assert (incoming.complete, incoming.reason, incoming.take()) == (True, "OK", BODY)
+
+
+def test_bytes_before_a_request_end_the_connection() -> None:
+    incoming = Incoming()
+    assert incoming.keep_alive
+    incoming.feed(RESPONSES["sized"])
+    assert not incoming.keep_alive
+
+
 @pytest.mark.parametrize(
     ("response", "kept"),
     [
