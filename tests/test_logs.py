@@ -4,6 +4,7 @@ import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -38,6 +39,45 @@ def test_json_lines(stream: io.StringIO) -> None:
         "object": "thing",
         "path": "/x",
     }
+
+
+def test_arguments(stream: io.StringIO) -> None:
+    logs.configure("json", "info", stream)
+    log = logging.getLogger("other.library")
+    log.info("100 %")
+    log.info("%(name)s is %(state)s", {"name": "one", "state": "ready"})
+    log.info("%s", {})
+    log.info(ValueError("no text"))
+    lines = [json.loads(line)["msg"] for line in stream.getvalue().splitlines()]
+    assert lines == ["100 %", "one is ready", "{}", "no text"]
+
+
+def test_a_line_that_cannot_be_formatted_does_not_stop_the_process(
+    stream: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.configure("json", "info", stream)
+    log = logging.getLogger("test")
+    log.info("%d is not a number", "one")
+    log.info("next")
+    assert [json.loads(line)["msg"] for line in stream.getvalue().splitlines()] == ["next"]
+    assert "--- Logging error ---" in capsys.readouterr().err
+
+
+def test_lines_of_several_threads_do_not_mix(stream: io.StringIO) -> None:
+    logs.configure("json", "info", stream)
+    log = logging.getLogger("test")
+
+    def write(name: str) -> None:
+        for number in range(200):
+            log.info("%s %d", name * 50, number)
+
+    threads = [Thread(target=write, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = [json.loads(line)["msg"] for line in stream.getvalue().splitlines()]
+    assert sorted(lines) == sorted(f"{name * 50} {number}" for name in "abcd" for number in range(200))
 
 
 def test_a_traceback_is_part_of_its_line(stream: io.StringIO) -> None:

@@ -23,7 +23,8 @@ class Record(logging.LogRecord):
 
     def __init__(self, name: str, level: int, _path: str, _line: int, msg: object, args: Any, exc_info: Any, *_: Any):
         self.name, self.levelno, self.levelname = name, level, logging.getLevelName(level)
-        self.msg, self.args, self.exc_info = msg, args, exc_info
+        by_name = args and len(args) == 1 and isinstance(args[0], dict) and args[0]  # for `%(name)s`
+        self.msg, self.args, self.exc_info = msg, by_name or args, exc_info
         self.created = time.time()
 
 
