@@ -15,7 +15,6 @@ def fnv1a32(data: bytes) -> str:
     return f"{value:08x}"
 
 
-@lru_cache(maxsize=1024)
 def hashed(*parts: str) -> str:
     """A short hash of several strings; their order and boundaries count."""
     return fnv1a32("\0".join(parts).encode())

@@ -1,4 +1,4 @@
-"""Reads one response from the bytes of a connection."""
+"""Reads the responses from the bytes of a connection."""
 
 import zlib
 from functools import lru_cache

@@ -1,6 +1,7 @@
 """The permissions of Coder to run workspaces."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane, ControlPlaneCondition
 from coder_k8s.controllers.names import hashed
@@ -45,6 +46,7 @@ class ControlPlaneRoles(WorkspaceRoles[CoderControlPlane]):
         return name.removesuffix(ROLE_SUFFIX).endswith(_suffix(owner))
 
 
+@lru_cache(maxsize=1024)
 def _suffix(plane: Key) -> str:
     return f"-{hashed(plane.namespace, plane.name)}"
 
