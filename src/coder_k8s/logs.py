@@ -18,8 +18,9 @@ _ENCODER = msgspec.json.Encoder(enc_hook=str)
 class Record(logging.LogRecord):
     """What a line contains. A record of the standard library has twenty more attributes, which takes longer to make."""
 
-    __slots__ = ("args", "created", "exc_info", "levelname", "levelno", "msg", "name")
-    # The fields of `extra` are what else it has, in its `__dict__`.
+    exc_text = stack_info = None
+    pathname = filename = module = ""
+    lineno = 0
 
     def __init__(self, name: str, level: int, _path: str, _line: int, msg: object, args: Any, exc_info: Any, *_: Any):
         self.name, self.levelno, self.levelname = name, level, logging.getLevelName(level)
@@ -41,6 +42,8 @@ class Handler(logging.StreamHandler[TextIO]):
     """Writes each record as one line."""
 
     def handle(self, record: logging.LogRecord) -> bool:
+        if not self.filter(record):
+            return False
         try:
             line = f"{self.format(record)}\n"
             with self.lock:  # type: ignore[union-attr]  # a handler has one

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import socket
 import ssl
+import tracemalloc
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -288,6 +289,31 @@ async def test_a_connection_that_is_lost_between_two_parts_is_freed(pool: Pool) 
         await asyncio.sleep(0)
         gc.collect()
         assert lost[0]() is None
+
+
+@pytest.mark.parametrize("failure", ["cut", "too large", "late"])
+async def test_the_body_of_a_failed_response_is_freed_at_once(pool: Pool, failure: str) -> None:
+    """Also without the garbage collector, which may run late."""
+    head = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 8000000\r\n\r\n", bytes(4_000_000), close=failure == "cut")
+
+    async def fail() -> None:
+        async with Scripted(head) as server:
+            limit = 3_000_000 if failure == "too large" else None
+            with pytest.raises((Disconnected, TooLarge, ResponseTimeout)):
+                await pool.exchange(route(server), GET, 0.2 if failure == "late" else SECONDS, limit)
+
+    await fail()
+    gc.collect()
+    gc.disable()
+    tracemalloc.start()
+    try:
+        for _ in range(4):
+            await fail()
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert left < 4_000_000
 
 
 async def test_a_slow_reader_stops_a_fast_server(pool: Pool) -> None:

@@ -90,7 +90,7 @@ async def _establish(route: Route, first: Origin, opened: socket.socket) -> Conn
             await _open_tunnel(connection, route)
             await _start_tls(connection, inner, name)
     except BaseException:
-        connection.abort()
+        connection.drop()
         raise
     return connection
 

@@ -94,6 +94,11 @@ class Connection(asyncio.Protocol):
         if self._made:
             self.transport.abort()
 
+    def drop(self) -> None:
+        """Close the connection after its last use."""
+        self.abort()
+        self._incoming.clear()
+
     async def _changed(self) -> None:
         """Wait for the next part of the response; raise its error."""
         incoming = self._incoming

@@ -1,7 +1,6 @@
 """Reads the responses from the bytes of a connection."""
 
 import zlib
-from functools import lru_cache
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -86,6 +85,11 @@ class Incoming:
         self.buffered = 0
         return data
 
+    def clear(self) -> None:
+        """Free what was received: the parser and errors refer to this object, which is garbage for a while."""
+        self._reset(None, headers_only=False)
+        self._parser = None
+
     # Callbacks of the parser.
 
     def on_message_begin(self) -> None:
@@ -98,7 +102,7 @@ class Incoming:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.headers_complete:
             return  # a trailer
-        self.headers[_key(name)] = value.decode("latin-1")
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         if self.complete or self._parser is None:
@@ -139,12 +143,6 @@ class Incoming:
             self.fail(InvalidResponse("the compressed body is incomplete"))
             return
         self.complete, self.keep_alive = True, keep_alive
-
-
-@lru_cache(maxsize=256)
-def _key(name: bytes) -> str:
-    """Return the key of a header; most responses have the same few."""
-    return name.decode("latin-1").lower()
 
 
 class Decoder:

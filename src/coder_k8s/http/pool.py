@@ -134,7 +134,7 @@ class Pool:
         if connection.reusable:
             self._keep(line, connection)
         else:
-            connection.abort()
+            connection.drop()
         self._leave(route, line)
 
     def _leave(self, route: Route, line: Line) -> None:

@@ -62,6 +62,10 @@ class _EventObject(msgspec.Struct, gc=False):
     object: msgspec.Raw
 
 
+class _ErrorEvent(_EventObject, gc=False):
+    type: Literal["ERROR"]
+
+
 class _ListMeta(msgspec.Struct, rename={"resource_version": "resourceVersion", "proceed": "continue"}):
     resource_version: str = ""
     proceed: str = ""
@@ -75,6 +79,7 @@ class _List(msgspec.Struct):
 _LIST = msgspec.json.Decoder(_List)
 _EVENT = msgspec.json.Decoder(_VersionedEvent)
 _OBJECT = msgspec.json.Decoder(_EventObject)
+_ERROR = msgspec.json.Decoder(_ErrorEvent)
 
 
 class Client:
@@ -247,9 +252,17 @@ def _event(line: bytes) -> WatchEvent:
     try:
         decoded = deep_json.decode(_EVENT.decode, line)
     except ValueError as error:
-        raise errors.invalid_response(error) from error
+        raise _error_event(line) or errors.invalid_response(error) from error
+    if decoded.type == "ERROR":
+        raise errors.from_response(500, deep_json.decode(_OBJECT.decode, line).object)
     metadata = decoded.object.metadata
-    event = WatchEvent(decoded.type, Key(metadata.namespace, metadata.name), metadata.resource_version, line)
-    if event.type == "ERROR":
-        raise errors.from_response(500, event.object)
-    return event
+    return WatchEvent(decoded.type, Key(metadata.namespace, metadata.name), metadata.resource_version, line)
+
+
+def _error_event(line: bytes) -> errors.ApiError | None:
+    """Return the error that an event of type ERROR contains; it may have any metadata."""
+    try:
+        event = deep_json.decode(_ERROR.decode, line)
+    except ValueError:
+        return None
+    return errors.from_response(500, event.object)

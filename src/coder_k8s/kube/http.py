@@ -32,6 +32,9 @@ MAX_RETRY_AFTER = 10.0
 MIN_RETRY_DELAY = 0.05
 """Seconds between two attempts, also if the server sends `Retry-After: 0`."""
 
+MAX_HEADERS = 32
+"""Combinations of headers that are kept encoded; the operator has about ten."""
+
 CONNECTION_ERRORS = (HttpError, OSError)
 Query = Mapping[str, str]
 Fence = Callable[[], None]
@@ -179,7 +182,8 @@ class Http:
         if (headers := access.headers.get(key)) is None:
             authorization = {"Authorization": credentials.authorization} if credentials.authorization else {}
             headers = encode_headers({**self._headers, **request.headers, **authorization})
-            access.headers[key] = headers
+            if len(access.headers) < MAX_HEADERS:
+                access.headers[key] = headers
         return access.route, Request(request.method, path, headers, request.body, request.fence)
 
     @cached_property
