@@ -63,6 +63,13 @@ of 32, twice each: 3.3 and 2.8 ms, after 4.5 and 6.4 s, because fewer requests a
 turn, with 300 control planes three times each: 3.97 and 2.63 ms of CPU each (API server: 20 and 22 ms), after 4.3 and \
 4.5 s, 60 and 47 MB. With 2,000, once each: 4.07 and 2.49 ms (API server: 21 and 23 ms), after 31 s both, 95 and 81 \
 MB.
+- Keys of objects are Structs, log records have only what a line contains, headers are encoded once for many \
+requests, one parser reads all responses of a connection, watch events are decoded once, and the garbage collector \
+searches less often. Reconciles of new control planes with a simulated API server in the same process take 18% fewer \
+instructions, including those of the simulation. With a real one and 300 control planes, without and with these, \
+seven times each in turn: 2.66 and 2.38 ms of CPU each (means); the version of 2026-11-16 in four of the turns: \
+3.78 ms. The body of a failed response is freed at once: after 150 lists of 8 MB that were cut off, the peak is 58 MB \
+instead of 292 MB.
 - Compiling `http` and `kube` with Cython did not pay off: 12% more CPU, and 6 MB more memory.
 - Half of the CPU time of a write is the change from one process to another: with one worker, a write takes 450 to 600 \
 µs of CPU, with 8 workers 280 to 310, and with 32 workers 190, because more responses arrive at a time.
