@@ -18,6 +18,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=str)
 class Record(logging.LogRecord):
     """What a line contains. A record of the standard library has twenty more attributes, which takes longer to make."""
 
+    # What handlers and formatters of the standard library expect of a record.
     exc_text = stack_info = None
     pathname = filename = module = ""
     lineno = 0

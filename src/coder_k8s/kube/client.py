@@ -36,6 +36,7 @@ class WatchEvent(msgspec.Struct, gc=False):
     key: Key
     resource_version: str
     line: bytes
+    """The event as it was received."""
 
     @property
     def object(self) -> msgspec.Raw:
@@ -253,10 +254,11 @@ def _event(line: bytes) -> WatchEvent:
         decoded = deep_json.decode(_EVENT.decode, line)
     except ValueError as error:
         raise _error_event(line) or errors.invalid_response(error) from error
-    if decoded.type == "ERROR":
-        raise errors.from_response(500, deep_json.decode(_OBJECT.decode, line).object)
     metadata = decoded.object.metadata
-    return WatchEvent(decoded.type, Key(metadata.namespace, metadata.name), metadata.resource_version, line)
+    event = WatchEvent(decoded.type, Key(metadata.namespace, metadata.name), metadata.resource_version, line)
+    if event.type == "ERROR":
+        raise errors.from_response(500, event.object)
+    return event
 
 
 def _error_event(line: bytes) -> errors.ApiError | None:
