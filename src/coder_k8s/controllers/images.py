@@ -1,10 +1,10 @@
 """The image of pods, and its pull policy."""
 
-import msgspec
-
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.api.updates import Step
 from coder_k8s.kube.objects import Unstructured
+
+from .deployments import image_in
 
 STOPPED = frozenset((Step.DRAIN, Step.STOP, Step.MIGRATE, Step.VERIFY, Step.SCALE_BACK, Step.ROLLBACK))
 """Steps of an update in which no provisioner runs."""
@@ -53,36 +53,3 @@ def followed_image(own: str, plane: CoderControlPlane, live: Unstructured | None
     if own or plane.status.image:
         return own or plane.status.image
     return image_in(live, container) if live is not None else ""
-
-
-class _Container(msgspec.Struct, gc=False):
-    name: str
-    image: str = ""
-
-
-class _PodSpec(msgspec.Struct, gc=False):
-    containers: list[_Container]
-
-
-class _Template(msgspec.Struct, gc=False):
-    spec: _PodSpec
-
-
-class _DeploymentSpec(msgspec.Struct, gc=False):
-    template: _Template
-
-
-class _Deployment(msgspec.Struct, gc=False):
-    spec: _DeploymentSpec
-
-
-_DEPLOYMENT = msgspec.json.Decoder(_Deployment)
-
-
-def image_in(deployment: Unstructured, container: str) -> str:
-    """The image of a container, found by its name: a webhook may insert another container before it.
-
-    A reconcile needs it several times, so only these fields are decoded.
-    """
-    containers = _DEPLOYMENT.decode(deployment.content).spec.template.spec.containers
-    return next((each.image for each in containers if each.name == container), "")

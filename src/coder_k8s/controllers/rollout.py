@@ -1,13 +1,13 @@
 """The progress of a Deployment."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from coder_k8s.api import reasons
 from coder_k8s.api.shared import PodStatus
 from coder_k8s.kube.objects import Unstructured
 
-from .images import image_in
+from .deployments import typed
 from .labels import selector
 from .report import StatusReport
 
@@ -50,22 +50,21 @@ def rollout(deployment: Unstructured | None, wanted: int, container: str) -> Rol
     """The progress of a Deployment; `wanted` is the number of pods while there is no Deployment."""
     if deployment is None:
         return Rollout(wanted)
-    manifest = deployment.manifest
-    status: dict[str, Any] = manifest.get("status") or {}
-    wanted = manifest["spec"].get("replicas", 1)
-    observed = status.get("observedGeneration", 0) >= deployment.metadata.generation
-    counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")]
-    conditions = {each["type"]: each for each in status.get("conditions", [])} if observed else {}
-    progressing, failure = conditions.get("Progressing", {}), conditions.get("ReplicaFailure", {})
+    live = typed(deployment)
+    wanted, status = live.spec.replicas, live.status
+    observed = status.observed_generation >= deployment.metadata.generation
+    counts = (status.replicas, status.updated_replicas, status.ready_replicas, status.available_replicas)
+    conditions = {each.type: each for each in status.conditions} if observed else {}
+    progressing, failure = conditions.get("Progressing"), conditions.get("ReplicaFailure")
     return Rollout(
         wanted=wanted,
-        replicas=counts[0],
-        updated=counts[1] if observed else 0,
-        ready=counts[2],
+        replicas=status.replicas,
+        updated=status.updated_replicas if observed else 0,
+        ready=status.ready_replicas,
         complete=observed and all(count == wanted for count in counts),
-        stuck=progressing.get("message", "") if progressing.get("reason") == "ProgressDeadlineExceeded" else "",
-        not_created=failure.get("message", "") if failure.get("status") == "True" else "",
-        image=image_in(deployment, container),
+        stuck=progressing.message if progressing and progressing.reason == "ProgressDeadlineExceeded" else "",
+        not_created=failure.message if failure and failure.status == "True" else "",
+        image=live.image(container),
     )
 
 

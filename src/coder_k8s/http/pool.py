@@ -47,6 +47,7 @@ class Pool:
         connections: int | None = None,
         connect_to: Mapping[Endpoint, Endpoint] | None = None,
     ) -> None:
+        self._loop = asyncio.get_running_loop()  # to get it takes a system call in Python 3.11
         self._connect_timeout = connect_timeout
         self._limit = connections
         self._connect_to = connect_to or {}
@@ -72,7 +73,7 @@ class Pool:
 
         `limit` is the maximum size of the body, in bytes.
         """
-        deadline = asyncio.get_running_loop().time() + seconds
+        deadline = self._loop.time() + seconds
         connection = self._acquire_idle(route)
         if connection is None:
             async with asyncio.timeout_at(deadline):
@@ -89,7 +90,7 @@ class Pool:
 
         Yields the status, and the connection to read the body from.
         """
-        deadline = asyncio.get_running_loop().time() + seconds
+        deadline = self._loop.time() + seconds
         async with asyncio.timeout_at(deadline):
             connection = await self._acquire(route)
         try:
@@ -150,7 +151,7 @@ class Pool:
 
     async def _wait(self, route: Route, line: Line) -> None:
         """Wait for the turn of another request."""
-        waiter = asyncio.get_running_loop().create_future()
+        waiter = self._loop.create_future()
         line.waiting.append(waiter)
         try:
             await waiter
@@ -175,23 +176,22 @@ class Pool:
         return None
 
     def _keep(self, line: Line, connection: Connection) -> None:
-        loop = asyncio.get_running_loop()
-        connection.idle_since = loop.time()
+        connection.idle_since = self._loop.time()
         line.idle.append(connection)
         if self._sweeper is None:
-            self._sweeper = loop.call_later(IDLE, self._sweep)
+            self._sweeper = self._loop.call_later(IDLE, self._sweep)
 
     def _sweep(self) -> None:
         """Close connections that were not used for a while."""
-        loop, self._sweeper = asyncio.get_running_loop(), None
-        oldest = loop.time() - IDLE
+        self._sweeper = None
+        oldest = self._loop.time() - IDLE
         for route, line in list(self._lines.items()):
             while line.idle and line.idle[0].idle_since <= oldest:
                 line.idle.popleft().abort()
             if not line.idle and not line.used and not line.waiting:
                 del self._lines[route]
         if any(line.idle for line in self._lines.values()):
-            self._sweeper = loop.call_later(IDLE / 3, self._sweep)
+            self._sweeper = self._loop.call_later(IDLE / 3, self._sweep)
 
 
 def encode_headers(headers: Mapping[str, str]) -> bytes:

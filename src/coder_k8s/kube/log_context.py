@@ -11,8 +11,7 @@ from coder_k8s.kube.objects import Key
 
 
 class _Reconcile(msgspec.Struct, frozen=True):
-    controller: str
-    key: Key
+    fields: dict[str, str]
     started: float
 
 
@@ -22,7 +21,8 @@ _current: ContextVar[_Reconcile | None] = ContextVar("reconcile", default=None)
 @contextmanager
 def reconciling(controller: str, key: Key) -> Iterator[None]:
     """Mark what runs inside, and the tasks it starts, as one reconcile."""
-    token = _current.set(_Reconcile(controller, key, time.monotonic()))
+    fields = {"controller": controller, "namespace": key.namespace, "object": key.name}
+    token = _current.set(_Reconcile(fields, time.monotonic()))
     try:
         yield
     finally:
@@ -33,9 +33,4 @@ def fields() -> dict[str, str]:
     """Return the object of the current reconcile, and for how long it runs."""
     if (reconcile := _current.get()) is None:
         return {}
-    return {
-        "controller": reconcile.controller,
-        "namespace": reconcile.key.namespace,
-        "object": reconcile.key.name,
-        "duration": f"{time.monotonic() - reconcile.started:.3f}s",
-    }
+    return {**reconcile.fields, "duration": f"{time.monotonic() - reconcile.started:.3f}s"}

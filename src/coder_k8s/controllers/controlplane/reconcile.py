@@ -9,7 +9,7 @@ from coder_k8s.api.controlplane import ControlPlaneStatus
 from coder_k8s.controllers.children import controlled_by
 from coder_k8s.controllers.cleanup import CONTROL_PLANE_FINALIZER
 from coder_k8s.controllers.context import Context
-from coder_k8s.controllers.images import image_in
+from coder_k8s.controllers.deployments import typed
 from coder_k8s.controllers.labels import labels
 from coder_k8s.controllers.pods import failing
 from coder_k8s.controllers.reconciler import Steps
@@ -143,8 +143,8 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         image = plan.image or (plane.status.update.from_image if plane.status.update else "")
         replicas = plane.spec.replicas if plan.replicas is None else plan.replicas
         wanted = replace(plane, spec=replace(plane.spec, image=image, replicas=replicas))
-        known = (image_in(live, CONTAINER), live.manifest["spec"].get("replicas", 1)) if live else None
-        if known != (image, replicas):
+        known = typed(live) if live else None
+        if known is None or (known.image(CONTAINER), known.spec.replicas) != (image, replicas):
             await self._children.confirm(plane)  # the step of an outdated cache may be over
         return await self._updater.images.apply(plane, deployment(wanted, inputs, recreate=plan.recreate))
 

@@ -18,6 +18,7 @@ from coder_k8s.api.provisioner import ProvisionerStatus
 from coder_k8s.coderd import errors as coderd_errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.context import Context
+from coder_k8s.controllers.deployments import typed
 from coder_k8s.controllers.images import is_updating, stops_provisioners
 from coder_k8s.controllers.report import StatusReport
 from coder_k8s.kube.objects import Key, Unstructured
@@ -105,7 +106,7 @@ class Autoscaler:
             return Plan(0)
         memory = self._memories.setdefault(provisioner.key, Memory())
         self._report_ignored(provisioner, memory)
-        current = live.manifest["spec"].get("replicas", 1) if live is not None else None
+        current = typed(live).spec.replicas if live is not None else None
         subject = Subject(provisioner, plane, spec, current, memory)
         try:
             plan, queue = await self._decide(subject, coderd)

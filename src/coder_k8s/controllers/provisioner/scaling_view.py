@@ -10,6 +10,7 @@ from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.coderd.errors import CoderdError
 from coder_k8s.coderd.types import ProvisionerDaemon, ProvisionerJob
 from coder_k8s.controllers.context import Context
+from coder_k8s.controllers.deployments import typed
 from coder_k8s.controllers.labels import labels, paused
 from coder_k8s.controllers.queries import jobs_interval
 from coder_k8s.controllers.request_limit import Consumer
@@ -89,7 +90,7 @@ class OrganizationView:
     def _member(self, provisioner: CoderProvisioner, memory: Memory) -> Member:
         status, pods = provisioner.status, self.pods(provisioner)
         live = self._children.get(DEPLOYMENT, Key(provisioner.metadata.namespace, objects.deployment_name(provisioner)))
-        wanted = live.manifest["spec"].get("replicas", 1) if live is not None else 0
+        wanted = typed(live).spec.replicas if live is not None else 0
         missing_since = memory.missing_since or self._now()
         scaled = not (paused(provisioner) or provisioner.deleting)
         return Member(

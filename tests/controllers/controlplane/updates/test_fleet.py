@@ -15,7 +15,7 @@ from coder_k8s.api import CONTROL_PLANE, PROVISIONER, WORKSPACE_PROXY
 from coder_k8s.api.updates import Step
 from coder_k8s.controllers import controlplane, provisioner, workspaceproxy
 from coder_k8s.controllers.controlplane.updates.machine import FLEET_TIMEOUT
-from coder_k8s.controllers.images import image_in
+from coder_k8s.controllers.deployments import image_in
 from coder_k8s.dev.coderd_server import CoderdServer
 from coder_k8s.dev.full_cluster import FullCluster
 from coder_k8s.kube.config import load

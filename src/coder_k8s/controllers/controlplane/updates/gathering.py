@@ -13,7 +13,8 @@ from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.controlplane.deployment import CONTAINER, PodInputs, deployment
 from coder_k8s.controllers.controlplane.objects import HTTP_PORT, NAME
-from coder_k8s.controllers.images import image_in, pull_policy
+from coder_k8s.controllers.deployments import typed
+from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.labels import labels, selector
 from coder_k8s.controllers.pods import crash_count, failing, is_over, is_ready
 from coder_k8s.controllers.rejections import rejection
@@ -73,7 +74,7 @@ class Gathering:
 
     async def observe(self, subject: Subject, update: UpdateStatus | None) -> tuple[Seen, Words]:
         """What the current step depends on, and what its message names."""
-        plane, live = subject.plane, subject.live
+        plane, live = subject.plane, typed(subject.live) if subject.live else None
         seen = Seen(
             now=self._now(),
             image=plane.spec.image,
@@ -81,9 +82,9 @@ class Gathering:
             strategy=plane.spec.update.strategy,
             running=subject.running,
             version=plane.status.version,
-            live_image=image_in(live, CONTAINER) if live else "",
-            live_replicas=live.manifest["spec"].get("replicas", 1) if live else 0,
-            has_pods=bool(self._pods(plane)) or bool(live and (live.manifest.get("status") or {}).get("replicas")),
+            live_image=live.image(CONTAINER) if live else "",
+            live_replicas=live.spec.replicas if live else 0,
+            has_pods=bool(self._pods(plane)) or bool(live and live.status.replicas),
             drain_timeout=seconds(plane.spec.update.drain.timeout),
             abort=plane.spec.update.drain.on_timeout == "Abort",
             migration_timeout=seconds(plane.spec.update.migration_timeout),

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from coder_k8s.api import CoderControlPlane
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.controlplane.deployment import CONTAINER
-from coder_k8s.controllers.images import image_in
+from coder_k8s.controllers.deployments import image_in
 from coder_k8s.controllers.rejections import rejection
 from coder_k8s.kube import errors
 from coder_k8s.kube.kinds import DEPLOYMENT
@@ -27,8 +27,9 @@ class StoredImages:
     async def apply(self, plane: CoderControlPlane, desired: Manifest) -> Unstructured:
         """Apply a Deployment, and return it with the image that was applied."""
         live = await self._children.apply(DEPLOYMENT, plane, desired)
-        self._record(_image(desired), live)
-        return self.view(live)
+        stored = image_in(live, CONTAINER)
+        self._record(_image(desired), live, stored)
+        return self._view(live, stored)
 
     async def learn(self, live: Unstructured, desired: Manifest) -> None:
         """Query what the API server would store, once for each image that is not that of the live Deployment."""
@@ -42,11 +43,11 @@ class StoredImages:
                 raise
             return  # the preflight refuses it
         if found is not None:
-            self._record(wanted, found)
+            self._record(wanted, found, image_in(found, CONTAINER))
 
-    def _record(self, applied: str, live: Unstructured) -> None:
+    def _record(self, applied: str, live: Unstructured, stored: str) -> None:
         if not live.deleting:  # such a Deployment is not written
-            self._stored.setdefault(live.key, {})[applied] = image_in(live, CONTAINER)
+            self._stored.setdefault(live.key, {})[applied] = stored
 
     def applied(self, key: Key, stored: str) -> str:
         """The image that was applied, of a stored one."""
@@ -55,9 +56,11 @@ class StoredImages:
 
     def view(self, live: Unstructured) -> Unstructured:
         """A Deployment with the image that was applied."""
-        found = image_in(live, CONTAINER)
-        applied = self.applied(live.key, found)
-        if applied == found:
+        return self._view(live, image_in(live, CONTAINER))
+
+    def _view(self, live: Unstructured, stored: str) -> Unstructured:
+        applied = self.applied(live.key, stored)
+        if applied == stored:
             return live
         content: Manifest = msgspec.json.decode(live.content)
         for container in content["spec"]["template"]["spec"]["containers"]:

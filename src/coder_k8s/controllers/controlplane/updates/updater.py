@@ -14,8 +14,9 @@ from coder_k8s.controllers.controlplane.deployment import (
     checksum_in,
     deployment,
 )
+from coder_k8s.controllers.deployments import image_in, typed
 from coder_k8s.controllers.draft import draft
-from coder_k8s.controllers.images import image_in, pull_policy
+from coder_k8s.controllers.images import pull_policy
 from coder_k8s.controllers.rejections import rejection
 from coder_k8s.controllers.report import StatusReport
 from coder_k8s.kube.apply import OwnedByOther
@@ -184,8 +185,9 @@ def hold_patch(plan: PodPlan, plane: CoderControlPlane, live: Unstructured, chec
     change: one of them may migrate the database. A Deployment that is scaled to zero stays so: the database may have
     been restored, and pods of the old image would migrate it again.
     """
-    current = live.manifest["spec"].get("replicas", 1)
-    changes = bool(current) and plane.status.image in ("", image_in(live, CONTAINER))
+    known = typed(live)
+    current = known.spec.replicas
+    changes = bool(current) and plane.status.image in ("", known.image(CONTAINER))
     wanted = plan.replicas
     if wanted is None:
         wanted = plane.spec.replicas if changes else current
