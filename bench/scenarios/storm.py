@@ -24,6 +24,8 @@ RATE = 20.0
 """Target of status changes per second of each Deployment; the API server may accept fewer."""
 WRITERS = 8
 PAUSE = 0.1
+VARIABLE = "CODER_STORM"
+"""What the user changes. Another image would be an update, which waits for its preflight."""
 LIMIT = 1000.0
 
 
@@ -126,10 +128,11 @@ class Storm:
         """Change one control plane after the other as a user, and measure the latency."""
         while True:
             await asyncio.sleep(PAUSE)
-            key, image = Key(MANY, f"plane-{self._rng.randrange(self._number)}"), f"coder:{self._rng.randrange(10**9)}"
-            self._served[image] = served = asyncio.Event()
+            key, value = Key(MANY, f"plane-{self._rng.randrange(self._number)}"), str(self._rng.randrange(10**9))
+            self._served[value] = served = asyncio.Event()
             began = time.monotonic()
-            await self._here.admin.merge(CONTROL_PLANE, key, {"spec": {"image": image}})
+            variable = {"name": VARIABLE, "value": value}
+            await self._here.admin.merge(CONTROL_PLANE, key, {"spec": {"extraEnv": [variable]}})
             written = time.monotonic()
             await served.wait()
             self._found.round_trips.append((written - began) * 1000)
@@ -138,7 +141,8 @@ class Storm:
     def _on_change(self, change: Change[Unstructured]) -> None:
         if change.new is not None:
             [container] = change.new.manifest["spec"]["template"]["spec"]["containers"]
-            if (served := self._served.pop(container["image"], None)) is not None:
+            values = [entry["value"] for entry in container["env"] if entry["name"] == VARIABLE]
+            for served in [self._served.pop(value) for value in values if value in self._served]:
                 served.set()
 
     async def _reconciles(self) -> int:

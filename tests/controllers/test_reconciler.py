@@ -132,6 +132,17 @@ async def test_a_condition_that_is_not_reported_is_removed_unless_retained(world
     assert condition(await world.live(), "Exposed") == {}
 
 
+async def test_an_error_of_the_api_server_is_reported_and_raised(world: World) -> None:
+    class Failing(Script):
+        async def steps(self, seen: CoderControlPlane, report: StatusReport[ControlPlaneStatus]) -> CoderControlPlane:
+            raise errors.ServerError(500, "InternalError", "etcdserver: request timed out")
+
+    await world.make()
+    with pytest.raises(errors.ServerError):
+        await Reconciler(world.context, Failing()).reconcile(world.key)
+    assert condition(await world.live(), "Ready")["reason"] == "Retrying"
+
+
 async def test_a_deleted_object_is_forgotten(world: World) -> None:
     assert await world.reconcile() is None
     assert world.script.calls == ["forget"]

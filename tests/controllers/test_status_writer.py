@@ -300,9 +300,8 @@ async def test_one_event_per_change(harness: Harness) -> None:
 async def interrupted_reconcile(harness: Harness) -> None:
     """A reconcile that an error of the API server ends."""
     seen = await harness.get()
-    with pytest.raises(errors.ServerError):
-        async with harness.writer.report_failure(seen, StatusReport(seen.status)):
-            raise errors.ServerError(500, "InternalError", "etcdserver: request timed out")
+    error = errors.ServerError(500, "InternalError", "etcdserver: request timed out")
+    await harness.writer.report_failure(seen, StatusReport(seen.status), error)
 
 
 async def test_interrupted_reconcile_is_reported_without_an_earlier_conclusion(harness: Harness) -> None:

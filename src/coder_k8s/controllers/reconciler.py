@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from coder_k8s.api import CoderObject
 from coder_k8s.api.shared import Status
+from coder_k8s.kube import errors
 from coder_k8s.kube.conditions import Finding
 from coder_k8s.kube.objects import Key
 
@@ -88,8 +89,11 @@ class Reconciler(Generic[T]):
 
     async def _run(self, seen: T) -> float | None:
         report = StatusReport(seen.status)
-        async with self._status.report_failure(seen, report):
+        try:
             seen = await self._kind.steps(seen, report)
+        except errors.ServerError as error:
+            await self._status.report_failure(seen, report, error)
+            raise
         owned = frozenset[str]() if report.retain_conditions else self._kind.conditions
         await self._status.write(self._context.latest(seen), report, owned)
         seen = self._context.latest(seen)

@@ -1,8 +1,8 @@
 """The one status write of a reconcile."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -144,20 +144,16 @@ class StatusWriter(Generic[T]):
 
         await self._patch(seen, changed)
 
-    @asynccontextmanager
-    async def report_failure(self, seen: T, report: StatusReport[Any]) -> AsyncIterator[None]:
+    async def report_failure(self, seen: T, report: StatusReport[Any], error: errors.ServerError) -> None:
         """Report a reconcile that an error of the API server ended: an object without a status would look finished.
 
         An object that is Ready or Stalled at this generation keeps its status, and gets no second event afterwards.
         """
-        try:
-            yield
-        except errors.ServerError as error:
-            if not _is_concluded(seen):
-                report.interrupt(reasons.RETRYING, f"The API server failed: {error.message}")
-                report.status.phase = report.status.phase or "Pending"
-                await self.write(seen, report, owned=frozenset())
-            raise
+        if _is_concluded(seen):
+            return
+        report.interrupt(reasons.RETRYING, f"The API server failed: {error.message}")
+        report.status.phase = report.status.phase or "Pending"
+        await self.write(seen, report, owned=frozenset())
 
     async def record(self, seen: T, status: Status) -> T:
         """Write what was assigned to a draft of the status, before a step that requires it.

@@ -12,12 +12,12 @@ MIN_BATCH = 4
 MAX_PAUSE = 0.03
 """Seconds. A reconcile takes a few round trips, and each of them can be this much longer."""
 MAX_PART = 0.5
-"""The longest pause, relative to the duration of a request. The API server has other requests to process meanwhile."""
+"""The longest pause, relative to the duration of a fast request. The API server processes other requests meanwhile."""
 
 WINDOW = 0.25
 """Seconds over which the rate is measured. The messages for a single new control plane are not many."""
-WEIGHT = 0.25
-"""The weight of the last request in the mean duration of requests."""
+FASTER, SLOWER = 0.25, 0.02
+"""The weight of a request that is faster or slower than the others."""
 MEASURE_INTERVAL = 1.0
 """Seconds after which there is no pause until a request has been measured without one."""
 SETTLE = 0.001
@@ -27,8 +27,8 @@ SETTLE = 0.001
 def pause(rate: float, latency: float) -> float:
     """Return for how long to let messages collect, in seconds.
 
-    `rate` is the number of messages per second, `latency` the seconds that a request takes without pauses. The longest
-    pause is MAX_PAUSE, and MAX_PART of the latency.
+    `rate` is the number of messages per second, `latency` the seconds that a fast request takes without pauses. The
+    longest pause is MAX_PAUSE, and MAX_PART of the latency.
 
     | the longest pause would collect | pause                       |
     |---------------------------------|-----------------------------|
@@ -57,7 +57,11 @@ class Rate:
 
 
 class Latency:
-    """How long requests take without pauses, in seconds. Pauses must not depend on delays that they cause."""
+    """How long a fast request takes without pauses, in seconds. Pauses must not depend on delays that they cause.
+
+    Slow requests hardly count: they wait for something else, and a pause would only add to that. To create a Role takes
+    100 ms, in which the API server does nothing (docs/performance.md).
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -67,7 +71,8 @@ class Latency:
 
     def count(self, now: float, seconds: float) -> None:
         """Count a request. Older requests count less."""
-        self.seconds += (seconds - self.seconds) * WEIGHT
+        known = self.seconds or seconds
+        self.seconds = known + (seconds - known) * (FASTER if seconds < known else SLOWER)
         self._measured = now
 
     def is_current(self, now: float) -> bool:
