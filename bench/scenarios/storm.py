@@ -141,9 +141,9 @@ class Storm:
     def _on_change(self, change: Change[Unstructured]) -> None:
         if change.new is not None:
             [container] = change.new.manifest["spec"]["template"]["spec"]["containers"]
-            values = [entry["value"] for entry in container["env"] if entry["name"] == VARIABLE]
-            for served in [self._served.pop(value) for value in values if value in self._served]:
-                served.set()
+            for entry in container["env"]:
+                if entry["name"] == VARIABLE and (served := self._served.pop(entry["value"], None)) is not None:
+                    served.set()
 
     async def _reconciles(self) -> int:
         return int(await self._operator.metric("controller_runtime_reconcile_total", controller="codercontrolplane"))

@@ -51,6 +51,8 @@ def test_the_latency_follows_the_requests() -> None:
     assert latency.seconds == pytest.approx(0.01)
     assert latency.is_current(1049.5)
     assert not latency.is_current(1050.5)
+    latency.count(1050.5, 0.02)
+    assert latency.seconds > 0.01
     for _ in range(200):
         latency.count(1050.5, 0.02)
     assert latency.seconds == pytest.approx(0.02, rel=0.1)
@@ -66,6 +68,7 @@ def test_requests_that_wait_for_something_hardly_count() -> None:
     for number in range(300):
         latency.count(1000, 0.1 if number % 6 in (1, 2) else 0.005)
     assert latency.seconds < 0.01
+    assert not pause(24 * 13, latency.seconds), "24 control planes per second wait for their Roles, not for the CPU"
 
 
 @pytest.mark.parametrize("rate", [20.0, 200.0, 5000.0])

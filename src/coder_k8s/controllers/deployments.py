@@ -54,6 +54,7 @@ _DEPLOYMENT = msgspec.json.Decoder(Deployment)
 
 
 def typed(live: Unstructured) -> Deployment:
+    """The typed fields of a live Deployment."""
     return _DEPLOYMENT.decode(live.content)
 
 

@@ -65,6 +65,7 @@ class Latency:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        """Zero before the first request."""
         self.resumed = 0.0
         """When the last pause ended. Requests that were sent earlier are not counted."""
         self._measured = 0.0
