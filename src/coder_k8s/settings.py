@@ -60,7 +60,13 @@ class Settings:
             "HOST:PORT=ADDR:PORT,...",
         ),
     ] = ()
-    workers: Annotated[int, Flag("Maximum concurrent reconciles per kind.", "NUMBER")] = 32
+    workers: Annotated[
+        int,
+        Flag(
+            "Maximum concurrent reconciles per kind. Half of them are kept for changes of the objects themselves.",
+            "NUMBER",
+        ),
+    ] = 32
 
     leader_elect: Annotated[bool, Flag("Enable leader election: only the replica that holds the Lease reconciles.")] = (
         True

@@ -128,6 +128,30 @@ async def test_one_worker_per_key() -> None:
         assert await entered.get() == A
 
 
+@pytest.mark.parametrize("workers", [1, 2, 5])
+async def test_reconciles_of_low_priority_that_hang_leave_workers_for_the_changes_of_users(workers: int) -> None:
+    entered: asyncio.Queue[Key] = asyncio.Queue()
+    leave = asyncio.Event()
+
+    async def work(key: Key) -> None:
+        entered.put_nowait(key)
+        if key.namespace == "slow":
+            await leave.wait()
+
+    demo = Controller("demo", work, metrics=Metrics(), workers=workers)
+    slow = [Key("slow", str(number)) for number in range(workers)]
+    for key in slow:
+        demo.queue.add(key, high_priority=False)
+    async with running(demo):
+        hanging = [await entered.get() for _ in range((workers + 1) // 2)]
+        demo.queue.add(A)
+        if workers == 1:
+            leave.set()
+        assert await asyncio.wait_for(entered.get(), 5) == A
+        leave.set()
+        assert hanging + [await entered.get() for _ in range(workers - len(hanging))] == slow
+
+
 async def test_stopping_finishes_in_flight_reconciles_and_starts_no_others() -> None:
     entered, finish = asyncio.Event(), asyncio.Event()
     finished: list[Key] = []

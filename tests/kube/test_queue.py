@@ -1,6 +1,7 @@
 """Each key is processed once, by one worker at a time, and no change is lost."""
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -10,6 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from coder_k8s.kube.backoff import Backoff
 from coder_k8s.kube.queue import MAX_HIGH_PRIORITY_STREAK, WorkQueue
 from tests.support.clock import FakeClock
+
+RUNNER = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def close_runner() -> Iterator[None]:
+    yield
+    RUNNER.close()
 
 
 @pytest.fixture
@@ -23,12 +32,16 @@ def queue(clock: FakeClock) -> WorkQueue[str]:
 
 
 def take(queue: WorkQueue[str]) -> str | None:
-    """Return the next key without waiting."""
-    if not len(queue):
-        return None
-    with pytest.raises(StopIteration) as got:
-        queue.get().send(None)
-    return str(got.value.value)
+    """Return the next key if a worker need not wait for it."""
+
+    async def get() -> str | None:
+        worker = asyncio.create_task(queue.get())
+        await asyncio.sleep(0)
+        worker.cancel()
+        await asyncio.wait([worker])
+        return None if worker.cancelled() else worker.result()
+
+    return RUNNER.run(get())
 
 
 def drain(queue: WorkQueue[str]) -> list[str]:
@@ -128,6 +141,55 @@ def test_low_priority_does_not_starve(queue: WorkQueue[str]) -> None:
     assert (order.index("slow"), order.index("slower")) == (MAX_HIGH_PRIORITY_STREAK, 2 * MAX_HIGH_PRIORITY_STREAK + 1)
 
 
+def test_keys_of_low_priority_leave_workers_for_high_priority(clock: FakeClock) -> None:
+    queue = WorkQueue[str](clock, low_priority_limit=2)
+    for key in ("one", "two", "three", "four"):
+        queue.add(key, high_priority=False)
+    assert [take(queue), take(queue), take(queue)] == ["one", "two", None]
+    queue.add("fresh")
+    queue.add("four")
+    assert [take(queue), take(queue), take(queue)] == ["fresh", "four", None]
+    queue.done("fresh")
+    assert take(queue) is None
+    queue.done("one")
+    assert [take(queue), take(queue)] == ["three", None]
+
+
+def test_high_priority_does_not_wait_for_the_turn_of_low_priority_at_its_limit(clock: FakeClock) -> None:
+    queue = WorkQueue[str](clock, low_priority_limit=1)
+    queue.add("slow", high_priority=False)
+    assert take(queue) == "slow"
+    queue.add("slower", high_priority=False)
+    high = [f"high-{number}" for number in range(MAX_HIGH_PRIORITY_STREAK + 2)]
+    for key in high:
+        queue.add(key)
+    assert [take(queue) for _ in high] == high
+    queue.done("slow")
+    queue.add("fresh")
+    assert [take(queue), take(queue)] == ["slower", "fresh"]
+
+
+async def test_a_waiting_worker_gets_a_key_of_low_priority_when_another_is_done() -> None:
+    queue = WorkQueue[str](low_priority_limit=1)
+    queue.add("one", high_priority=False)
+    queue.add("two", high_priority=False)
+    assert await queue.get() == "one"
+    worker = asyncio.ensure_future(queue.get())
+    await asyncio.sleep(0)
+    assert not worker.done()
+    queue.done("one")
+    assert await asyncio.wait_for(worker, 5) == "two"
+
+
+def test_a_key_of_low_priority_that_changed_meanwhile_can_be_taken_again(clock: FakeClock) -> None:
+    queue = WorkQueue[str](clock, low_priority_limit=1)
+    queue.add("one", high_priority=False)
+    assert take(queue) == "one"
+    queue.add("one", high_priority=False)
+    queue.done("one")
+    assert [take(queue), take(queue)] == ["one", None]
+
+
 @pytest.mark.parametrize(
     ("lanes", "order"),
     [
@@ -210,17 +272,24 @@ def test_last_wait(queue: WorkQueue[str], clock: FakeClock) -> None:
     assert queue.last_wait == 3
 
 
-KEYS = st.sampled_from("abc")
+KEYS = st.sampled_from("abcd")
+LIMIT = 2
 
 
 class Work(RuleBasedStateMachine):
-    """One worker per key, and every request is followed by a reconcile that starts after it."""
+    """One worker per key, and every request is followed by a reconcile that starts after it.
+
+    Only keys of low priority wait for a worker, while LIMIT of them are processed.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = FakeClock()
-        self.queue = WorkQueue[str](self.clock, Backoff(1.0, 8.0, jitter=lambda: 0.5))
+        backoff = Backoff(1.0, 8.0, jitter=lambda: 0.5)
+        self.queue = WorkQueue[str](self.clock, backoff, low_priority_limit=LIMIT)
         self.working: set[str] = set()
+        self.working_low: set[str] = set()
+        self.requested_high: set[str] = set()
         self.requested: set[str] = set()
         self.delayed: set[str] = set()
 
@@ -228,6 +297,8 @@ class Work(RuleBasedStateMachine):
     def change(self, key: str, high_priority: bool) -> None:
         self.queue.add(key, high_priority=high_priority)
         self.requested.add(key)
+        if high_priority:
+            self.requested_high.add(key)
 
     @rule(key=KEYS, delay=st.integers(0, 20))
     def requeue_after(self, key: str, delay: int) -> None:
@@ -238,10 +309,16 @@ class Work(RuleBasedStateMachine):
     def worker_gets_a_key(self) -> None:
         key = take(self.queue)
         if key is None:
+            assert not self.requested_high - self.working, "a key of high priority was not given"
+            assert len(self.working_low) == LIMIT or not self.requested - self.working, "a key was not given"
             return
         assert key not in self.working, "two workers have one key"
         assert key in self.requested | self.delayed, "no request for this reconcile"
         self.working.add(key)
+        if key not in self.requested_high:
+            self.working_low.add(key)
+            assert len(self.working_low) <= LIMIT, "too many keys of low priority are processed"
+        self.requested_high.discard(key)
         self.requested.discard(key)
         self.delayed.discard(key)
 
@@ -256,6 +333,7 @@ class Work(RuleBasedStateMachine):
             self.queue.forget(key)
         self.queue.done(key)
         self.working.discard(key)
+        self.working_low.discard(key)
 
     @rule(seconds=st.integers(1, 10))
     def time_passes(self, seconds: int) -> None:

@@ -31,6 +31,9 @@ class Controller:
     | returns seconds     | after that time                        | reset            |
     | raises `Throttled`  | after `Retry-After`, 0.5 s or more     | unchanged        |
     | raises another      | after a back-off that doubles          | one more         |
+
+    Reconciles of low priority (see `watch`) occupy at most half of the workers, so a user's change need not wait for
+    them.
     """
 
     def __init__(
@@ -44,7 +47,9 @@ class Controller:
         timeout: float = 300.0,
     ) -> None:
         self.name = name
-        self.queue = WorkQueue() if queue is None else queue  # an empty queue is false
+        if queue is None:  # an empty queue is false
+            queue = WorkQueue(low_priority_limit=(workers + 1) // 2)
+        self.queue = queue
         self.reconcile = reconcile
         self._workers = workers
         self._timeout = timeout

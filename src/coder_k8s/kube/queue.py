@@ -1,6 +1,7 @@
 """A work queue with two priorities, delays and back-off."""
 
 import asyncio
+import sys
 from collections import OrderedDict
 from typing import Generic, Protocol, TypeVar
 
@@ -39,19 +40,26 @@ class WorkQueue(Generic[K]):
 
     A key that is added while a worker processes it is queued again when the worker is done. So no change is missed,
     and no key is processed concurrently. Changes of the reconciled object have high priority, all others have low
-    priority. `get` cancels the timer of the key, because the reconcile sets a new one.
+    priority. At most `low_priority_limit` keys of low priority are processed at a time, so that workers are left for
+    high priority. `get` cancels the timer of the key, because the reconcile sets a new one.
     """
 
-    def __init__(self, clock: Clock | None = None, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self, clock: Clock | None = None, backoff: Backoff | None = None, *, low_priority_limit: int = sys.maxsize
+    ) -> None:
         self._clock = clock or asyncio.get_running_loop()
         self._backoff = backoff or Backoff(0.05, 300.0)
         self._high: OrderedDict[K, float] = OrderedDict()
         self._low: OrderedDict[K, float] = OrderedDict()
-        self._processing: set[K] = set()
+        self._low_left = low_priority_limit
+        """How many more keys of low priority may be processed now."""
+        self._processing: dict[K, bool] = {}
+        """Whether the key was taken with high priority."""
         self._dirty: dict[K, bool] = {}
         self._timers: dict[K, Timer] = {}
         self._failures: dict[K, int] = {}
-        self._queued = asyncio.Semaphore(0)
+        self._available = asyncio.Semaphore(0)
+        """Counts the keys that may be taken now: those of high priority, and up to `_low_left` of low priority."""
         self._streak = 0
         self.last_wait = 0.0
         """Seconds that the last key waited in the queue."""
@@ -75,10 +83,13 @@ class WorkQueue(Generic[K]):
         if key in self._processing:
             self._dirty[key] = high_priority or self._dirty.get(key, False)
         elif key in self._low and high_priority:
+            if len(self._low) > self._low_left:  # else it may be taken already
+                self._available.release()
             self._high[key] = self._low.pop(key)
         elif key not in self._high and key not in self._low:
+            if high_priority or len(self._low) < self._low_left:
+                self._available.release()
             (self._high if high_priority else self._low)[key] = self._clock.time()
-            self._queued.release()
 
     def add_after(self, key: K, delay: float) -> None:
         """Queue the key after a delay; the shortest delay wins."""
@@ -103,26 +114,32 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K:
         """Wait for the next key. The caller must call `done` when it has processed the key."""
-        await self._queued.acquire()
-        keys = self._next()
-        key, since = keys.popitem(last=False)
+        await self._available.acquire()
+        high_priority = self._is_high_next()
+        key, since = (self._high if high_priority else self._low).popitem(last=False)
         self.last_wait = self._clock.time() - since
-        self._processing.add(key)
+        self._processing[key] = high_priority
+        if not high_priority:
+            self._low_left -= 1
         if (timer := self._timers.pop(key, None)) is not None:
             timer.handle.cancel()
         return key
 
     def done(self, key: K) -> None:
-        self._processing.discard(key)
+        if not self._processing.pop(key):
+            if len(self._low) > self._low_left:
+                self._available.release()
+            self._low_left += 1
         if key in self._dirty:
             self.add(key, high_priority=self._dirty.pop(key))
 
-    def _next(self) -> OrderedDict[K, float]:
-        if self._high and (not self._low or self._streak < MAX_HIGH_PRIORITY_STREAK):
+    def _is_high_next(self) -> bool:
+        low_may_be_taken = self._low and self._low_left
+        if self._high and (not low_may_be_taken or self._streak < MAX_HIGH_PRIORITY_STREAK):
             self._streak += 1
-            return self._high
+            return True
         self._streak = 0
-        return self._low
+        return False
 
     def _timer_expired(self, key: K) -> None:
         self._timers.pop(key, None)
