@@ -99,13 +99,14 @@ async def test_a_kubelet_that_does_not_respond_costs_one_log() -> None:
     assert problems == ["Skipped (no complete response within 1 s): log of container coder of pod coder/a"]
 
 
-async def test_the_time_limit_of_a_report() -> None:
+@pytest.mark.parametrize(("seconds", "total_seconds"), [(60, 1), (0.95, 1)])
+async def test_the_time_limit_of_a_report(seconds: float, total_seconds: float) -> None:
     async def slow(_: web.Request) -> web.Response:
         await asyncio.Event().wait()
         raise AssertionError
 
     pods = [pod(name, READY, {}) for name in "abcd"]
-    found, problems, requested = await read(slow, pods, seconds=60, total_seconds=1)
+    found, problems, requested = await read(slow, pods, seconds=seconds, total_seconds=total_seconds)
     assert (found, len(requested)) == ({}, 1)
     assert problems[1:] == [
         f"Skipped (time limit of the report): log of container coder of pod coder/{name}" for name in "bcd"

@@ -254,16 +254,6 @@ def test_the_same_index_is_shared(cache: Cache[Object]) -> None:
     assert cache.index(lambda item: [item.metadata.name])["a"] == {Key("ns", "a")}
 
 
-def test_objects_with_all_values_of_an_index(cache: Cache[Object]) -> None:
-    cache.replace("", [obj("a", 1, color="red", size="big"), obj("b", 2, color="red", size="small")], "2")
-    by_label = cache.index(lambda item: item.metadata.labels.items())
-    assert by_label.with_all([("color", "red")]) == {Key("ns", "a"), Key("ns", "b")}
-    assert by_label.with_all([("color", "red"), ("size", "small")]) == {Key("ns", "b")}
-    assert by_label.with_all([("color", "red"), ("size", "none")]) == set()
-    by_label.with_all([("color", "red")]).clear()
-    assert by_label["color", "red"] == {Key("ns", "a"), Key("ns", "b")}
-
-
 def test_an_index_is_updated_with_the_objects(cache: Cache[Object]) -> None:
     cache.update("", obj("a", 2, color="red"))
     by_color = cache.index(lambda item: item.metadata.labels.values())
@@ -286,4 +276,3 @@ def test_a_value_of_many_objects(cache: Cache[Object]) -> None:
     for left in range(len(names) - 1, -1, -1):
         cache.delete("", obj(names[left], 100 - left))
         assert by_color["red"] == {Key("ns", each) for each in names[:left]}
-    assert by_color.with_all(["red"]) == set()

@@ -25,6 +25,8 @@ TOTAL_BYTES = 16 * BYTES
 SECONDS = 20.0
 """Limit for one log: a kubelet that is overloaded may send it slowly, or never respond."""
 TOTAL_SECONDS = 120.0
+MIN_SECONDS = 0.1
+"""With less time left, no log is requested. A timer of an event loop may also be early, by less than that."""
 RECORD_BYTES = 16 * 1024
 """Container runtimes store longer lines as several records, each of which counts as a line."""
 
@@ -66,7 +68,7 @@ class Logs:
         found = {}
         for source in (each for pod in sorted(pods, key=_ready) for each in sources(pod)):
             seconds = min(self._seconds, self._deadline - time.monotonic())
-            if self._left <= 0 or seconds <= 0:
+            if self._left <= 0 or seconds < MIN_SECONDS:
                 limit = "size" if self._left <= 0 else "time"
                 self._problems.append(f"Skipped ({limit} limit of the report): {source}")
                 continue

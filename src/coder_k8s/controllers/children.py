@@ -10,12 +10,14 @@ import msgspec
 from coder_k8s.api import events
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import Applier
-from coder_k8s.kube.cache import Cache
+from coder_k8s.kube.cache import Cache, Values
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.events import Recorder
+from coder_k8s.kube.kinds import POD
 from coder_k8s.kube.objects import Key, Kind, Manifest, Object, Unstructured, key_of
 
-from .labels import DIGEST
+from .labels import COMPONENT, INSTANCE
+from .names import derived
 from .repairs import restored
 
 log = logging.getLogger(__name__)
@@ -52,13 +54,15 @@ class Children:
 
     def owned(self, kind: Kind[Unstructured], owner: Object) -> list[Unstructured]:
         """The children of a kind that an object controls."""
-        keys = sorted(self._caches[kind].index(_owner)[owner.metadata.uid])
-        return [child for key in keys if (child := self.get(kind, key)) is not None]
+        return self.find(kind, _owner, owner.metadata.uid)
 
-    def labelled(self, kind: Kind[Unstructured], labels: Mapping[str, str], namespace: str = "") -> list[Unstructured]:
-        """The children of a kind with these labels, in one namespace or in all."""
-        wanted: list[Hashable] = [*labels.items(), *([namespace] if namespace else [])]
-        keys = sorted(self._caches[kind].index(_labels_and_namespace).with_all(wanted))
+    def pods(self, component: str, owner: Object) -> list[Unstructured]:
+        """The pods of a component of an object: those with its labels."""
+        return self.find(POD, _component, (component, derived(owner.metadata.name), owner.metadata.namespace))
+
+    def find(self, kind: Kind[Unstructured], values: Values[Unstructured], value: Hashable) -> list[Unstructured]:
+        """The children of a kind for which `values` returns this value, by an index."""
+        keys = sorted(self._caches[kind].index(values)[value])
         return [child for key in keys if (child := self.get(kind, key)) is not None]
 
     def cache(self, kind: Kind[Unstructured]) -> Cache[Unstructured]:
@@ -162,9 +166,6 @@ def _owner(child: Unstructured) -> Iterable[str]:
     return [child.controller.uid] if child.controller else []
 
 
-def _labels_and_namespace(child: Unstructured) -> Iterable[Hashable]:
-    """With many objects, most labels are common, and so is the name of the owner if each has its own namespace.
-
-    No child is searched by the digest of its manifest, which all of them have.
-    """
-    return (*(label for label in child.metadata.labels.items() if label[0] != DIGEST), child.metadata.namespace)
+def _component(pod: Unstructured) -> Iterable[Hashable]:
+    labels = pod.metadata.labels
+    yield labels.get(COMPONENT), labels.get(INSTANCE), pod.metadata.namespace

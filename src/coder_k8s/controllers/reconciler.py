@@ -98,7 +98,7 @@ class Reconciler(Generic[T]):
         await self._status.write(self._context.latest(seen), report, owned)
         seen = self._context.latest(seen)
         for name in self._kind.finalize:  # after the write: the status may record what is to be cleaned up
-            if not self._kind.needs(name, seen):
+            if name in seen.metadata.finalizers and not self._kind.needs(name, seen):
                 seen = await self._context.finalizers.remove(seen, name)
         return report.requeue
 

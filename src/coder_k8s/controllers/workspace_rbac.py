@@ -62,8 +62,7 @@ class WorkspaceRBAC(Generic[T]):
         def of_role(child: Unstructured) -> Iterable[Key]:
             if child.controller is not None:
                 return []
-            labels = child.metadata.labels
-            known = referrers[labels.get(roles.label), labels.get(f"{roles.label}-namespace")]
+            known = [key for identity in roles.identities(child) for key in referrers[identity]]
             return known or self._missing_owner(child)
 
         if self._namespaces is not None:
@@ -191,12 +190,12 @@ class WorkspaceRBAC(Generic[T]):
 
     def _at_home(self, owner: T) -> list[tuple[Kind[Unstructured], Unstructured]]:
         """The Roles and RoleBindings in its own namespace, also those that lost their labels or their owner."""
-        own, namespace = self._roles.identity(owner.key), owner.metadata.namespace
+        namespace = owner.metadata.namespace
         found = {
             (kind, child.key): child
             for kind in KINDS
-            for child in (*self._children.owned(kind, owner), *self._children.labelled(kind, own, namespace))
-            if self._roles.owns(owner, child)
+            for child in (*self._children.owned(kind, owner), *self._labelled(kind, owner.key))
+            if child.metadata.namespace == namespace and self._roles.owns(owner, child)
         }
         return [(kind, child) for (kind, _), child in found.items()]
 
@@ -205,11 +204,14 @@ class WorkspaceRBAC(Generic[T]):
         return [
             (kind, child)
             for kind in KINDS
-            for child in self._children.labelled(kind, self._roles.identity(owner))
+            for child in self._labelled(kind, owner)
             if child.metadata.namespace != owner.namespace
             and child.controller is None
             and self._roles.may_be_named(owner, child.metadata.name)
         ]
+
+    def _labelled(self, kind: Kind[Unstructured], owner: Key) -> list[Unstructured]:
+        return self._children.find(kind, self._roles.identities, tuple(self._roles.identity(owner).values()))
 
     async def _remove_elsewhere(self, owner: Key) -> dict[str, errors.KubeError]:
         """Delete the Roles and RoleBindings in other namespaces; returns those that are left, with the errors."""

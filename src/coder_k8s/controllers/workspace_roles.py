@@ -5,7 +5,7 @@ another namespace. Labels identify it instead, and an annotation has the UID of 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from coder_k8s.api import CoderObject, reasons
@@ -112,6 +112,12 @@ class WorkspaceRoles(ABC, Generic[T]):
     def identity(self, owner: Key) -> dict[str, str]:
         """The labels that identify a Role of this object, also in other namespaces, where it has no owner."""
         return {self.label: derived(owner.name), f"{self.label}-namespace": owner.namespace}
+
+    def identities(self, child: Unstructured) -> Iterable[tuple[str, ...]]:
+        """The values of the labels that identify a Role, if it has them."""
+        labels = child.metadata.labels
+        if name := labels.get(self.label):
+            yield name, labels.get(f"{self.label}-namespace", "")
 
     def owner_of(self, child: Unstructured) -> Key | None:
         """The owner that the labels of a Role in another namespace name; `None` if its name may be cut."""

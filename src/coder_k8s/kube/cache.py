@@ -55,11 +55,6 @@ class Index(Generic[T]):
         found = self._keys.get(value)
         return frozenset(found) if found else _NONE
 
-    def with_all(self, values: Iterable[Hashable]) -> set[Key]:
-        """Return the objects that contain all of these values. It takes as long as the rarest value has objects."""
-        rarest, *others = sorted([self._keys.get(value, ()) for value in values], key=len)
-        return set(rarest).intersection(*others) if rarest else set()
-
     def _update(self, key: Key, old: T | None, new: T | None) -> None:
         before = set(self._values(old)) if old else ()
         after = set(self._values(new)) if new else ()

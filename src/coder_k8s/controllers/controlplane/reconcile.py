@@ -19,7 +19,7 @@ from coder_k8s.controllers.rollout import Rollout, report_counts, rollout
 from coder_k8s.controllers.urls import access_url, status_url
 from coder_k8s.controllers.workspace_rbac import WorkspaceRBAC
 from coder_k8s.controllers.workspace_roles import FINALIZER as RBAC_FINALIZER
-from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE, SERVICE_ACCOUNT
+from coder_k8s.kube.kinds import DEPLOYMENT, SERVICE, SERVICE_ACCOUNT
 from coder_k8s.kube.objects import Key, Manifest, Unstructured
 
 from . import sources
@@ -171,7 +171,7 @@ class ControlPlaneSteps(Steps[CoderControlPlane, ControlPlaneStatus]):
         report: StatusReport[ControlPlaneStatus],
     ) -> Rollout:
         found, own = rollout(live, plane.spec.replicas, CONTAINER), labels(NAME, plane)
-        pods = self._children.labelled(POD, own, plane.metadata.namespace)
+        pods = self._children.pods(NAME, plane)
         if is_suspended(plane):
             judge_suspended(found, report)
         else:

@@ -11,7 +11,6 @@ from coder_k8s.api import CoderControlPlane, CoderProvisioner
 from coder_k8s.api.shared import seconds
 from coder_k8s.api.updates import Step
 from coder_k8s.controllers.children import Children
-from coder_k8s.controllers.labels import labels
 from coder_k8s.kube.kinds import DEPLOYMENT, POD
 from coder_k8s.kube.objects import Manifest, Unstructured
 
@@ -30,7 +29,7 @@ class Draining:
     async def apply(self, provisioner: CoderProvisioner, plane: CoderControlPlane, desired: Manifest) -> Unstructured:
         """Apply the Deployment of a provisioner."""
         if (grace := longer_grace(provisioner, plane)) is not None:
-            found = self._children.labelled(POD, labels(objects.NAME, provisioner), provisioner.metadata.namespace)
+            found = self._children.pods(objects.NAME, provisioner)
             pods = of_deployment(found, objects.deployment_name(provisioner))
             if pods:  # if the Deployment is rejected, other pods would replace them again and again
                 await self._children.dry_run(DEPLOYMENT, desired)

@@ -253,7 +253,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
     def _observe_rollout(self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]) -> None:
         """Report the live Deployment, whether or not this reconcile applied it."""
         own = labels(objects.NAME, provisioner)
-        cause = failing(self._children.labelled(POD, own, provisioner.metadata.namespace))
+        cause = failing(self._children.pods(objects.NAME, provisioner))
         report_pods(self._rollout(provisioner), DEPLOYMENT_READY, own, report, cause)
 
     def _rollout(self, provisioner: CoderProvisioner) -> Rollout:
@@ -264,7 +264,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
         return controlled_by(provisioner, self._children.get(DEPLOYMENT, key))
 
     def _pods(self, provisioner: CoderProvisioner) -> list[Unstructured]:
-        return self._children.labelled(POD, labels(objects.NAME, provisioner), provisioner.metadata.namespace)
+        return self._children.pods(objects.NAME, provisioner)
 
     def _explain(
         self,

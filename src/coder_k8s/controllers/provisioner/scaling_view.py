@@ -11,12 +11,12 @@ from coder_k8s.coderd.errors import CoderdError
 from coder_k8s.coderd.types import ProvisionerDaemon, ProvisionerJob
 from coder_k8s.controllers.context import Context
 from coder_k8s.controllers.deployments import typed
-from coder_k8s.controllers.labels import labels, paused
+from coder_k8s.controllers.labels import paused
 from coder_k8s.controllers.queries import jobs_interval
 from coder_k8s.controllers.request_limit import Consumer
 from coder_k8s.controllers.tags import key_tags
 from coder_k8s.kube.conditions import find
-from coder_k8s.kube.kinds import DEPLOYMENT, POD
+from coder_k8s.kube.kinds import DEPLOYMENT
 from coder_k8s.kube.objects import Key, Unstructured
 
 from . import objects, records
@@ -85,7 +85,7 @@ class OrganizationView:
         return [self._member(each, remembered(each.key)) for each in (provisioner, *others)]
 
     def pods(self, provisioner: CoderProvisioner) -> list[Unstructured]:
-        return self._children.labelled(POD, labels(objects.NAME, provisioner), provisioner.metadata.namespace)
+        return self._children.pods(objects.NAME, provisioner)
 
     def _member(self, provisioner: CoderProvisioner, memory: Memory) -> Member:
         status, pods = provisioner.status, self.pods(provisioner)

@@ -14,7 +14,7 @@ from coder_k8s.controllers.reconciler import Steps
 from coder_k8s.controllers.rejections import as_condition
 from coder_k8s.controllers.report import Outcome, StatusReport
 from coder_k8s.controllers.rollout import Rollout, report_counts, report_pods, rollout
-from coder_k8s.kube.kinds import DEPLOYMENT, POD, SERVICE
+from coder_k8s.kube.kinds import DEPLOYMENT, SERVICE
 from coder_k8s.kube.objects import Key, Unstructured
 
 from . import objects
@@ -175,7 +175,7 @@ class ProxySteps(Steps[CoderWorkspaceProxy, WorkspaceProxyStatus]):
         if report.has_reason(reasons.IMAGE_PENDING, DEPLOYMENT_READY):
             report_counts(found, own, report)
         else:
-            cause = failing(self._children.labelled(POD, own, proxy.metadata.namespace))
+            cause = failing(self._children.pods(objects.NAME, proxy))
             report_pods(found, DEPLOYMENT_READY, own, report, cause)
 
     def _rollout(self, proxy: CoderWorkspaceProxy) -> Rollout:

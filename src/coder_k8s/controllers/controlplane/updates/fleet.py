@@ -9,12 +9,11 @@ from coder_k8s.coderd import errors
 from coder_k8s.coderd.client import Client as Coderd
 from coder_k8s.controllers.children import Children
 from coder_k8s.controllers.dependents import planes_of_provisioner
-from coder_k8s.controllers.labels import labels, paused
+from coder_k8s.controllers.labels import paused
 from coder_k8s.controllers.pods import is_over
 from coder_k8s.controllers.resolver import CoderdResolver
 from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.conditions import find
-from coder_k8s.kube.kinds import POD
 from coder_k8s.kube.objects import Key
 
 from .known_paths import parse
@@ -77,8 +76,7 @@ class Fleet:
 
     def _has_pods(self, provisioner: CoderProvisioner) -> bool:
         """Whether there are pods, including those that stop: a daemon finishes its build first."""
-        own = labels(PROVISIONER, provisioner)
-        pods = self._children.labelled(POD, own, provisioner.metadata.namespace)
+        pods = self._children.pods(PROVISIONER, provisioner)
         return bool(provisioner.status.replicas) or not all(map(is_over, pods))
 
     def _of(self, plane: Key) -> Iterable[CoderProvisioner]:

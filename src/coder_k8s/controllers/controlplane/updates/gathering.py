@@ -135,10 +135,9 @@ class Gathering:
         job = self._children.get(JOB, Key(plane.metadata.namespace, subject.preflight.name))
         if job is None or not job.is_controlled_by(plane):
             return seen._replace(unpulled=self.rejected_jobs.get(plane.key, ""))
-        own = labels(preflight.COMPONENT, plane)
         pods = [
             each
-            for each in self._children.labelled(POD, own, plane.metadata.namespace)
+            for each in self._children.pods(preflight.COMPONENT, plane)
             if each.controller is not None and each.controller.uid == job.metadata.uid
         ]
         verdict = preflight.read(job.manifest, pods)
@@ -243,5 +242,4 @@ class Gathering:
 
     def _pods(self, plane: CoderControlPlane) -> list[Unstructured]:
         """The pods, without those that have ended and are kept, such as evicted ones."""
-        found = self._children.labelled(POD, labels(NAME, plane), plane.metadata.namespace)
-        return [pod for pod in found if not is_over(pod)]
+        return [pod for pod in self._children.pods(NAME, plane) if not is_over(pod)]
