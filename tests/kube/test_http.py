@@ -321,7 +321,7 @@ async def test_events_are_split_at_newlines(metrics: Metrics) -> None:
         ),
         (watch(event("ADDED", config_map("a"))[:30], ending="cut"), errors.StreamInterrupted, "GET /api"),
         (watch(event("ADDED", config_map("a"))[:30], ending="end"), errors.Unreachable, "middle of an event"),
-        (watch(ending="hang"), errors.Unreachable, "GET /api"),
+        (watch(ending="hang"), errors.StreamIdle, "GET /api/v1/namespaces/default/configmaps: no data for 0.2 s"),
         (silent, errors.Unreachable, "no response within 0.2 s"),
         (refuse(410, "Expired", "too old"), errors.Gone, "too old"),
         (refuse(429, after=3), errors.Throttled, "HTTP 429"),

@@ -2,7 +2,8 @@
 
 KubeError
 ├── Unreachable               no response, or an incomplete one: a write may have succeeded
-│   └── StreamInterrupted     the server or a proxy closed the connection during the response
+│   ├── StreamInterrupted     the server or a proxy closed the connection during the response
+│   └── StreamIdle            a watch received nothing for a while: its connection may be dead
 ├── NotLeading          not sent, because another process may hold the Lease
 └── ApiError            an error response of the API server
     ├── Unauthorized    401, also with fresh credentials
@@ -36,6 +37,10 @@ class StreamInterrupted(Unreachable):
     def __init__(self, message: str, duration: float) -> None:
         super().__init__(message)
         self.duration = duration
+
+
+class StreamIdle(Unreachable):
+    """The peer sent nothing for the idle timeout. This is no failure by itself: there may have been nothing to send."""
 
 
 class NotLeading(KubeError):

@@ -125,7 +125,7 @@ class Http:
                     await asyncio.sleep(0)  # handle the responses to writes that arrived with it first
                     yield part
             except IdleTimeout as error:
-                raise self._unreachable(request, error) from None
+                raise errors.StreamIdle(f"GET {path}: {error}") from None
             except CONNECTION_ERRORS as error:
                 message = str(self._unreachable(request, error))
                 raise errors.StreamInterrupted(message, duration=time.monotonic() - started) from None
