@@ -63,7 +63,8 @@ class Settings:
     workers: Annotated[
         int,
         Flag(
-            "Maximum concurrent reconciles per kind. Half of them are kept for changes of the objects themselves.",
+            "Maximum concurrent reconciles per kind. Half of them, rounded down, are kept for changes of the objects "
+            "themselves.",
             "NUMBER",
         ),
     ] = 32

@@ -26,7 +26,7 @@ class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How an informer watches; times are in seconds."""
 
     watch_idle_timeout: float = 70.0
-    """A watch without an event or bookmark for this time is started again."""
+    """A watch without an event or bookmark for this time is restarted: its connection may be dead."""
     min_watch_lifetime: float = 10.0
     """A watch that was interrupted after this time was alive until then."""
     watch_timeout: int = 300
@@ -42,10 +42,9 @@ class Informer(Cache[T]):
     """Lists a kind, then watches it, in one or several namespaces.
 
     After an error the watch resumes from the last sync version. After `Gone` a relist finds the objects that were
-    deleted meanwhile. A watch that is idle for `watch_idle_timeout` may be dead, so it is started again, and if nothing
-    was received since it was started, the objects are listed: a server sends a bookmark every minute, but only if it
-    has a newer resourceVersion, which it may lack for many minutes in a quiet cluster. A load balancer may interrupt a
-    watch earlier, before the first bookmark. The server sends missed events at once, so a watch that lasted
+    deleted meanwhile. The server sends a bookmark every minute, but in a quiet cluster the first one may take two. So
+    an idle watch is restarted after `watch_idle_timeout`, and is an error if it is idle again. A load balancer may
+    interrupt a watch earlier, before the first bookmark. The server sends missed events at once, so a watch that lasted
     `min_watch_lifetime` worked. The informer waits for a kind that is not installed; an `optional` one counts as synced
     and empty until then.
     """
@@ -121,9 +120,8 @@ class Informer(Cache[T]):
         failures = 0
         while True:
             last_activity, retry_after = self._last_activity[namespace], 0.0
-            resumes = namespace in self._listed
             try:
-                if not resumes:
+                if namespace not in self._listed:
                     await self._list(namespace)
                 await self._watch(namespace)
             except errors.NotFound:
@@ -134,9 +132,8 @@ class Informer(Cache[T]):
                 self._listed.discard(namespace)
                 self._set_error(namespace, "the resourceVersion of the watch is too old")
             except errors.StreamIdle as idle:
-                log.debug("watching %s: %s", self.kind, idle)
-                if resumes and self._last_activity[namespace] == last_activity:
-                    self._listed.discard(namespace)
+                if self._clock() - self._last_activity[namespace] >= 2 * self._options.watch_idle_timeout:
+                    self._set_error(namespace, str(idle))
             except errors.KubeError as error:
                 retry_after = error.after if isinstance(error, errors.Throttled) else 0.0
                 self._set_error(namespace, str(error))
