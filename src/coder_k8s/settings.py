@@ -94,7 +94,12 @@ class Settings:
     ] = ":8081"
     metrics_bind_address: Annotated[str, Flag("Listen address of /metrics; 0 disables it.", "ADDRESS")] = ":8080"
     watch_silence_limit: Annotated[
-        Seconds, Flag("How long a watch may receive no event or bookmark before /healthz fails.", "DURATION")
+        Seconds,
+        Flag(
+            "How long a watch may receive no event or bookmark before /healthz fails. In a quiet cluster, a bookmark "
+            "may take two minutes.",
+            "DURATION",
+        ),
     ] = 180.0
     shutdown_grace: Annotated[
         Seconds, Flag("Time allowed for in-flight reconciles to finish after SIGTERM.", "DURATION")

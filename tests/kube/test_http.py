@@ -337,6 +337,8 @@ async def test_each_end_of_a_watch_has_its_error(
         assert type(raised.value) is expected
         assert message in str(raised.value)
         assert len(api.requests) == 1
+        if expected is errors.StreamIdle:
+            assert requests(metrics, "<error>") == 0
 
 
 async def test_a_failed_watch_closes_its_connection(metrics: Metrics) -> None:

@@ -253,7 +253,7 @@ class ProvisionerSteps(Steps[CoderProvisioner, ProvisionerStatus]):
     def _observe_rollout(self, provisioner: CoderProvisioner, report: StatusReport[ProvisionerStatus]) -> None:
         """Report the live Deployment, whether or not this reconcile applied it."""
         own = labels(objects.NAME, provisioner)
-        cause = failing(self._children.pods(objects.NAME, provisioner))
+        cause = failing(self._pods(provisioner))
         report_pods(self._rollout(provisioner), DEPLOYMENT_READY, own, report, cause)
 
     def _rollout(self, provisioner: CoderProvisioner) -> Rollout:
