@@ -1,4 +1,4 @@
-"""Release and repair of children, and dry runs."""
+"""Release and repair of children, their pods, and dry runs."""
 
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
@@ -8,16 +8,17 @@ import pytest
 
 from coder_k8s.api import CONTROL_PLANE, CoderControlPlane
 from coder_k8s.controllers.children import Children
-from coder_k8s.controllers.labels import DIGEST
+from coder_k8s.controllers.labels import COMPONENT, DIGEST, INSTANCE, labels
 from coder_k8s.controllers.repairs import restored
 from coder_k8s.dev.cluster import ClusterAccess
 from coder_k8s.kube import errors
 from coder_k8s.kube.apply import Applier
+from coder_k8s.kube.cache import Cache
 from coder_k8s.kube.client import Client
 from coder_k8s.kube.config import load
 from coder_k8s.kube.events import Recorder
 from coder_k8s.kube.http import Http
-from coder_k8s.kube.kinds import SERVICE_ACCOUNT
+from coder_k8s.kube.kinds import POD, SERVICE_ACCOUNT
 from coder_k8s.kube.metrics import Metrics
 from coder_k8s.kube.objects import Key, Manifest, Unstructured
 from tests.support.api import Api, reply
@@ -29,9 +30,10 @@ async def client(cluster: ClusterAccess, crds: None) -> AsyncIterator[Client]:
         yield Client(http, "tests")
 
 
-def children_of(client: Client) -> Children:
+def children_of(client: Client, pods: Cache[Unstructured] | None = None) -> Children:
     recorder = Recorder(client, "tests", "tests", Metrics())
-    return Children(client, Applier(client, "tests", "digest"), {}, CONTROL_PLANE, recorder)
+    caches = {} if pods is None else {POD: pods}
+    return Children(client, Applier(client, "tests", "digest"), caches, CONTROL_PLANE, recorder)
 
 
 def child(digest: str, **spec: object) -> Unstructured:
@@ -60,6 +62,30 @@ def child(digest: str, **spec: object) -> Unstructured:
 def test_restored_fields(before: Unstructured, live: Unstructured, expected: list[str]) -> None:
     desired = {"metadata": {"name": "demo", "labels": {"tier": "web"}}, "spec": {"replicas": 1, "image": "a"}}
     assert restored(before, live, desired) == expected
+
+
+@pytest.mark.parametrize("name", ["demo", "d" * 70], ids=["short", "cut in the label"])
+async def test_the_pods_of_a_component_of_an_object(client: Client, name: str) -> None:
+    owner = CoderControlPlane.decode(msgspec.json.encode({"metadata": {"namespace": "ns", "name": name}, "spec": {}}))
+    own = labels("coder", owner)
+    found: Cache[Unstructured] = Cache()
+    children = children_of(client, found)
+    assert children.pods("coder", owner) == []
+    for version, (pod, namespace, pod_labels) in enumerate(
+        [
+            ("b", "ns", own),
+            ("a", "ns", {**own, "pod-template-hash": "1"}),
+            ("other-namespace", "elsewhere", own),
+            ("other-component", "ns", {**own, COMPONENT: "coder-provisioner"}),
+            ("other-instance", "ns", {**own, INSTANCE: own[INSTANCE][:-1]}),
+            ("no-instance", "ns", {COMPONENT: own[COMPONENT]}),
+            ("no-labels", "ns", {}),
+        ],
+        start=1,
+    ):
+        metadata = {"namespace": namespace, "name": pod, "labels": pod_labels, "resourceVersion": str(version)}
+        found.update("", Unstructured.decode(msgspec.json.encode({"metadata": metadata})))
+    assert [pod.key for pod in children.pods("coder", owner)] == [Key("ns", "a"), Key("ns", "b")]
 
 
 async def make_owner(client: Client, namespace: str, name: str) -> CoderControlPlane:

@@ -167,5 +167,6 @@ def _owner(child: Unstructured) -> Iterable[str]:
 
 
 def _component(pod: Unstructured) -> Iterable[Hashable]:
+    """What distinguishes the pods of an object from those of others; see `labels`."""
     labels = pod.metadata.labels
     yield labels.get(COMPONENT), labels.get(INSTANCE), pod.metadata.namespace
